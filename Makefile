@@ -1,0 +1,37 @@
+# Everything runs in .venv, which is made when there is none; Python 3.11 or newer and make are all that is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint docs bench clean
+
+demo: .venv/h2fdp
+	$(BIN)/h2fdp run experiments/quickstart.yaml
+
+test: .venv/dev
+	$(BIN)/pytest -n 2
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: .venv/dev
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+bench: .venv/dev
+	$(BIN)/python -m benchmarks
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "h2fdp needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.12 ..." >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+
+.venv/h2fdp: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/dev: .venv/h2fdp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv docs/_build

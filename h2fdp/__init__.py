@@ -1,0 +1,30 @@
+"""h2fdp: hierarchical federated learning with differential privacy, accounted for each observer."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from h2fdp.experiment import Experiment as Experiment
+    from h2fdp.experiment import Run as Run
+    from h2fdp.experiment import load_model as load_model
+    from h2fdp.topology import Topology as Topology
+
+__version__ = "0.1.0"
+__all__ = ["Experiment", "Run", "Topology", "UserError", "__version__", "load_model"]
+
+# torch takes two seconds to import: names are looked up when they are used, so that `h2fdp --help` answers at once.
+_HOMES = {
+    "Experiment": "h2fdp.experiment",
+    "Run": "h2fdp.experiment",
+    "load_model": "h2fdp.experiment",
+    "Topology": "h2fdp.topology",
+    "UserError": "h2fdp.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'h2fdp' has no attribute '{name}'")

@@ -1,0 +1,52 @@
+"""`h2fdp methods`, `models`, `datasets`, `schema`: what there is to choose from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from h2fdp.cli.tables import print_json, print_table
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def methods_command(as_json: AsJson = False) -> None:
+    """List the methods: each a point on the five axes."""
+    from h2fdp.methods import describe_methods
+
+    rows = describe_methods()
+    print_json(rows) if as_json else print_table(rows)
+
+
+def models_command(as_json: AsJson = False) -> None:
+    """List the models."""
+    from h2fdp.models import describe
+
+    rows = describe()
+    print_json(rows) if as_json else print_table(rows)
+
+
+def datasets_command(as_json: AsJson = False) -> None:
+    """List the data sets."""
+    from h2fdp.data import describe
+
+    rows = describe()
+    print_json(rows) if as_json else print_table(rows)
+
+
+def schema_command(of: Annotated[str, typer.Argument(help="experiment or topology")] = "experiment") -> None:
+    """Print the JSON Schema of a file, for editors."""
+    from h2fdp.config.check import json_schema
+    from h2fdp.errors import UserError
+
+    if of == "experiment":
+        from h2fdp.experiment.schema import ExperimentFile
+
+        print_json(json_schema(ExperimentFile))
+    elif of == "topology":
+        from h2fdp.topology.schema import TopologyFile
+
+        print_json(json_schema(TopologyFile))
+    else:
+        raise UserError(f'expected experiment or topology, found "{of}"', "schema")

@@ -1,0 +1,58 @@
+"""The command `h2fdp`: its subcommands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from h2fdp import __version__
+from h2fdp.cli import catalogue, run, runs, topology
+from h2fdp.errors import UserError
+
+MISTAKE, INTERRUPTED = 2, 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run_command)
+app.command("runs")(runs.runs_command)
+app.add_typer(topology.app, name="topology")
+app.command("methods")(catalogue.methods_command)
+app.command("models")(catalogue.models_command)
+app.command("datasets")(catalogue.datasets_command)
+app.command("schema")(catalogue.schema_command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"h2fdp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Simulate hierarchical federated learning with differential privacy."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is told in short lines, our own bugs keep their traceback."""
+    try:
+        app()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(MISTAKE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,126 @@
+"""`h2fdp run`: one experiment from a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from h2fdp.cli.catalogue import AsJson
+from h2fdp.cli.interrupt import stop_on_interrupt
+from h2fdp.cli.progress import progress
+from h2fdp.cli.tables import print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from h2fdp.experiment import Experiment
+
+INTERRUPTED = 130
+
+
+def run_command(
+    file: Annotated[Path, typer.Argument(help="The experiment file (YAML).")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a key: training.intervals=20, topology.trust.probability=1.",
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random draw.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory [default: runs/<name>-<time>].")] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets [default: H2FDP_DATA or a cache].")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost; run nothing.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="A line for each interval.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run an experiment and leave everything it recorded in a run directory."""
+    from h2fdp.experiment import Experiment
+
+    experiment = Experiment.from_file(file, settings or [], seed)
+    if experiment.config.sweep:
+        print("note: `run` runs the experiment itself; the values under `sweep:` are not used", file=sys.stderr)
+    if dry_run:
+        _show_plan(experiment, data_root, as_json)
+    else:
+        _run(experiment, out, data_root, overwrite, quiet, verbose, as_json)
+
+
+def _run(
+    experiment: Experiment,
+    out: Path | None,
+    data_root: Path | None,
+    overwrite: bool,
+    quiet: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    from h2fdp.experiment.api import default_directory
+    from h2fdp.experiment.run import start_run
+
+    preparation = experiment.prepare(data_root)
+    directory = out or default_directory(experiment.config)
+    with (
+        stop_on_interrupt() as stopped,
+        progress(experiment.config.training.intervals, quiet=quiet, verbose=verbose) as display,
+    ):
+        run = start_run(
+            preparation,
+            directory,
+            overwrite=overwrite,
+            on_start=display.started,
+            on_interval=display.update,
+            stop=stopped,
+        )
+    summary = run.summary
+    if as_json:
+        print_json(summary | {"directory": str(directory)})
+    else:
+        _show_result(summary, directory)
+    if summary["state"] == "interrupted":
+        print(f"stopped after interval {summary['intervals']}; what was recorded is in {directory}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _show_result(summary: dict[str, Any], directory: Path) -> None:
+    facts: dict[str, Any] = {
+        "method": f"{summary['method']}, seed {summary['seed']}, {summary['backend']}",
+        "network": f"{summary['devices']} devices under {summary['edges']} edge servers "
+        f"({summary['trusted_edges']} trusted)",
+        "intervals": summary["intervals"],
+        "test accuracy": summary["accuracy"],
+        "mean of the last 20": summary["accuracy_mean_last_20"],
+        "test loss": summary["loss"],
+    }
+    for noise in summary["noise_std"]:
+        adder = "each device" if noise["added_by"] == "device" else "the edge server"
+        facts[f"{noise['kind']} noise"] = (
+            facts.get(f"{noise['kind']} noise", "")
+            + ("; " if f"{noise['kind']} noise" in facts else "")
+            + (f"{_range(noise['smallest'], noise['largest'])} by {adder}")
+        )
+    facts["wall time"] = f"{summary['wall_s']:.1f} s"
+    facts["run directory"] = directory
+    print_facts(facts)
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
+
+
+def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:
+    from h2fdp.experiment.estimate import estimate
+
+    plan = estimate(experiment.prepare(data_root))
+    if as_json:
+        print_json(plan)
+        return
+    print_facts({key: value for key, value in plan.items() if key != "noises"})
+    if plan["noises"]:
+        print_table(plan["noises"], title="noises of the first interval (standard deviations)")

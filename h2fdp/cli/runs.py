@@ -1,0 +1,39 @@
+"""`h2fdp runs`: the runs under a directory, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from h2fdp.cli.catalogue import AsJson
+from h2fdp.cli.tables import print_json, print_table
+
+_COLUMNS = ("name", "method", "seed", "state", "intervals", "accuracy", "accuracy_mean_last_20", "loss", "wall_s")
+_HEADS = {"accuracy_mean_last_20": "last 20", "wall_s": "wall s"}
+
+
+def runs_command(
+    directory: Annotated[Path, typer.Argument(help="Where the run directories are.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List the runs in a directory and compare what they reached."""
+    from h2fdp.errors import UserError
+    from h2fdp.records import read_summary
+
+    if not directory.is_dir():
+        raise UserError("no such directory", str(directory))
+    candidates = [directory, *sorted(path for path in directory.iterdir() if path.is_dir())]
+    summaries = [(path, summary) for path in candidates if (summary := read_summary(path)) is not None]
+    if as_json:
+        print_json([{"directory": str(path), **summary} for path, summary in summaries])
+    elif not summaries:
+        typer.echo(f"no runs in {directory}")
+    else:
+        print_table(
+            [
+                {"run": path.name, **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS}}
+                for path, summary in summaries
+            ]
+        )

@@ -1,0 +1,9 @@
+"""Files that users write: read with their line numbers, checked strictly, wrong input told all at once."""
+
+from h2fdp.config.check import check
+from h2fdp.config.document import Document, empty_document
+from h2fdp.config.fields import Section
+from h2fdp.config.parsing import parse
+from h2fdp.config.source import read_document
+
+__all__ = ["Document", "Section", "check", "empty_document", "parse", "read_document"]

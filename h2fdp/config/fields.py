@@ -1,0 +1,51 @@
+"""Field types of the files that users write; each carries the words for what would be right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+LARGEST_INTEGER = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Expect:
+    """The words after "expected" in the message about a wrong value of this type."""
+
+    text: str
+
+
+class Section(BaseModel):
+    """A mapping of a user's file: unknown keys, inexact types, NaN and infinities are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def shape(value: Any) -> str:
+    """Which of "mapping", "list" and "scalar" a value is.
+
+    A union whose members are told apart by it, ``Annotated[Annotated[Positive, Tag("scalar")] | Annotated[Uniform,
+    Tag("mapping")], Discriminator(shape), Expect(...)]``, reports the problems of the member that the user meant only.
+    """
+    if isinstance(value, (dict, BaseModel)):
+        return "mapping"
+    return "list" if isinstance(value, (list, tuple)) else "scalar"
+
+
+def _word_to_bool(value: Any) -> Any:
+    """YAML 1.1 spelled booleans yes/no and on/off too; where a boolean is meant, they still are."""
+    return {"yes": True, "on": True, "no": False, "off": False}.get(value, value) if isinstance(value, str) else value
+
+
+Flag = Annotated[bool, BeforeValidator(_word_to_bool), Expect("true or false")]
+Text = Annotated[str, Field(min_length=1, max_length=4096), Expect("a text that is not empty")]
+Count = Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")]
+Whole = Annotated[int, Field(ge=0, le=LARGEST_INTEGER), Expect("a whole number of at least 0")]
+Number = Annotated[float, Expect("a finite number")]
+Positive = Annotated[float, Field(gt=0), Expect("a finite number above 0")]
+NonNegative = Annotated[float, Field(ge=0), Expect("a finite number of at least 0")]
+Probability = Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")]
+Share = Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
+OpenProbability = Annotated[float, Field(gt=0, lt=1), Expect("a number above 0 and below 1")]

@@ -1,0 +1,142 @@
+"""YAML text as nodes, within bounds of depth and expansion.
+
+The event stream is turned into values here rather than by PyYAML's loaders: these resolve `no` to false, drop
+duplicate keys in silence, construct objects, and their C composer crashes on deep nesting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+
+from h2fdp.config.document import Node
+from h2fdp.config.scalars import plain_scalar
+from h2fdp.errors import Problem, UserError
+
+DEEPEST_NESTING = 50
+LARGEST_EXPANSION = 1_000_000  # values after aliases are followed; ten per cent of what a file of 5 MB can hold
+_MOST_PROBLEMS = 50
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEXT_TAGS = ("tag:yaml.org,2002:str", "!")
+
+
+def parse(text: str, name: str) -> Node:
+    """Parse YAML text into nodes; `name` stands before the line numbers."""
+    builder = _Builder(name)
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}" if mark is not None else name
+        raise UserError(f"not valid YAML: {error.problem or error.context}", where) from None
+    except yaml.YAMLError as error:
+        raise UserError(f"not valid YAML: {' '.join(str(error).split())}", name) from None
+    if builder.problems:
+        raise UserError(builder.problems)
+    if builder.root is None:
+        raise UserError("the file is empty", name)
+    return builder.root
+
+
+@dataclass
+class _Open:
+    """A collection whose end has not been read: the node, its anchor, and a mapping's pending key."""
+
+    node: Node
+    anchor: str | None
+    key: str | None = None
+    key_where: str = ""
+    merges: list[Node] = field(default_factory=list)
+
+
+class _Builder:
+    """Builds nodes from events, with an explicit stack: depth is bounded before anything recurses."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.root: Node | None = None
+        self.problems: list[Problem] = []
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, Node] = {}
+
+    def take(self, event: yaml.Event) -> None:
+        if len(self.problems) >= _MOST_PROBLEMS:
+            raise UserError(self.problems)
+        assert event.start_mark is not None, "every event of a parsed text has its place"
+        where = f"{self.name}:{event.start_mark.line + 1}"
+        if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
+            raise UserError("a second document begins here; expected one", where)
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise UserError(f"the alias *{event.anchor} stands for nothing defined before", where)
+            self._place(replace(self._anchors[event.anchor], where=where), where)
+        elif isinstance(event, yaml.ScalarEvent):
+            node = Node(self._scalar(event, where), where)
+            self._anchor(event.anchor, node)
+            self._place(node, where)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if len(self._stack) >= DEEPEST_NESTING:
+                raise UserError(f"nested deeper than {DEEPEST_NESTING} levels", where)
+            if event.tag is not None:
+                self.problems.append(Problem(f"the tag {event.tag} is not allowed here", where))
+            empty: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+            self._stack.append(_Open(Node(empty, where), event.anchor))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._close(self._stack.pop(), where)
+
+    def _scalar(self, event: yaml.ScalarEvent, where: str) -> Any:
+        if event.tag is None:
+            return plain_scalar(event.value) if event.implicit[0] else event.value
+        if event.tag not in _TEXT_TAGS:
+            self.problems.append(Problem(f"the tag {event.tag} is not allowed here", where))
+        return event.value
+
+    def _anchor(self, anchor: str | None, node: Node) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = node
+
+    def _close(self, opened: _Open, where: str) -> None:
+        for merged in opened.merges:
+            for key, child in merged.content.items():
+                opened.node.content.setdefault(key, child)
+        self._anchor(opened.anchor, opened.node)
+        self._place(opened.node, where)
+
+    def _place(self, node: Node, where: str) -> None:
+        if not self._stack:
+            self.root = node
+            return
+        parent = self._stack[-1]
+        parent.node.size += node.size
+        parent.node.depth = max(parent.node.depth, node.depth + 1)
+        if parent.node.size > LARGEST_EXPANSION:
+            raise UserError(f"more than {LARGEST_EXPANSION:,} values, aliases followed", where)
+        if parent.node.depth > DEEPEST_NESTING:
+            raise UserError(f"nested deeper than {DEEPEST_NESTING} levels, aliases followed", where)
+        if isinstance(parent.node.content, list):
+            parent.node.content.append(node)
+        elif parent.key is None:
+            parent.key, parent.key_where = self._key(node, where), where
+        else:
+            self._put(parent, parent.key, replace(node, where=parent.key_where))
+            parent.key = None
+
+    def _key(self, node: Node, where: str) -> str:
+        if isinstance(node.content, (dict, list)):
+            raise UserError("a key is a single word, not a list or a mapping", where)
+        return node.content if isinstance(node.content, str) else str(node.plain())
+
+    def _put(self, parent: _Open, key: str, node: Node) -> None:
+        if key == "<<":
+            sources = node.content if isinstance(node.content, list) else [node]
+            if not all(isinstance(source.content, dict) for source in sources):
+                raise UserError("the merge key << takes a mapping, or a list of them", node.where, "<<")
+            parent.merges += sources
+        elif key in parent.node.content:
+            first = parent.node.content[key].where.removeprefix(f"{self.name}:")
+            self.problems.append(Problem(f"duplicate key (first on line {first})", node.where, key))
+        else:
+            parent.node.content[key] = node

@@ -1,0 +1,7 @@
+"""Schedules: how long an interval is, when subnets aggregate, who takes part, with which step size."""
+
+from h2fdp.control.participation import draw_participants
+from h2fdp.control.rhythm import Rhythm
+from h2fdp.control.schedule import Decision, FixedSchedule, Schedule
+
+__all__ = ["Decision", "FixedSchedule", "Rhythm", "Schedule", "draw_participants"]

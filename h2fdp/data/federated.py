@@ -1,0 +1,79 @@
+"""A data set spread over devices: one array of all records, and for each device the places of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from h2fdp.data.records import Records
+from h2fdp.data.scaling import Scaling
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """The records of I devices, device i's being `train[order[offsets[i]:offsets[i + 1]]]`.
+
+    Attributes:
+        name: the data set's name.
+        train: the training records; those that `order` does not name are no device's.
+        test: public records to measure accuracy on.
+        validation: records held out of the training data, or None.
+        classes: number of labels.
+        shape: one record's shape; images are channels first.
+        scaling: the public constants between stored and model inputs.
+        order: places in `train`, shape (records in use,), int64, each at most once.
+        offsets: where each device's places begin in `order`, shape (I + 1,), int64.
+    """
+
+    name: str
+    train: Records
+    test: Records
+    validation: Records | None
+    classes: int
+    shape: tuple[int, ...]
+    scaling: Scaling
+    order: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    @property
+    def devices(self) -> int:
+        """Number of devices I."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of records D_i of each device, shape (I,)."""
+        return np.diff(self.offsets)
+
+    def device(self, index: int) -> Records:
+        """A copy of one device's records."""
+        return self.subnet(index, 1)[0]
+
+    def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
+        """A copy of the records of the devices first .. first + count - 1, and where each device's begin in it.
+
+        Returns:
+            records of shape (n, ...) device after device, and offsets of shape (count + 1,) that start at 0.
+        """
+        assert 0 <= first <= first + count <= self.devices, "a subnet lies within the devices"
+        offsets = self.offsets[first : first + count + 1]
+        return self.train.take(self.order[offsets[0] : offsets[-1]]), offsets - offsets[0]
+
+    def fingerprint(self) -> str:
+        """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run."""
+        digest = blake2b(digest_size=16)
+        held = (self.train, self.test) if self.validation is None else (self.train, self.test, self.validation)
+        for array in [a for records in held for a in (records.x, records.y)] + [self.order, self.offsets]:
+            _add(digest, array)
+        digest.update(repr((self.classes, self.scaling)).encode())
+        return digest.hexdigest()
+
+
+def _add(digest: Any, array: NDArray[Any]) -> None:
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    digest.update(f"{little.dtype.name}{little.shape}".encode())
+    digest.update(little.reshape(-1).view(np.uint8).data)

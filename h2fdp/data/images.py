@@ -1,0 +1,110 @@
+"""`fashion-mnist`, `mnist`, `cifar10`: read by torchvision from ROOT, downloaded to it when they are not there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from h2fdp.data.download import download
+from h2fdp.data.pool import Pool, Request
+from h2fdp.data.records import Records
+from h2fdp.data.scaling import Scaling
+from h2fdp.errors import UserError
+
+_IDX_FILES = {
+    "train-images-idx3-ubyte": 47_040_016,
+    "train-labels-idx1-ubyte": 60_008,
+    "t10k-images-idx3-ubyte": 7_840_016,
+    "t10k-labels-idx1-ubyte": 10_008,
+}
+_CIFAR_FILES = {
+    "data_batch_1": 31_035_704,
+    "data_batch_2": 31_035_320,
+    "data_batch_3": 31_035_999,
+    "data_batch_4": 31_035_696,
+    "data_batch_5": 31_035_623,
+    "test_batch": 31_035_526,
+    "batches.meta": 158,
+}
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """One of torchvision's data sets, and how its files lie under the root.
+
+    Attributes:
+        name: the name in an experiment file.
+        reader: torchvision's class.
+        folder: the folder under the root.
+        files: size of each file in bytes; torchvision takes a half-written idx file for a whole one.
+        scaling: the published mean and deviation of the training pixels, for each channel.
+    """
+
+    name: str
+    reader: str
+    folder: str
+    files: dict[str, int]
+    scaling: Scaling
+
+    def load(self, request: Request) -> Pool:
+        """All images as uint8, channels first.
+
+        Raises:
+            UserError: the files are not there and cannot be downloaded, or are damaged; it says what to put where.
+        """
+        root = request.root if request.root is not None else default_root()
+        if self.missing(root):
+            reason = download(self.reader, root, self.folder, list(self.files))
+            if missing := self.missing(root):
+                raise UserError(self._advice(root, missing, reason), key="data.name")
+        try:
+            return Pool(self._read(root, train=True), self._read(root, train=False), 10, self.scaling)
+        except (OSError, RuntimeError, ValueError, AssertionError, EOFError) as error:
+            text = f"the files of {self.name} in {root / self.folder} are damaged ({error}); delete them"
+            raise UserError(text, key="data.name") from None
+
+    def missing(self, root: Path) -> list[str]:
+        """The files that are absent or not of the right size."""
+        return [name for name, size in self.files.items() if _size(root / self.folder / name) != size]
+
+    def _read(self, root: Path, train: bool) -> Records:
+        held = getattr(import_module("torchvision.datasets"), self.reader)(str(root), train=train)
+        images, labels = np.asarray(held.data), np.asarray(held.targets, dtype=np.int64)
+        channels_first = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+        return Records(np.ascontiguousarray(channels_first, dtype=np.uint8), labels)
+
+    def _advice(self, root: Path, missing: list[str], reason: str) -> str:
+        whole = "" if len(missing) == len(self.files) else " (absent or not whole)"
+        return (
+            f"{self.name} could not be downloaded ({reason}): put {', '.join(missing)}{whole} into "
+            f"{root / self.folder}, or name the folder that holds {self.folder} by --data-root or H2FDP_DATA"
+        )
+
+
+def default_root() -> Path:
+    """Where data sets are kept unless told otherwise: H2FDP_DATA, else the user's cache."""
+    if stated := os.environ.get("H2FDP_DATA"):
+        return Path(stated).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "h2fdp"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+FASHION_MNIST = ImageSet(
+    "fashion-mnist", "FashionMNIST", "FashionMNIST/raw", _IDX_FILES, Scaling(255.0, (0.2860,), (0.3530,))
+)
+MNIST = ImageSet("mnist", "MNIST", "MNIST/raw", _IDX_FILES, Scaling(255.0, (0.1307,), (0.3081,)))
+CIFAR10 = ImageSet(
+    "cifar10", "CIFAR10", "cifar-10-batches-py", _CIFAR_FILES,
+    Scaling(255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+)

@@ -1,0 +1,131 @@
+"""From a `data:` section, or a user's function, to records on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from h2fdp.data.cut import NO_DEVICE, Integers, choose, gather, sizes_of
+from h2fdp.data.federated import FederatedData
+from h2fdp.data.npz import class_count
+from h2fdp.data.partition import partition
+from h2fdp.data.pool import Pool, Request
+from h2fdp.data.records import Records, as_records
+from h2fdp.data.registry import DATA_SETS, PARTITION
+from h2fdp.data.scaling import Scaling
+from h2fdp.data.section import DataSection
+from h2fdp.errors import UserError
+from h2fdp.streams import Streams
+
+BLOCK = 100  # devices that share a stream of drawn data when no subnets are named
+
+
+def load(
+    section: DataSection,
+    devices: int,
+    streams: Streams,
+    root: Path | None = None,
+    *,
+    groups: Sequence[tuple[str, int]] | None = None,
+) -> FederatedData:
+    """Load a data set and spread it over devices.
+
+    The validation records are held out first, then the others are partitioned. Of data that come with their owners,
+    each device gives up its share of validation records, rounded down.
+
+    Args:
+        section: the checked `data:` section.
+        devices: number of devices I.
+        streams: the run's streams; the same seed gives the same data on the same devices.
+        root: folder of the downloaded data sets; None for H2FDP_DATA or the user's cache.
+        groups: name and number of devices of each subnet, in the order of devices; drawn data have one stream for
+            each. None for blocks of 100.
+
+    Raises:
+        UserError: data that are not there, do not fit the number of devices, or cannot be partitioned so.
+
+    >>> data = load(DataSection.model_validate("digits"), devices=50, streams=Streams(1))
+    >>> data.shape, data.classes, int(data.sizes.sum())
+    ((1, 8, 8), 10, 1438)
+    """
+    assert devices >= 1, "a topology has devices"
+    named = list(groups) if groups is not None else _blocks(devices)
+    assert sum(count for _, count in named) == devices, "the groups make up the devices"
+    pool = DATA_SETS[section.name].load(Request(section, named, streams, root))
+    pool_owners = pool.owners if pool.owners is not None else np.zeros(len(pool.train), dtype=np.int64)
+    held = _hold_out(pool_owners, section.validation, streams.open("", "validation split"))
+    if pool.owners is not None:
+        owners = np.where(held, NO_DEVICE, pool.owners)
+    else:
+        wanted = section.partition or PARTITION
+        owners = np.full(len(pool.train), NO_DEVICE, dtype=np.int64)
+        owners[~held] = partition(wanted, pool.train.y[~held], devices, streams.open("", "partition"))
+    scaling = pool.scaling.unit() if section.normalize == "unit" else pool.scaling
+    validation = pool.train.take(np.flatnonzero(held)) if held.any() else None
+    return _spread(section.name, pool, scaling, validation, owners, devices)
+
+
+def from_function(
+    function: Callable[[str], tuple[Any, Any]],
+    device_names: Sequence[str],
+    test: tuple[Any, Any],
+    *,
+    name: str = "custom",
+    classes: int | None = None,
+    scaling: Scaling | None = None,
+) -> FederatedData:
+    """A user's own data: a function from a device's name to its inputs and labels.
+
+    Args:
+        function: called once for each device; returns x of shape (n_i, *shape) and y of shape (n_i,).
+        device_names: in the order of the topology.
+        test: x and y of the test set, alike.
+        classes: number of labels; None for as many as the labels show.
+        scaling: public constants between these inputs and the model's; None to take inputs as they are.
+
+    Raises:
+        UserError: arrays that are no records, or that differ in shape or type from device to device.
+
+    >>> data = from_function(lambda name: ([[len(name), 0.5]], [1]), ["ab", "c"], test=([[1.0, 2.0]], [0]))
+    >>> data.device(0).x, data.classes
+    (array([[2. , 0.5]], dtype=float32), 2)
+    """
+    assert device_names, "a topology has devices"
+    held = [as_records(*function(device), f"the data of device {device}") for device in device_names]
+    for device, records in zip(device_names, held, strict=True):
+        if records.x.shape[1:] != held[0].x.shape[1:] or records.x.dtype != held[0].x.dtype:
+            found = f"{records.x.shape[1:]} {records.x.dtype}, not {held[0].x.shape[1:]} {held[0].x.dtype}"
+            raise UserError(f"the inputs of device {device} have shape and type {found}", key="data")
+    train = Records(np.concatenate([part.x for part in held]), np.concatenate([part.y for part in held]))
+    test_records = as_records(*test, "the test data")
+    owners = np.repeat(np.arange(len(held)), [len(part) for part in held])
+    pool = Pool(train, test_records, class_count(train, test_records, classes, "data"), Scaling(), owners)
+    return _spread(name, pool, scaling or Scaling(), None, owners, len(held))
+
+
+def _blocks(devices: int) -> list[tuple[str, int]]:
+    starts = range(0, devices, BLOCK)
+    return [(f"block {start // BLOCK}", min(BLOCK, devices - start)) for start in starts]
+
+
+def _hold_out(owners: Integers, share: float, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which records to hold out for validation, shape (n,); each owner keeps at least one record."""
+    if share == 0:
+        return np.zeros(len(owners), dtype=np.bool_)
+    sizes = sizes_of(owners, int(owners.max()) + 1)
+    counts = np.minimum(np.floor(share * sizes).astype(np.int64), sizes - 1)
+    if not counts.any():
+        raise UserError(f"a share of {share} of these data holds out no record at all", key="data.validation")
+    return choose(owners, counts, rng)
+
+
+def _spread(
+    name: str, pool: Pool, scaling: Scaling, validation: Records | None, owners: Integers, devices: int
+) -> FederatedData:
+    order, offsets = gather(owners, devices)
+    assert (np.diff(offsets) > 0).all(), "every device holds a record"
+    shape = pool.train.x.shape[1:]
+    return FederatedData(name, pool.train, pool.test, validation, pool.classes, shape, scaling, order, offsets)

@@ -1,0 +1,94 @@
+"""`npz`: the user's own arrays from a NumPy archive."""
+
+from __future__ import annotations
+
+import difflib
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from h2fdp.data.pool import Pool, Request
+from h2fdp.data.records import Records, as_records
+from h2fdp.data.scaling import Scaling
+from h2fdp.errors import UserError
+
+REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+OPTIONAL = ("device_train", "device_test")  # the latter is accepted, since published archives have it, and not used
+_KEY = "data.path"
+
+
+def load_npz(request: Request) -> Pool:
+    """x_train, y_train, x_test, y_test, and optionally device_train, which says who holds each training record.
+
+    8-bit inputs are divided by 255, others taken as they are. Devices are numbered in the order of their identifiers.
+
+    Raises:
+        UserError: not such an archive; arrays that are no records, or that do not fit each other or the topology.
+    """
+    assert request.section.path is not None
+    path = Path(request.section.path).expanduser()
+    arrays = _read(path)
+    train = as_records(arrays["x_train"], arrays["y_train"], f"x_train and y_train of {path}", _KEY)
+    test = as_records(arrays["x_test"], arrays["y_test"], f"x_test and y_test of {path}", _KEY)
+    owners = arrays.get("device_train")
+    if owners is not None and request.section.partition is not None:
+        raise UserError("the archive's device_train already says who holds what: leave it out", key="data.partition")
+    return Pool(
+        train,
+        test,
+        class_count(train, test, request.section.classes, str(path)),
+        Scaling(255.0 if train.x.dtype == np.uint8 else 1.0),
+        None if owners is None else _numbered(owners, len(train), request.devices, path),
+    )
+
+
+def class_count(train: Records, test: Records, stated: int | None, what: str) -> int:
+    """The stated number of classes, else as many as the labels show, at least 2; train and test are compared too."""
+    if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
+        found = f"{train.x.shape[1:]} {train.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
+        raise UserError(f"{what}: training and test inputs must be alike, found {found}", key="data")
+    shown = int(max(train.y.max(), test.y.max())) + 1
+    if stated is not None and shown > stated:
+        text = f"{what}: {stated} classes have labels 0 to {stated - 1}, found {shown - 1}"
+        raise UserError(text, key="data.classes")
+    return stated if stated is not None else max(2, shown)
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        raise UserError(f"no such file: {path}", key=_KEY)
+    try:
+        with path.open("rb") as file:  # opened here, for NumPy leaves a broken archive open
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise UserError(f"{path} is a single array; expected an archive made by numpy.savez", key=_KEY)
+            _check_names(archive.files, path)
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
+        reason = str(error).split(". ")[0]  # NumPy goes on to advise unpickling, which no file from outside deserves
+        raise UserError(f"{path} cannot be read as a NumPy archive of plain arrays: {reason}", key=_KEY) from None
+
+
+def _check_names(found: list[str], path: Path) -> None:
+    for name in found:
+        if name not in REQUIRED + OPTIONAL:
+            close = difflib.get_close_matches(name, REQUIRED + OPTIONAL, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(REQUIRED + OPTIONAL)}"
+            raise UserError(f"{path}: unknown array {name}; {hint}", key=_KEY)
+    if lacking := [name for name in REQUIRED if name not in found]:
+        raise UserError(f"{path}: the arrays {', '.join(lacking)} are missing", key=_KEY)
+
+
+def _numbered(owners: NDArray[Any], records: int, devices: int, path: Path) -> NDArray[np.int64]:
+    if owners.shape != (records,) or owners.dtype.kind not in "ui":
+        text = f"{path}: device_train must hold one whole number for each of the {records} training records"
+        raise UserError(f"{text}, found shape {owners.shape}, type {owners.dtype}", key=_KEY)
+    identifiers, numbers = np.unique(owners, return_inverse=True)
+    if len(identifiers) != devices:
+        text = f"{path}: device_train names {len(identifiers)} devices, but the topology has {devices}"
+        raise UserError(text, key=_KEY)
+    return numbers.astype(np.int64)

@@ -1,0 +1,156 @@
+"""Partitioners: who holds which record. Each is a pure function of labels, device weights and a generator.
+
+    partitioner(labels, weights, rng, ...) -> owners
+
+labels has shape (records,), weights shape (devices,) and says how large the devices are relative to each other (all 1
+for equal ones), owners has shape (records,): a device's number, or -1. Every device gets at least one record.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from h2fdp.data.cut import NO_DEVICE, Integers, Weights, choose, proportional, sizes_of
+from h2fdp.data.partition_section import PartitionSection
+from h2fdp.errors import UserError
+
+_KEY = "data.partition"
+
+
+def at_random(labels: Integers, weights: Weights, rng: np.random.Generator) -> Integers:
+    """I.i.d.: all records shuffled and cut in proportion to the weights."""
+    owners = np.empty(len(labels), dtype=np.int64)
+    owners[rng.permutation(len(labels))] = np.repeat(np.arange(len(weights)), proportional(len(labels), weights))
+    return owners
+
+
+def by_labels(labels: Integers, weights: Weights, rng: np.random.Generator, per_device: int) -> Integers:
+    """Each device holds records of exactly `per_device` labels; the labels go to equally many devices, +-1.
+
+    A label's records are cut among its devices in proportion to the weights, in disjoint shares: 50 devices with 3
+    labels of Fashion-MNIST hold 3 x 400 records each (H2FDP, Sec. 6.1). Labels that no device drew are not used.
+
+    Raises:
+        UserError: fewer labels than `per_device`, or a label with fewer records than devices.
+    """
+    kinds = np.unique(labels)
+    if per_device > len(kinds):
+        text = f"each device is to hold {per_device} labels, but the data have {len(kinds)}"
+        raise UserError(text, key=f"{_KEY}.labels_per_device")
+    held = kinds[_deal(len(weights), len(kinds), per_device, rng)]
+    owners = np.full(len(labels), NO_DEVICE, dtype=np.int64)
+    for label in kinds:
+        takers = np.flatnonzero((held == label).any(axis=1))
+        places = rng.permutation(np.flatnonzero(labels == label))
+        if len(places) < len(takers):
+            text = f"label {label} has {len(places)} records, too few for the {len(takers)} devices that are to hold it"
+            raise UserError(text, key=_KEY)
+        if len(takers):
+            owners[places] = np.repeat(takers, proportional(len(places), weights[takers]))
+    return owners
+
+
+def _deal(devices: int, kinds: int, per_device: int, rng: np.random.Generator) -> Integers:
+    """Which kinds each device holds, shape (devices, per_device): distinct in a row, equally often in all, +-1.
+
+    Every `kinds` devices share one shuffled deck, dealt round and round: `per_device` consecutive cards of a deck are
+    distinct, and a deck cut short has dealt each card equally often, +-1. The devices are shuffled last, for
+    neighbours in a deck never hold the same card and neighbours in a subnet may.
+    """
+    decks = rng.permuted(np.tile(np.arange(kinds), (-(-devices // kinds), 1)), axis=1)
+    row = np.arange(devices)
+    card = (row[:, None] % kinds * per_device + np.arange(per_device)) % kinds
+    return rng.permutation(decks[row[:, None] // kinds, card])
+
+
+def by_dirichlet(labels: Integers, weights: Weights, rng: np.random.Generator, concentration: float) -> Integers:
+    """Each label's records are spread over the devices by proportions from a symmetric Dirichlet distribution.
+
+    The smaller the concentration, the fewer devices hold most of a label. Proportions are multiplied by the weights. A
+    device that would stay empty gets a record of the device that has most.
+    """
+    owners = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        places = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(len(weights), concentration)) * weights
+        ends = np.floor(np.cumsum(shares) / shares.sum() * len(places)).astype(np.int64)
+        ends[-1] = len(places)
+        owners[places] = np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0))
+    return _fill_empty(owners, len(weights), rng)
+
+
+def _fill_empty(owners: Integers, devices: int, rng: np.random.Generator) -> Integers:
+    """Move one record to each empty device, always from the device that has most at the moment."""
+    sizes = sizes_of(owners, devices)
+    empty = np.flatnonzero(sizes == 0)
+    moved = np.zeros(devices, dtype=np.int64)
+    largest_first = [(-int(size), device) for device, size in enumerate(sizes)]
+    heapq.heapify(largest_first)
+    for _ in empty:
+        size, device = largest_first[0]
+        moved[device] += 1
+        heapq.heapreplace(largest_first, (size + 1, device))
+    filled = owners.copy()
+    filled[choose(owners, moved, rng)] = empty
+    return filled
+
+
+def by_shards(
+    labels: Integers, weights: Weights, rng: np.random.Generator, shards: int, per_device: int
+) -> Integers:
+    """Records sorted by label are cut into equal shards (+-1), and each device gets `per_device` shards at random.
+
+    McMahan et al. 2017; ALI-DPFL (first version) has 400 shards, 40 to each of 10 devices. Shards cannot be larger for
+    some, so with unequal weights a device keeps a random part of its records: all for the largest weight.
+
+    Raises:
+        UserError: fewer shards than devices x `per_device`, or fewer records than shards.
+    """
+    devices = len(weights)
+    if shards < devices * per_device:
+        text = f"{shards} shards are too few for {devices} devices x {per_device} shards = {devices * per_device}"
+        raise UserError(text, key=f"{_KEY}.shards")
+    if len(labels) < shards:
+        raise UserError(f"{len(labels)} records cannot be cut into {shards} shards", key=f"{_KEY}.shards")
+    taker = np.full(shards, NO_DEVICE, dtype=np.int64)
+    taker[rng.permutation(shards)[: devices * per_device]] = np.repeat(np.arange(devices), per_device)
+    owners = np.empty(len(labels), dtype=np.int64)
+    owners[np.argsort(labels, kind="stable")] = np.repeat(taker, proportional(len(labels), np.ones(shards)))
+    sizes = sizes_of(owners, devices)
+    keep = np.maximum(1, np.floor(sizes * (weights / weights.max()))).astype(np.int64)
+    return np.where(choose(owners, keep, rng), owners, NO_DEVICE)
+
+
+class Partitioner(NamedTuple):
+    """A registry line: what it does, the function, and the section's keys that the function takes."""
+
+    description: str
+    cut: Callable[..., Integers]
+    parameters: tuple[str, ...]
+
+
+PARTITIONERS: Mapping[str, Partitioner] = MappingProxyType({
+    "labels_per_device": Partitioner("so many labels on each device, balanced", by_labels, ("labels_per_device",)),
+    "dirichlet": Partitioner("labels spread by Dirichlet proportions", by_dirichlet, ("dirichlet",)),
+    "shards": Partitioner("random shards of label-sorted records", by_shards, ("shards", "per_device")),
+    "iid": Partitioner("records at random", at_random, ()),
+})
+
+
+def partition(section: PartitionSection, labels: Integers, devices: int, rng: np.random.Generator) -> Integers:
+    """The owners that a `partition:` section asks for.
+
+    Raises:
+        UserError: fewer records than devices, or a partition that these labels do not allow.
+    """
+    if len(labels) < devices:
+        raise UserError(f"{len(labels)} training records are too few for {devices} devices", key=_KEY)
+    spread = 0.0 if section.sizes is None else section.sizes.lognormal
+    weights = np.exp(spread * rng.standard_normal(devices))
+    chosen = PARTITIONERS[section.kind]
+    return chosen.cut(labels, weights, rng, *(getattr(section, name) for name in chosen.parameters))

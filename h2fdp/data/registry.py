@@ -1,0 +1,43 @@
+"""All data sets by name: a new one is its own file and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from h2fdp.data.digits import load_digits
+from h2fdp.data.images import CIFAR10, FASHION_MNIST, MNIST
+from h2fdp.data.npz import load_npz
+from h2fdp.data.partition_section import PartitionSection
+from h2fdp.data.pool import DataSet
+from h2fdp.data.synthetic import DEFAULTS, load_synthetic
+
+PARTITION = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
+_POOLED: Mapping[str, Any] = MappingProxyType({"partition": PARTITION, "normalize": "standard"})
+
+DATA_SETS: Mapping[str, DataSet] = MappingProxyType({
+    "digits": DataSet("1,797 scanned digits of 8x8 pixels, bundled with scikit-learn", load_digits, _POOLED),
+    "fashion-mnist": DataSet("70,000 pictures of clothes, 28x28, 10 classes", FASHION_MNIST.load, _POOLED),
+    "mnist": DataSet("70,000 handwritten digits, 28x28", MNIST.load, _POOLED),
+    "cifar10": DataSet("60,000 colour pictures, 3x32x32, 10 classes", CIFAR10.load, _POOLED),
+    "synthetic": DataSet(
+        "a linear task on each device, unlike the others' by alpha and beta", load_synthetic, DEFAULTS
+    ),
+    "npz": DataSet(
+        "your arrays: x_train, y_train, x_test, y_test and optionally device_train", load_npz,
+        {"path": None, "classes": None, "partition": None},
+    ),
+})
+
+
+def describe() -> list[dict[str, str]]:
+    """A row for each data set, for `h2fdp datasets`; nothing is loaded.
+
+    >>> describe()[0]["name"]
+    'digits'
+    """
+    return [
+        {"name": name, "description": entry.description, "keys": ", ".join((*entry.keys, "validation"))}
+        for name, entry in DATA_SETS.items()
+    ]

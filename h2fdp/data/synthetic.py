@@ -1,0 +1,157 @@
+"""`synthetic(alpha, beta)`: classification tasks that differ from device to device (Li et al. 2020, Sec. 5.1).
+
+Device k has its own linear model and its own inputs:
+
+    y = argmax(W x + b),  entries of W, b ~ N(u_k, 1),  u_k ~ N(0, alpha)
+    x ~ N(v_k, Sigma),  Sigma_jj = j^-1.2,  entries of v_k ~ N(B_k, 1),  B_k ~ N(0, beta)
+
+and floor(exp(N(4, 2^2))) + 50 records, of which a tenth, rounded up, are test records. As in the authors' program,
+alpha and beta are standard deviations. With `iid: true` all devices share one W, b ~ N(0, 1) and v = 0.
+
+Sharp edge: beta moves the devices' inputs apart, but alpha, meant to do so for their models, changes nothing. u_k adds
+u_k (1 + sum_j x_j) to the score of every class alike, and the argmax stays. Models differ by the N(0, 1) part alone,
+for every alpha. The recipe is kept as published, since published results rest on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from h2fdp.data.cut import Integers
+from h2fdp.data.pool import Pool, Request
+from h2fdp.data.records import Records
+from h2fdp.data.scaling import Scaling
+from h2fdp.errors import UserError
+from h2fdp.streams import Streams
+
+LARGEST_DRAW = 2**32  # input values over all devices: 16 GiB
+_PURPOSE = "synthetic data"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is drawn.
+
+    Attributes:
+        alpha: standard deviation of u_k over devices; without effect on the records (see above).
+        beta: standard deviation of B_k over devices.
+        iid: all devices share one model and one distribution of inputs.
+        features: length of x.
+        classes: number of labels.
+        log_size_mean: mean of the logarithm of a device's size above the smallest.
+        log_size_deviation: its standard deviation.
+        smallest_size: the size that every device has at least, test records included.
+        test_share: share of a device's records that go to the common test set, rounded up; one stays in any case.
+    """
+
+    alpha: float = 0.5
+    beta: float = 0.5
+    iid: bool = False
+    features: int = 20
+    classes: int = 10
+    log_size_mean: float = 4.0
+    log_size_deviation: float = 2.0
+    smallest_size: int = 50
+    test_share: float = 0.1
+
+
+DEFAULTS: dict[str, Any] = asdict(Recipe())
+
+
+@dataclass(frozen=True, eq=False)
+class Subnet:
+    """The records of a subnet's devices, device after device.
+
+    Attributes:
+        train, test: the records.
+        sizes: training records of each device, shape (devices,).
+    """
+
+    train: Records
+    test: Records
+    sizes: Integers
+
+
+def draw_subnet(recipe: Recipe, name: str, devices: int, streams: Streams) -> Subnet:
+    """The records of one subnet, from the stream of its name: no other subnet needs to be drawn for it.
+
+    Raises:
+        UserError: the sizes drawn exceed any memory.
+    """
+    rng = streams.open(name, _PURPOSE)
+    sizes = _draw_sizes(recipe, devices, rng)
+    weight, bias, centre = _draw_models(recipe, devices, rng, streams)
+    owners = np.repeat(np.arange(devices), sizes)
+    spread = np.arange(1, recipe.features + 1, dtype=np.float32) ** np.float32(-0.6)  # the root of Sigma_jj
+    x = rng.standard_normal((len(owners), recipe.features), dtype=np.float32)
+    x *= spread
+    x += centre[owners]
+    ends = np.cumsum(sizes)
+    y = np.empty(len(owners), dtype=np.int64)
+    for device, (start, end) in enumerate(zip(ends - sizes, ends, strict=True)):
+        y[start:end] = np.argmax(x[start:end] @ weight[device] + bias[device], axis=1)
+    kept = np.maximum(1, np.floor((1 - recipe.test_share) * sizes + 1e-9)).astype(np.int64)
+    trains = np.arange(len(owners)) - (ends - sizes)[owners] < kept[owners]
+    return Subnet(Records(x[trains], y[trains]), Records(x[~trains], y[~trains]), kept)
+
+
+def _draw_sizes(recipe: Recipe, devices: int, rng: np.random.Generator) -> Integers:
+    exponents = recipe.log_size_mean + recipe.log_size_deviation * rng.standard_normal(devices)
+    sizes = np.floor(np.exp(np.minimum(exponents, 60.0))) + recipe.smallest_size
+    if sizes.sum() * recipe.features > LARGEST_DRAW:
+        text = f"the sizes drawn add up to {sizes.sum():.2g} records; lower log_size_mean or log_size_deviation"
+        raise UserError(text, key="data")
+    return sizes.astype(np.int64)
+
+
+def _draw_models(
+    recipe: Recipe, devices: int, rng: np.random.Generator, streams: Streams
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    """W, b and v of each device: shapes (devices, features, classes), (devices, classes), (devices, features)."""
+    shape = (recipe.features, recipe.classes)
+    if recipe.iid:
+        common = streams.open("", f"{_PURPOSE}: common model")  # the same for every subnet
+        one_weight = common.standard_normal(shape, dtype=np.float32)
+        one_bias = common.standard_normal(recipe.classes, dtype=np.float32)
+        return (
+            np.broadcast_to(one_weight, (devices, *shape)),
+            np.broadcast_to(one_bias, (devices, recipe.classes)),
+            np.zeros((devices, recipe.features), dtype=np.float32),
+        )
+    model_mean = np.float32(recipe.alpha) * rng.standard_normal((devices, 1), dtype=np.float32)
+    input_mean = np.float32(recipe.beta) * rng.standard_normal((devices, 1), dtype=np.float32)
+    return (
+        model_mean[:, :, None] + rng.standard_normal((devices, *shape), dtype=np.float32),
+        model_mean + rng.standard_normal((devices, recipe.classes), dtype=np.float32),
+        input_mean + rng.standard_normal((devices, recipe.features), dtype=np.float32),
+    )
+
+
+def load_synthetic(request: Request) -> Pool:
+    """All subnets' records, one after another; the test records of all devices are one test set.
+
+    Raises:
+        UserError: the sizes drawn exceed any memory, or leave no test record.
+    """
+    recipe = Recipe(**{key: value for key in DEFAULTS if (value := getattr(request.section, key)) is not None})
+    subnets: list[Subnet] = []
+    values = 0
+    for name, devices in request.groups:
+        subnets.append(draw_subnet(recipe, name, devices, request.streams))
+        values += subnets[-1].train.x.size
+        if values > LARGEST_DRAW:
+            raise UserError("the records of all devices exceed 16 GiB; lower log_size_mean", key="data")
+    sizes = np.concatenate([subnet.sizes for subnet in subnets])
+    train = _join([subnet.train for subnet in subnets])
+    test = _join([subnet.test for subnet in subnets])
+    if not len(test):
+        raise UserError("no test record is left; raise test_share or smallest_size", key="data.test_share")
+    return Pool(train, test, recipe.classes, Scaling(), np.repeat(np.arange(len(sizes)), sizes))
+
+
+def _join(parts: list[Records]) -> Records:
+    return Records(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))

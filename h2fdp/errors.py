@@ -1,0 +1,44 @@
+"""The user's mistakes, told in the user's language: where, which key, what was found, what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake.
+
+    Attributes:
+        text: what was found and what would be right, as one short sentence without a final stop.
+        where: the place, as ``file.yaml:7``, ``--set`` or a path; empty when there is none.
+        key: the dotted key, as ``training.intervals``; empty when there is none.
+    """
+
+    text: str
+    where: str = ""
+    key: str = ""
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.where, self.key, self.text) if part)
+
+
+class UserError(Exception):
+    """A mistake of the user: shown as one line for each problem, exit code 2, never a traceback.
+
+    >>> raise UserError("expected a whole number of at least 1, found 0", where="a.yaml:3", key="training.intervals")
+    Traceback (most recent call last):
+        ...
+    h2fdp.errors.UserError: a.yaml:3: training.intervals: expected a whole number of at least 1, found 0
+    """
+
+    def __init__(self, text: str | Iterable[Problem], where: str = "", key: str = "") -> None:
+        problems = (Problem(text, where, key),) if isinstance(text, str) else tuple(text)
+        assert problems, "a user error names at least one problem"
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+    def __reduce__(self) -> tuple[type[UserError], tuple[tuple[Problem, ...]]]:
+        """Survive the way from a Ray worker to the driver."""
+        return type(self), (self.problems,)

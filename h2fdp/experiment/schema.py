@@ -1,0 +1,60 @@
+"""An experiment file as a whole, and the defaults that depend on whether privacy is on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from h2fdp.config import Document, Section, check
+from h2fdp.config.fields import Expect, Text
+from h2fdp.data import DataSection
+from h2fdp.errors import UserError
+from h2fdp.experiment.sections import ControlSection, FaultsSection, PrivacySection, Seed, TrainingSection
+from h2fdp.methods import METHODS, MethodSection
+from h2fdp.models import ModelSection
+from h2fdp.privacy import NOISE_PLACEMENTS
+from h2fdp.runtime.section import RuntimeSection
+
+
+class ExperimentFile(Section):
+    """One experiment: what the user wrote, checked, every default filled in."""
+
+    name: Annotated[
+        str, Field(pattern=r"^[\w.\-]{1,100}$"), Expect("a name of letters, digits, dots, dashes and underscores")
+    ] = "experiment"
+    topology: Annotated[str | dict[str, Any], Expect("a topology file's path or an inline topology")]
+    data: DataSection
+    model: ModelSection = ModelSection(name="softmax")
+    method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
+    training: TrainingSection = TrainingSection()
+    privacy: PrivacySection = PrivacySection()
+    control: ControlSection = ControlSection()
+    runtime: RuntimeSection = RuntimeSection()
+    faults: FaultsSection = FaultsSection()
+    seed: Seed = 1
+    sweep: dict[Text, Annotated[list[Any], Expect("a list of values")]] = Field(default_factory=dict)
+
+
+def check_experiment(document: Document) -> ExperimentFile:
+    """The document as an experiment, with the defaults of its method.
+
+    Raises:
+        UserError: with every problem of the file.
+    """
+    experiment = check(ExperimentFile, document)
+    return _with_privacy_defaults(experiment, document)
+
+
+def _with_privacy_defaults(experiment: ExperimentFile, document: Document) -> ExperimentFile:
+    training = experiment.training
+    private = NOISE_PLACEMENTS[experiment.method.privacy].private
+    if private and training.clip_norm is None:
+        raise UserError(
+            "a guarantee needs clipped gradients; expected a finite number above 0, found nothing",
+            document.where(("training", "clip_norm")),
+            "training.clip_norm",
+        )
+    without = {"clip_norm": None, "sampling": "fixed"}
+    defaults = {} if private else {key: value for key, value in without.items() if key not in training.model_fields_set}
+    return experiment.model_copy(update={"training": training.model_copy(update=defaults)})

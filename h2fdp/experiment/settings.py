@@ -1,0 +1,49 @@
+"""Keyword settings of the Python interface: `epsilon=1.0` finds its section by itself."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from h2fdp.config import Section
+from h2fdp.errors import Problem, UserError
+from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.experiment.sections import ControlSection, PrivacySection, TrainingSection
+from h2fdp.runtime.section import RuntimeSection
+
+_SECTIONS: dict[str, type[Section]] = {
+    "training": TrainingSection,
+    "privacy": PrivacySection,
+    "control": ControlSection,
+    "runtime": RuntimeSection,
+}
+_OWNER = {key: section for section, schema in _SECTIONS.items() for key in schema.model_fields}
+
+
+def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as the sections of an experiment file.
+
+    A keyword is a section with a mapping (`training={"intervals": 5}`) or a key of a section (`intervals=5`).
+
+    Raises:
+        UserError: a keyword that is neither.
+
+    >>> place_settings({"epsilon": 2.0, "training": {"intervals": 5}, "local_steps": 10})
+    {'training': {'intervals': 5, 'local_steps': 10}, 'privacy': {'epsilon': 2.0}}
+    """
+    whole = {key: value for key, value in settings.items() if key in ExperimentFile.model_fields}
+    placed: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in whole.items()}
+    problems = []
+    for key, value in settings.items():
+        if key in whole:
+            continue
+        if key in _OWNER:
+            placed.setdefault(_OWNER[key], {})[key] = value
+        else:
+            close = difflib.get_close_matches(key, [*_OWNER, *ExperimentFile.model_fields], n=1)
+            problems.append(
+                Problem("unknown setting" + (f"; did you mean `{close[0]}`?" if close else ""), "Experiment", key)
+            )
+    if problems:
+        raise UserError(problems)
+    return placed

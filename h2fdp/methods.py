@@ -1,0 +1,75 @@
+"""Methods: names for useful points on the five axes; any other point is a mapping of the axes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import model_validator
+
+from h2fdp.config.fields import Expect, Section
+
+Objective = Annotated[Literal["plain"], Expect("plain")]
+Placement = Annotated[Literal["none", "hierarchical", "local"], Expect("one of none, hierarchical, local")]
+ServerUpdate = Annotated[Literal["average"], Expect("average")]
+ScheduleName = Annotated[Literal["fixed"], Expect("fixed")]
+Shape = Annotated[Literal["tree", "star"], Expect("one of tree, star")]
+
+
+class Method(Section):
+    """A choice on each axis.
+
+    Attributes:
+        objective: what a device minimises.
+        privacy: where noise is added.
+        server: what the cloud does with the average of the uploads.
+        schedule: who decides interval length, participation and step size.
+        topology: `tree` takes the network as it is; `star` puts all devices under one edge server, the cloud's own,
+            which has no local aggregations (they would be global ones).
+    """
+
+    objective: Objective = "plain"
+    privacy: Placement = "none"
+    server: ServerUpdate = "average"
+    schedule: ScheduleName = "fixed"
+    topology: Shape = "tree"
+
+
+_NAMED: dict[str, tuple[Method, str]] = {
+    "hfl": (Method(), "hierarchical FedAvg without noise, the upper bound (Liu et al. 2020)"),
+    "hfl-dp": (Method(privacy="local"), "hierarchical, every device adds its own noise (Shi et al. 2021)"),
+    "h2fdp": (Method(privacy="hierarchical"), "noise where trust ends, fixed schedule (H2FDP, Algorithm 2)"),
+    "fedavg": (Method(topology="star"), "all devices under the cloud, no noise (McMahan et al. 2017)"),
+}
+METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items()}
+
+
+class MethodSection(Method):
+    """`method:` of an experiment: a name, or a mapping of axes that may extend a name.
+
+    >>> MethodSection.model_validate("hfl-dp").privacy
+    'local'
+    >>> MethodSection.model_validate({"extends": "hfl", "topology": "star"}).topology
+    'star'
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        stated = {"extends": value} if isinstance(value, str) else value
+        if not isinstance(stated, dict) or "extends" not in stated:
+            return stated
+        base = stated["extends"]
+        if base not in METHODS:
+            raise ValueError(f'expected one of {", ".join(METHODS)}, found "{base}"')
+        return METHODS[base].model_dump() | {axis: choice for axis, choice in stated.items() if axis != "extends"}
+
+
+def name_of(method: Method) -> str:
+    """The method's name, or `custom` where no name stands for this point."""
+    axes = method.model_dump()
+    return next((name for name, known in METHODS.items() if known.model_dump() == axes), "custom")
+
+
+def describe_methods() -> list[dict[str, str]]:
+    """A row for each named method: its axes and its source."""
+    return [{"name": name, **method.model_dump(), "description": text} for name, (method, text) in _NAMED.items()]

@@ -1,0 +1,75 @@
+"""An edge server: local aggregations of its subnet inside an interval, and the upload that ends it (9)-(14)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from h2fdp.nodes.plans import SubnetPlan, TrainingOrder
+from h2fdp.nodes.team import Team
+from h2fdp.privacy import NoiseSource, add_gaussian_noise
+from h2fdp.streams import Streams
+
+
+@dataclass(frozen=True)
+class EdgeServer:
+    """Aggregates what its devices upload; adds one noise vector to each average when it is trusted.
+
+    Attributes:
+        noise_source: who adds noise in this subnet.
+        groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
+        spans: name -> (first row, row after the last).
+    """
+
+    name: str
+    streams: Streams
+    noise_source: NoiseSource
+    groups: Team
+    spans: dict[str, tuple[int, int]]
+
+    def run_interval(self, model: Tensor, plan: SubnetPlan) -> Tensor:
+        """One interval from the global model w(t_k) (M,); the upload (M,).
+
+        1. The devices train over a segment and upload what they accumulated since the last broadcast.
+        2. At a local aggregation the edge server subtracts their average from its model, (9)-(12), adds its noise
+           if it is trusted, and broadcasts the result (13).
+        3. At the end it uploads w(t_k) - (its last model - the last average), with the global noise: everything the
+           subnet accumulated over the interval, its local noises included.
+        """
+        subnet_model = model
+        start = plan.first_slot
+        for segment, end in enumerate(plan.ends()):
+            uploads = self._collect(subnet_model, plan, segment, start, end)
+            average = weighted_sum(uploads, plan.weights)
+            if self.noise_source == "edge":
+                average = self._with_noise(average, plan, segment, end)
+            subnet_model = subnet_model - average
+            start = end
+        return model - subnet_model
+
+    def _collect(self, model: Tensor, plan: SubnetPlan, segment: int, start: int, end: int) -> list[Tensor]:
+        """Uploads of the active devices in the order of their rows."""
+        orders = {}
+        for name, (first, stop) in self.spans.items():
+            held = (plan.rows >= first) & (plan.rows < stop)
+            if held.any():
+                noise = plan.noise_std[segment][held] if self.noise_source == "device" else np.empty(0)
+                orders[name] = TrainingOrder(
+                    plan.interval, start, end, plan.kind(segment), plan.step_size, plan.rows[held], noise
+                )
+        uploads = self.groups.call("train", model, orders)
+        return [upload for name in orders for upload in uploads[name]]
+
+    def _with_noise(self, average: Tensor, plan: SubnetPlan, segment: int, end: int) -> Tensor:
+        stream = self.streams.open(self.name, f"noise-{plan.kind(segment)}", plan.interval, end)
+        return add_gaussian_noise(average, float(plan.noise_std[segment, 0]), stream)
+
+
+def weighted_sum(vectors: list[Tensor], weights: np.ndarray) -> Tensor:
+    """sum_j weights_j vectors_j, added in order: element by element, so that no layout changes a bit."""
+    total = vectors[0] * float(weights[0])
+    for vector, weight in zip(vectors[1:], weights[1:], strict=True):
+        total.add_(vector, alpha=float(weight))
+    return total

@@ -1,0 +1,31 @@
+"""How a node talks to the nodes below it: one call to several of them, with a part that all share.
+
+Calls go down the tree only, never up: an actor that waits for one that calls it back is a deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Team(Protocol):
+    """Nodes that are addressed together, by name."""
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """Call `method(shared, each[name])` on every named node and wait for all.
+
+        `shared` crosses a host's boundary once, however many of its nodes are called.
+        """
+        ...
+
+
+class LocalTeam:
+    """Nodes in this process, called one after another."""
+
+    def __init__(self, nodes: Mapping[str, Any]) -> None:
+        self._nodes = dict(nodes)
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Team.call`."""
+        return {name: getattr(self._nodes[name], method)(shared, item) for name, item in each.items()}

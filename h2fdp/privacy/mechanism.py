@@ -1,0 +1,24 @@
+"""The Gaussian mechanism on one vector, with noise from a stream of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def add_gaussian_noise(vector: Tensor, noise_std: float, generator: np.random.Generator) -> Tensor:
+    """`vector` + N(0, noise_std^2 I), a new tensor.
+
+    Guarantee: with `noise_std` = c times the vector's L2 sensitivity and a stream that is opened once in a run, the
+    sum is a Gaussian mechanism of noise multiplier c. The noise is float32 from NumPy's ziggurat: the usual
+    floating-point caveat holds.
+
+    Args:
+        vector: (M,) float32.
+        noise_std: standard deviation of each coordinate, above 0.
+        generator: a fresh stream; no two releases may share one.
+    """
+    assert noise_std > 0, "a private release carries noise"
+    noise = torch.from_numpy(generator.standard_normal(vector.numel(), dtype=np.float32))
+    return torch.add(vector, noise, alpha=noise_std)

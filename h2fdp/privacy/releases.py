@@ -1,0 +1,137 @@
+"""What each observer receives in one interval: the rows of the ledger (spec of privacy, table of observers).
+
+Rows are computed from the plan of an interval before it starts, so they can be on disk before anything leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from h2fdp.privacy.calibration import ReleaseKind
+from h2fdp.privacy.noise_placement import NoiseSource
+from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
+
+Observer = Literal["edge", "peer", "cloud", "public"]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A group of equal releases: one noisy vector for each of `devices`, as one observer sees it.
+
+    Attributes:
+        devices: the devices whose records it covers, as numbers within the subnet from 1, in ranges: "1-3,5".
+        sensitivity: how far one record of such a device moves what the observer sees (L2).
+        noise_std: standard deviation of the noise that the observer cannot subtract.
+        steps: m, the local steps accumulated since the last released model.
+        sampling_rate: q of these devices.
+    """
+
+    interval: int
+    slot: int
+    kind: ReleaseKind
+    edge: str
+    devices: str
+    observer: Observer
+    sensitivity: float
+    noise_std: float
+    steps: int
+    sampling_rate: float
+
+
+@dataclass(frozen=True)
+class SubnetReleases:
+    """One upload of a subnet: who takes part, with which weight, rate and noise.
+
+    Attributes:
+        rows: (s,) the active devices, as row numbers within the subnet from 0.
+        weights: (s,) rho_j, summing to 1.
+        sampling_rates: (s,) q_j.
+        noise_std: (s,) under noise from devices, (1,) under noise from the edge server.
+        size: s_c, devices of the subnet, active or not.
+        edge_is_cloud: the edge server is the cloud's own (a star), so that the cloud sees single uploads.
+    """
+
+    interval: int
+    slot: int
+    kind: ReleaseKind
+    edge: str
+    source: NoiseSource
+    steps: int
+    step_size: float
+    clip_norm: float
+    rows: np.ndarray
+    weights: np.ndarray
+    sampling_rates: np.ndarray
+    noise_std: np.ndarray
+    size: int
+    edge_is_cloud: bool = False
+
+
+def releases_of(upload: SubnetReleases) -> Iterator[Release]:
+    """The ledger rows of one upload, for all observers.
+
+    Under an untrusted edge server each device's noise covers the average too; a peer knows its own part of it.
+    Under a trusted one, everybody beyond the edge server sees the average under the edge's noise. What the cloud
+    receives holds every local release of the interval and the global one, so each of them gets its row.
+    """
+    if upload.source == "none" or upload.rows.size == 0:
+        return
+    own = accumulated_gradient_sensitivity(upload.step_size, upload.steps, upload.clip_norm)
+    everyone = np.ones(upload.rows.size)
+    if upload.source == "device":
+        single = np.stack([own * everyone, upload.noise_std, upload.sampling_rates], axis=1)
+        yield from _rows(upload, "edge", single)
+        parts = upload.weights * upload.noise_std
+        whole, beyond_a_peer = math.sqrt(float(np.sum(parts**2))) * everyone, _noise_beyond_a_peer(parts)
+    else:
+        whole = beyond_a_peer = float(upload.noise_std[0]) * everyone
+    average = np.stack([own * upload.weights, whole, upload.sampling_rates], axis=1)
+    if upload.size > 1:
+        yield from _rows(upload, "peer", np.stack([average[:, 0], beyond_a_peer, average[:, 2]], axis=1))
+    yield from _rows(upload, "cloud", single if upload.source == "device" and upload.edge_is_cloud else average)
+    yield from _rows(upload, "public", average)
+
+
+def _noise_beyond_a_peer(parts: np.ndarray) -> np.ndarray:
+    """For each device, the noise on the average that its worst active peer cannot subtract; parts = rho_j sigma_j."""
+    squares = parts**2
+    if squares.size == 1:
+        return np.asarray(np.abs(parts))  # the peers are inactive: none of the noise is theirs
+    largest, runner_up = np.sort(squares)[::-1][:2]
+    position = int(np.argmax(squares))
+    worst = np.where(np.arange(squares.size) == position, runner_up, largest)
+    return np.asarray(np.sqrt(np.maximum(squares.sum() - worst, 0.0)))
+
+
+def _rows(upload: SubnetReleases, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
+    """One row for each distinct (sensitivity, noise, rate); columns is (s, 3)."""
+    distinct, group = np.unique(columns, axis=0, return_inverse=True)
+    for number, (sensitivity, noise_std, rate) in enumerate(distinct.tolist()):
+        yield Release(
+            upload.interval,
+            upload.slot,
+            upload.kind,
+            upload.edge,
+            device_ranges(upload.rows[group.ravel() == number]),
+            observer,
+            sensitivity,
+            noise_std,
+            upload.steps,
+            rate,
+        )
+
+
+def device_ranges(rows: np.ndarray | Sequence[int]) -> str:
+    """Row numbers from 0 as ranges of device numbers from 1.
+
+    >>> device_ranges([0, 1, 2, 4])
+    '1-3,5'
+    """
+    numbers = np.sort(np.asarray(rows)) + 1
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+    return ",".join(str(run[0]) if run.size == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,0 +1,111 @@
+"""A run's directory: made once, locked while it is written, never mixed with another run's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from h2fdp.errors import UserError
+from h2fdp.records.atomic import write_text
+from h2fdp.records.summary import SUMMARY
+
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths and small writers of one run's directory."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration, every default written out."""
+        return self.path / "config.yaml"
+
+    @property
+    def topology(self) -> Path:
+        """The topology as drawn."""
+        return self.path / "topology.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """A row for each interval."""
+        return self.path / "metrics.parquet"
+
+    @property
+    def devices(self) -> Path:
+        """Final accuracy and loss of each device."""
+        return self.path / "devices.parquet"
+
+    @property
+    def ledger(self) -> Path:
+        """Every release, one JSON object a line."""
+        return self.path / "privacy.jsonl"
+
+    @property
+    def model(self) -> Path:
+        """The model's state dict."""
+        return self.path / "model.pt"
+
+    def write_summary(self, values: dict[str, Any]) -> None:
+        """Replace `summary.json`."""
+        write_text(self.path / SUMMARY, json.dumps(values, indent=2) + "\n")
+
+    def log(self, event: str, **values: Any) -> None:
+        """Append one event to `log.jsonl`."""
+        line = json.dumps({"time": round(time.time(), 3), "event": event, **values})
+        with (self.path / "log.jsonl").open("a") as file:
+            file.write(line + "\n")
+
+
+@contextmanager
+def create(path: Path, overwrite: bool = False) -> Iterator[RunDirectory]:
+    """A new run directory, locked until the block ends.
+
+    Raises:
+        UserError: `path` is a file, is in use, or holds something; with `overwrite` an earlier run gives way, and
+            nothing else does.
+    """
+    where = str(path)
+    if path.exists() and not path.is_dir():
+        raise UserError("expected a directory for the run, found a file", where)
+    if path.is_dir() and any(path.iterdir()):
+        _make_room(path, overwrite)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / _LOCK, timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise UserError("another run is writing to this directory", where) from None
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror or error}", where) from None
+    try:
+        yield RunDirectory(path)
+    finally:
+        lock.release()
+        (path / _LOCK).unlink(missing_ok=True)
+
+
+def _make_room(path: Path, overwrite: bool) -> None:
+    where = str(path)
+    is_run = (path / "config.yaml").exists() and (path / SUMMARY).exists()
+    if not overwrite:
+        hint = "add --overwrite to replace that run, or choose another --out" if is_run else "choose another --out"
+        raise UserError(f"the directory is not empty; {hint}", where)
+    if not is_run:
+        raise UserError("the directory holds something that is not a run; --overwrite replaces runs only", where)
+    try:
+        with FileLock(path / _LOCK, timeout=0):
+            pass
+    except Timeout:
+        raise UserError("another run is writing to this directory", where) from None
+    shutil.rmtree(path)

@@ -1,0 +1,38 @@
+"""Tables of a run, as Parquet files that pandas opens without us."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from h2fdp.records.atomic import replacing
+
+METRICS_SCHEMA = pa.schema(
+    [("interval", pa.int64()), ("slot", pa.int64())]
+    + [(name, pa.float64()) for name in ("accuracy", "loss")]
+    + [("local_steps", pa.int64()), ("step_size", pa.float64()), ("participants", pa.int64())]
+    + [(f"epsilon_{observer}", pa.float64()) for observer in ("claimed", "edge", "peer", "cloud", "public")]
+    + [(name, pa.float64()) for name in ("energy_j", "delay_s", "clock_s", "wall_s")]
+)
+DEVICE_SCHEMA = pa.schema(
+    [
+        ("device", pa.string()),
+        ("edge", pa.string()),
+        ("trusted", pa.bool_()),
+        ("records", pa.int64()),
+        ("accuracy", pa.float64()),
+        ("loss", pa.float64()),
+        ("subnet_accuracy", pa.float64()),
+        ("subnet_loss", pa.float64()),
+    ]
+)
+
+
+def write_table(path: Path, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
+    """Replace a table as a whole; a column that a row does not name is null in it."""
+    with replacing(path) as file:
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), file)

@@ -1,0 +1,33 @@
+"""The summary of a run: how it ended, what it reached, and what it ran with."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+SUMMARY = "summary.json"
+SCHEMA_VERSION = 1
+_LIBRARIES = ("h2fdp", "numpy", "torch", "torchvision", "ray", "opacus", "dp-accounting", "scikit-learn", "pyarrow")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that a result may depend on."""
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for library in _LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            found[library] = "not installed"
+    return found
+
+
+def read_summary(run: Path) -> dict[str, Any] | None:
+    """The summary of a run directory; None where there is none that can be read."""
+    try:
+        values = json.loads((run / SUMMARY).read_text())
+    except (OSError, ValueError):
+        return None
+    return values if isinstance(values, dict) else None

@@ -1,0 +1,31 @@
+"""The `runtime:` section of an experiment: where to run, on how many hosts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, Section
+
+Hosts = Annotated[int, Field(ge=1, le=LARGEST_INTEGER)]
+
+
+class RuntimeSection(Section):
+    """`runtime:`; values that later versions will bring are refused, not ignored."""
+
+    backend: Annotated[Literal["auto", "inline", "ray"], Expect("one of auto, inline, ray")] = "auto"
+    placement: Annotated[Literal["packed"], Expect("packed (the only placement of this version)")] = "packed"
+    hosts: Annotated[Literal["auto"] | Hosts, Expect("auto or a whole number of at least 1")] = "auto"
+    cpus_per_host: Annotated[float, Field(gt=0), Expect("a finite number above 0")] = 1
+    gpus_per_host: Annotated[Literal[0], Expect("0 (this version trains on CPUs)")] = 0
+    address: Annotated[None, Expect("null (this version starts Ray on this machine)")] = None
+    engine: Annotated[Literal["auto", "loop"], Expect("one of auto, loop")] = "auto"
+    checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
+
+
+def chosen_backend(section: RuntimeSection) -> Literal["inline", "ray"]:
+    """`auto` is inline unless something asks for Ray: here, a number of hosts."""
+    if section.backend == "auto":
+        return "inline" if section.hosts in ("auto", 1) else "ray"
+    return section.backend

@@ -1,0 +1,24 @@
+"""The tree of cloud, edge servers and devices: read, checked, drawn from a seed, generated, written and pictured."""
+
+from h2fdp.topology.drawing import draw
+from h2fdp.topology.generators import GENERATORS
+from h2fdp.topology.network import CLOUD, Compute, DistanceRule, Link, Radio, Subnet, Topology
+from h2fdp.topology.reading import from_document, read
+from h2fdp.topology.schema import TopologyFile
+from h2fdp.topology.writing import write
+
+__all__ = [
+    "CLOUD",
+    "GENERATORS",
+    "Compute",
+    "DistanceRule",
+    "Link",
+    "Radio",
+    "Subnet",
+    "Topology",
+    "TopologyFile",
+    "draw",
+    "from_document",
+    "read",
+    "write",
+]

@@ -1,0 +1,154 @@
+"""A picture of a topology, in which trust shows without colour: shape, filling and line style say it too.
+
+Trusted: a filled square and solid lines. Untrusted: a hollow circle and dashed lines. Blue and orange are those of
+Okabe and Ito's palette, which colour-blind readers tell apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from h2fdp.errors import UserError
+from h2fdp.topology.layout import arrange, fits
+from h2fdp.topology.network import Floats, Topology
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+MOST_LEVEL_NAMES = 12
+_INK = "#222222"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How nodes and links of one kind of trust look."""
+
+    word: str
+    colour: str
+    fill: str
+    marker: str
+    line: Literal["-"] | tuple[float, tuple[float, ...]]
+    hatch: str
+
+
+TRUSTED = Look("trusted", "#0072B2", "#0072B2", "s", "-", "")
+UNTRUSTED = Look("untrusted", "#D55E00", "white", "o", (0, (4, 2)), "/////")
+
+
+def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6.5) -> Figure:
+    """Draw the network; write it where a path is given.
+
+    Small networks show every device, its distance to scale; larger ones a bar for the devices of each edge server.
+
+    Args:
+        topology: the network.
+        path: a file that ends in .png, .svg or .pdf; None to write nothing.
+        width_in: the picture's width in inches.
+
+    Raises:
+        UserError: another suffix, or a place that cannot be written.
+    """
+    if path is not None and Path(path).suffix.lower() not in FORMATS:
+        raise UserError(f"expected a name that ends in {', '.join(FORMATS)}", str(path))
+    from matplotlib.figure import Figure  # 0.3 s, for those who draw
+
+    figure = Figure(figsize=(width_in, width_in * 1.08))
+    axes = figure.add_axes((0.02, 0.1, 0.96, 0.82))
+    axes.set_aspect("equal")
+    axes.axis("off")
+    trusted = sum(subnet.trusted for subnet in topology.subnets)
+    servers = "1 edge server" if topology.edges == 1 else f"{topology.edges:,} edge servers"
+    figure.text(0.5, 0.965, topology.name, ha="center", va="center", fontsize=12, color=_INK, weight="bold",
+                parse_math=False)
+    figure.text(0.5, 0.93, f"{servers}, {trusted:,} trusted; {topology.devices:,} devices", ha="center", va="center",
+                fontsize=9.5, color=_INK)
+    if fits(topology):
+        _draw_every_device(axes, topology)
+    else:
+        from h2fdp.topology.wheel import draw_wheel
+
+        draw_wheel(axes, topology)
+    _legend(figure, topology)
+    if path is not None:
+        try:
+            figure.savefig(path, dpi=200)
+        except OSError as error:
+            raise UserError(f"cannot be written: {error.strerror or error}", str(path)) from None
+    return figure
+
+
+def look(trusted: bool) -> Look:
+    """The look of a subnet."""
+    return TRUSTED if trusted else UNTRUSTED
+
+
+def draw_cloud(axes: Axes, x: float, y: float, size: float = 9.5) -> None:
+    """The cloud's node."""
+    axes.text(x, y, "cloud", ha="center", va="center", fontsize=size, color=_INK, zorder=6,
+              bbox={"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": _INK, "linewidth": 1.4})
+
+
+def _draw_every_device(axes: Axes, topology: Topology) -> None:
+    layout = arrange(topology)
+    crowd = max(topology.devices, 12 * topology.edges)
+    dot = float(np.clip(30 - crowd / 12, 7, 26))
+    for subnet, edge, devices in zip(topology.subnets, layout.edges, layout.devices, strict=True):
+        style = look(subnet.trusted)
+        _line(axes, layout.cloud, edge, style, style.colour, 1.8)
+        for device in devices:
+            _line(axes, edge, device, style, "#999999", 0.6)
+        axes.scatter(devices[:, 0], devices[:, 1], s=dot, marker="o", facecolor=_INK if subnet.trusted else "white",
+                     edgecolor=_INK, linewidth=0.8, zorder=3)
+        axes.scatter([edge[0]], [edge[1]], s=150, marker=style.marker, facecolor=style.fill, edgecolor=style.colour,
+                     linewidth=2.2, zorder=4)
+        _name(axes, subnet.name, edge, layout.cloud, along=topology.edges > MOST_LEVEL_NAMES)
+    draw_cloud(axes, *layout.cloud)
+    axes.margins(0.04)
+
+
+def _line(axes: Axes, start: Floats, end: Floats, style: Look, colour: str, width: float) -> None:
+    axes.plot([start[0], end[0]], [start[1], end[1]], linestyle=style.line, color=colour, linewidth=width, zorder=1)
+
+
+def _name(axes: Axes, name: str, edge: Floats, cloud: Floats, along: bool) -> None:
+    """An edge server's name on its link to the cloud; written along it where level names would meet."""
+    x, y = edge - (edge - cloud) * 0.26
+    slope = float(np.degrees(np.arctan2(*(edge - cloud)[::-1])))
+    upright = (slope + 90) % 180 - 90
+    behind = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+    axes.text(x, y, _short(name), ha="center", va="center", rotation=upright if along else 0, fontsize=8, color=_INK,
+              zorder=5, parse_math=False, bbox=behind)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 14 else f"{name[:12]}…"
+
+
+def _legend(figure: Figure, topology: Topology) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    every_device = fits(topology)
+    found = {subnet.trusted for subnet in topology.subnets}
+    styles = [style for style, trusted in ((TRUSTED, True), (UNTRUSTED, False)) if trusted in found]
+    handles: list[Line2D | Patch] = []
+    for style in styles:
+        who = "the edge server adds the noise" if style is TRUSTED else "every device adds noise"
+        handles.append(Line2D([], [], linestyle=style.line, color=style.colour, marker=style.marker, linewidth=1.8,
+                              markersize=9, markerfacecolor=style.fill, markeredgecolor=style.colour, markeredgewidth=2,
+                              label=f"{style.word} edge server: {who}"))
+    for style in styles:
+        label = "its devices" if every_device else "the number of its devices"
+        if every_device:
+            handles.append(Line2D([], [], linestyle="", marker="o", markersize=5, markeredgecolor=_INK, label=label,
+                                  markerfacecolor=_INK if style is TRUSTED else "white"))
+        else:
+            handles.append(Patch(facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, label=label))
+    figure.legend(handles=handles, loc="lower center", ncol=2, fontsize=7.5, frameon=False, handlelength=3.2,
+                  borderaxespad=0.6, columnspacing=1.6)

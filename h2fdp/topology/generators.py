@@ -1,0 +1,125 @@
+"""Networks made to order. A new generator is one function (here or in a file of its own) and one line in GENERATORS.
+
+Every generator gives a network as drawn under `seed`, by the same rules as a file: `regular()` equals what
+topologies/paper.yaml gives under the same seed, but for its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from h2fdp.config import Section, check, empty_document
+from h2fdp.config.fields import Count, Positive, Probability, Whole
+from h2fdp.errors import UserError
+from h2fdp.topology.expansion import expand
+from h2fdp.topology.geometric import placed
+from h2fdp.topology.naming import MOST_DEVICES, MOST_EDGES
+from h2fdp.topology.network import Topology
+from h2fdp.topology.schema import DevicesSection, EdgeSection, Name, TopologyFile, TrustSection, UniformDistance
+
+DISTANCE_RANGE_M = [10.0, 100.0]  # ours: the paper states no distances
+
+
+class _Arguments(Section):
+    """What generators take, checked as files are."""
+
+    edges: Count
+    devices: Count
+    trust: Probability
+    seed: Whole
+    name: Name
+    side_m: Positive = 1.0
+
+
+def regular(edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+    """Every edge server has equally many devices, 10 to 100 m away.
+
+    Args:
+        edges: the number of edge servers N.
+        devices: the number of devices of each, s_c.
+        trust: the probability that an edge server is trusted, p_c.
+        seed: under which trust and distances are drawn.
+        name: of the network; by default ``regular-<edges>x<devices>``.
+
+    Raises:
+        UserError: for an argument out of its range.
+
+    >>> regular(edges=4, devices=3, trust=0.0).sizes.tolist()
+    [3, 3, 3, 3]
+    """
+    given = _checked(edges=edges, devices=devices, trust=trust, seed=seed, name=name or f"regular-{edges}x{devices}")
+    rule = UniformDistance(uniform=DISTANCE_RANGE_M)
+    devices_of_each = DevicesSection(count=given.devices, distance_m=rule)
+    edge = EdgeSection(name="edge-{i}", repeat=given.edges, devices=devices_of_each)
+    file = TopologyFile(name=given.name, trust=TrustSection(probability=given.trust), edges=[edge])
+    return expand(file, given.seed)
+
+
+def config1(edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+    """Config. 1 of H2FDP, Sec. 6.3.2: subnets of 5 devices; there are 2 to 10 of them.
+
+    >>> [config1(edges).devices for edges in (2, 4, 6, 8, 10)]
+    [10, 20, 30, 40, 50]
+    """
+    return regular(edges, 5, trust, seed, name or f"config1-{edges}")
+
+
+def config2(devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+    """Config. 2 of H2FDP, Sec. 6.3.2: two subnets; each has 5 to 25 devices.
+
+    >>> [config2(devices).devices for devices in (5, 10, 15, 20, 25)]
+    [10, 20, 30, 40, 50]
+    """
+    return regular(2, devices, trust, seed, name or f"config2-{devices}")
+
+
+def star(devices: int = 50, seed: int = 1, name: str | None = None) -> Topology:
+    """One untrusted edge server with all devices: a network without a hierarchy.
+
+    >>> star(devices=7).sizes.tolist()
+    [7]
+    """
+    return regular(1, devices, 0.0, seed, name or f"star-{devices}")
+
+
+def geometric(edges: int = 10, devices: int = 5, trust: float = 0.5, side_m: float = 500.0, seed: int = 1,
+              name: str | None = None) -> Topology:
+    """Edge servers and devices at random in a square; see :func:`h2fdp.topology.geometric.placed`.
+
+    Args:
+        edges: the number of edge servers.
+        devices: the mean number of devices of each; the network has edges x devices in all.
+        trust: the probability that an edge server is trusted.
+        side_m: the length of the square's side, in metres.
+        seed: under which positions and trust are drawn.
+        name: of the network; by default ``geometric-<edges>x<devices>``.
+
+    >>> network = geometric(edges=4, devices=10)
+    >>> network.devices, bool((network.sizes >= 1).all())
+    (40, True)
+    """
+    given = _checked(edges=edges, devices=devices, trust=trust, seed=seed, side_m=side_m,
+                     name=name or f"geometric-{edges}x{devices}")
+    return Topology(given.name, placed(given.edges, given.devices, given.trust, given.side_m, given.seed),
+                    trust_probability=given.trust)
+
+
+GENERATORS: dict[str, Callable[..., Topology]] = {
+    "regular": regular,
+    "config1": config1,
+    "config2": config2,
+    "star": star,
+    "geometric": geometric,
+}
+
+
+def _checked(**arguments: Any) -> _Arguments:
+    given = check(_Arguments, empty_document("topology", Path(), arguments))
+    if given.edges > MOST_EDGES:
+        raise UserError(f"expected at most {MOST_EDGES:,}, found {given.edges:,}", "topology", "edges")
+    if given.edges * given.devices > MOST_DEVICES:
+        found = given.edges * given.devices
+        raise UserError(f"expected at most {MOST_DEVICES:,} devices in all, found {found:,}", "topology", "devices")
+    return given

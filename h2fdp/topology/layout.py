@@ -1,0 +1,67 @@
+"""Where nodes stand in a picture: the cloud in the middle, edge servers on a ring, their devices in fans outside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from h2fdp.topology.network import Floats, Topology
+
+MOST_EDGES_DRAWN = 24
+MOST_DEVICES_DRAWN = 400
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Positions in a picture whose ring of edge servers has radius 1.
+
+    Attributes:
+        cloud: (2,) the cloud's position.
+        edges: (N, 2) the edge servers' positions.
+        devices: for each edge server, (s, 2) its devices' positions.
+    """
+
+    cloud: Floats
+    edges: Floats
+    devices: list[Floats]
+
+
+def fits(topology: Topology) -> bool:
+    """Whether every device can have a dot of its own."""
+    return topology.edges <= MOST_EDGES_DRAWN and topology.devices <= MOST_DEVICES_DRAWN
+
+
+def arrange(topology: Topology) -> Layout:
+    """A layout in which a device's distance to its edge server is to scale (plus a gap that keeps dots apart)."""
+    count = topology.edges
+    start = np.pi if count == 2 else np.pi / 2  # two stand side by side, more begin at the top
+    angles = start - 2 * np.pi * np.arange(count) / count
+    edges = _direction(angles)
+    cloud = np.zeros(2)
+    span = 2 * np.pi / count * 1.15
+    if count == 1:  # the cloud above, the devices all around but there
+        edges, angles, cloud = np.zeros((1, 2)), np.array([-np.pi / 2]), np.array([0.0, 1.05])
+        span = 2 * np.pi * 0.82
+    elif count <= 3:
+        span = np.pi * 1.1
+    reach = 1.0 if count <= 12 else 12 / count + 0.25
+    farthest = max(float(subnet.distance_m.max()) for subnet in topology.subnets)
+    devices = [
+        edge + _fan(angle, span, subnet.size) * (0.22 + reach * subnet.distance_m / farthest * 0.78)[:, None]
+        for edge, angle, subnet in zip(edges, angles, topology.subnets, strict=True)
+    ]
+    return Layout(cloud, edges, devices)
+
+
+def _fan(middle: float, span: float, size: int) -> Floats:
+    """(size, 2) unit vectors spread evenly over a fan; neighbours in the list stand apart for legibility."""
+    if size == 1:
+        return _direction(np.array([middle]))
+    order = np.argsort(np.argsort((np.arange(size) * _GOLDEN) % 1.0))
+    return _direction(middle + span * (order / (size - 1) - 0.5))
+
+
+def _direction(angles: Floats) -> Floats:
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)

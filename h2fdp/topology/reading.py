@@ -1,0 +1,89 @@
+"""Read a topology: YAML, GraphML or node-link JSON, told apart by the file's suffix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from h2fdp.config import Document, check, read_document
+from h2fdp.errors import Problem, UserError
+from h2fdp.topology.expansion import expand
+from h2fdp.topology.graphml import read_graphml
+from h2fdp.topology.naming import name_problems
+from h2fdp.topology.network import Topology
+from h2fdp.topology.node_link import read_node_link
+from h2fdp.topology.schema import TopologyFile
+from h2fdp.topology.tree import tree_document
+
+SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
+
+
+def format_of(path: Path) -> str:
+    """The format that a path's suffix names: yaml, graphml or json."""
+    try:
+        return SUFFIXES[path.suffix.lower()]
+    except KeyError:
+        raise UserError(f"expected a name that ends in {', '.join(SUFFIXES)}", str(path)) from None
+
+
+def read(path: str | Path, seed: int) -> Topology:
+    """Read a topology file; what it leaves open is drawn under the seed.
+
+    Raises:
+        UserError: with every problem of the file.
+    """
+    path = Path(path)
+    document, problems = _document(path)
+    assert isinstance(document.root.content, dict)
+    if "name" not in document.root.content:
+        document.set("name", path.stem, str(path))
+    return from_document(document, seed, problems)
+
+
+def _document(path: Path) -> tuple[Document, list[Problem]]:
+    """A file of any format in the form of the YAML one, with the problems that its own format told."""
+    kind = format_of(path)
+    if kind == "yaml":
+        return read_document(path), []
+    return tree_document(read_graphml(path) if kind == "graphml" else read_node_link(path))
+
+
+def from_document(document: Document, seed: int, told: Sequence[Problem] = ()) -> Topology:
+    """The topology of a document: a file's, or the inline one of an experiment.
+
+    Args:
+        document: values in the form of a topology file.
+        seed: under which everything that the document leaves open is drawn.
+        told: problems that are known already.
+
+    Raises:
+        UserError: with every problem, in the order of their lines.
+    """
+    problems = [*told, *name_problems(document)]
+    try:
+        file = check(TopologyFile, document)
+    except UserError as error:
+        problems += error.problems
+    else:
+        problems += _idle_probability(document, file)
+    if problems:
+        raise UserError(sorted(problems, key=_line))
+    return expand(file, seed)
+
+
+def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
+    """A probability set from outside a file in which every edge server states its trust would be ignored in silence."""
+    path = ("trust", "probability")
+    if file.trust is None or any(edge.trusted is None for edge in file.edges):
+        return []
+    source, edges_source = (re.sub(r":\d+$", "", document.where(key)) for key in (path, ("edges",)))
+    if source == edges_source:
+        return []
+    return [Problem("decides nothing: every edge server of this topology states `trusted:`",
+                    document.where(path), document.key(path))]
+
+
+def _line(problem: Problem) -> float:
+    match = re.search(r":(\d+)$", problem.where)
+    return int(match.group(1)) if match else float("inf")

@@ -1,0 +1,176 @@
+"""A topology file, key by key, in the units that users write.
+
+Defaults are those of the paper (H2FDP, Appendix D); it is silent on distances, where 50 m is ours.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from h2fdp.config.fields import (
+    Count,
+    Expect,
+    Flag,
+    NonNegative,
+    Number,
+    Positive,
+    Probability,
+    Section,
+    Whole,
+    shape,
+)
+
+DEFAULT_DISTANCE_M = 50.0
+DEFAULT_POWER_DBM = 24.0
+DEFAULT_TRUST_PROBABILITY = 0.5
+UNLIMITED = "unlimited"
+LARGEST_NAME = 200
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable() or value != value.strip():
+        raise ValueError("a name has printable characters only, and no blank at either end")
+    return value
+
+
+def _ordered(value: list[Any]) -> list[Any]:
+    if value[0] > value[1]:
+        raise ValueError(f"expected the lowest value first, found [{value[0]}, {value[1]}]")
+    return value
+
+
+def _unlimited(value: Any) -> Any:
+    return float("inf") if value == UNLIMITED else value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=LARGEST_NAME), AfterValidator(_printable),
+                 Expect(f"a text of 1 to {LARGEST_NAME} characters")]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_unlimited),
+                 Expect(f"a number above 0, or `{UNLIMITED}`")]
+Scalar, Many, Mapping = Tag("scalar"), Tag("list"), Tag("mapping")
+
+
+class UniformDistance(Section):
+    """A distance drawn uniformly; under `seed` instead of the run's seed when one is given."""
+
+    uniform: Annotated[list[Positive], Field(min_length=2, max_length=2), AfterValidator(_ordered),
+                       Expect("[lowest, highest]")]
+    seed: Whole | None = None
+
+
+class UniformCount(Section):
+    """A number of devices drawn uniformly, both ends included."""
+
+    uniform: Annotated[list[Count], Field(min_length=2, max_length=2), AfterValidator(_ordered),
+                       Expect("[lowest, highest]")]
+
+
+_DRAWN = "{uniform: [lowest, highest]}"
+Distance = Annotated[Annotated[Positive, Scalar] | Annotated[UniformDistance, Mapping], Discriminator(shape),
+                     Expect(f"a finite number above 0 or {_DRAWN}")]
+Distances = Annotated[Annotated[Positive, Scalar] | Annotated[list[Positive], Many]
+                      | Annotated[UniformDistance, Mapping], Discriminator(shape),
+                      Expect(f"a finite number above 0, a list of them, or {_DRAWN}")]
+Powers = Annotated[Annotated[Number, Scalar] | Annotated[list[Number], Many], Discriminator(shape),
+                   Expect("a finite number or a list of them")]
+HowMany = Annotated[Annotated[Count, Scalar] | Annotated[UniformCount, Mapping], Discriminator(shape),
+                    Expect(f"a whole number of at least 1 or {_DRAWN}")]
+
+
+class DeviceSection(Section):
+    """One device."""
+
+    name: Name | None = None
+    distance_m: Distance = DEFAULT_DISTANCE_M
+    power_dbm: Number = DEFAULT_POWER_DBM
+
+
+class DevicesSection(Section):
+    """All devices of an edge server at once."""
+
+    count: HowMany
+    distance_m: Distances = DEFAULT_DISTANCE_M
+    power_dbm: Powers = DEFAULT_POWER_DBM
+
+    @model_validator(mode="after")
+    def _one_value_for_each_device(self) -> Self:
+        for key, values in (("distance_m", self.distance_m), ("power_dbm", self.power_dbm)):
+            if isinstance(values, list) and len(values) != self.count:
+                count = self.count if isinstance(self.count, int) else "a drawn number"
+                raise ValueError(f"expected as many {key} as devices: found {len(values)} for a count of {count}")
+        return self
+
+
+class LinkSection(Section):
+    """The link from an edge server to the cloud."""
+
+    rate_mbps: Rate = 100.0
+    power_dbm: Number = 38.0
+
+
+Devices = Annotated[
+    Annotated[list[DeviceSection], Field(min_length=1), Many] | Annotated[DevicesSection, Mapping],
+    Discriminator(shape), Expect("a list of at least one device or {count: ...}")]
+
+
+class EdgeSection(Section):
+    """One edge server, or `repeat` of them with {i} in the name."""
+
+    name: Name
+    repeat: Count = 1
+    trusted: Flag | None = None
+    host: Name | None = None
+    link: LinkSection | None = None
+    devices: Devices
+
+
+class CloudSection(Section):
+    """The cloud; its link is the default for every edge server."""
+
+    link: LinkSection = LinkSection()
+
+
+class PathlossSection(Section):
+    """10 log10 of the mean gain at distance d: beta0_db - 10 exponent log10(d / reference_m)."""
+
+    beta0_db: Number = -30.0
+    exponent: NonNegative = 3.75
+    reference_m: Positive = 1.0
+
+
+class RadioSection(Section):
+    """The wireless channel."""
+
+    bandwidth_mhz: Positive = 1.0
+    noise_dbm_per_hz: Number = -173.0
+    access: Annotated[Literal["tdma", "ofdma"], Expect("one of tdma, ofdma")] = "tdma"
+    fading: Annotated[Literal["rayleigh", "none"], Expect("one of rayleigh, none")] = "rayleigh"
+    fading_floor_db: Number = -20.0
+    bits_per_parameter: Count = 32
+    pathloss: PathlossSection = PathlossSection()
+
+
+class ComputeSection(Section):
+    """The cost of one local step."""
+
+    seconds_per_step: NonNegative = 0.0
+    joules_per_step: NonNegative = 0.0
+
+
+class TrustSection(Section):
+    """How trust is drawn for an edge server that states none (H2FDP, Eq. 27)."""
+
+    probability: Probability = DEFAULT_TRUST_PROBABILITY
+
+
+class TopologyFile(Section):
+    """A whole topology file."""
+
+    name: Name = "topology"
+    cloud: CloudSection = CloudSection()
+    radio: RadioSection = RadioSection()
+    compute: ComputeSection = ComputeSection()
+    trust: TrustSection | None = None
+    edges: Annotated[list[EdgeSection], Field(min_length=1), Expect("a list of at least one edge server")]

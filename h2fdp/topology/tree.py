@@ -1,0 +1,204 @@
+"""A general graph of cloud, edge servers and devices: whether it is our tree, and what it says in a file's terms."""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from h2fdp.config import Document, empty_document
+from h2fdp.config.check import quote
+from h2fdp.config.document import Node
+from h2fdp.errors import Problem
+
+KINDS = ("cloud", "edge", "device")
+ON_NODES = ("trusted", "host", "distance_m", "power_dbm")
+ON_LINKS = ("distance_m", "rate_mbps", "power_dbm")
+ON_GRAPH = ("name", "trust", "radio", "compute")
+_STRUCTURE = ("id", "kind", "key", "source", "target")
+_AS_CLOSE_AS = 0.7  # an attribute this like one of ours is a slip of the pen, and not another program's
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """A node: its name, its attributes, and where it was written."""
+
+    name: str
+    attributes: Mapping[str, Any]
+    where: str
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS, or empty."""
+        kind = self.attributes.get("kind")
+        return kind if isinstance(kind, str) and kind in KINDS else ""
+
+
+@dataclass(frozen=True)
+class GraphLink:
+    """A link between two nodes, of no direction."""
+
+    ends: tuple[str, str]
+    attributes: Mapping[str, Any]
+    where: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph as a file gives it. Attributes of the whole have dotted keys, as ``radio.bandwidth_mhz``."""
+
+    path: Path
+    attributes: Mapping[str, Any]
+    nodes: list[GraphNode]
+    links: list[GraphLink]
+
+
+def tree_document(graph: Graph) -> tuple[Document, list[Problem]]:
+    """The graph as a document of the YAML form, whose messages name nodes, and what keeps it from being our tree."""
+    tree = _Tree(graph)
+    document = empty_document(str(graph.path), graph.path.parent)
+    for key, value in _ours(graph.attributes, ON_GRAPH).items():
+        document.set(key, value, str(graph.path))
+    edges = []
+    for index, server in enumerate(tree.of_kind("edge")):
+        document.labels["edges", index] = f'node "{server.name}"'
+        devices = tree.children[server.name]
+        for position, device in enumerate(devices):
+            document.labels["edges", index, "devices", position] = f'node "{device.name}"'
+        edges.append(_edge(server, devices, tree.uplink))
+    assert isinstance(document.root.content, dict)
+    document.root.content["edges"] = Node(edges, str(graph.path))
+    return document, tree.problems
+
+
+def _edge(server: GraphNode, devices: list[GraphNode], uplink: Mapping[str, GraphLink]) -> Node:
+    content = {"name": Node(server.name, server.where)} | _nodes(server.attributes, ON_NODES, server.where)
+    wire = uplink.get(server.name)
+    if wire is not None:
+        on_wire = {key: value for key, value in wire.attributes.items() if key != "distance_m"}
+        link = _nodes(on_wire, ON_LINKS, wire.where)
+        if link:
+            content["link"] = Node(link, wire.where)
+    content["devices"] = Node([_device(device, uplink[device.name]) for device in devices], server.where)
+    return Node(content, server.where)
+
+
+def _device(device: GraphNode, radio: GraphLink) -> Node:
+    on_air = {key: value for key, value in radio.attributes.items() if key != "rate_mbps"}
+    return Node(
+        {"name": Node(device.name, device.where)}
+        | _nodes(device.attributes, ON_NODES, device.where)
+        | _nodes(on_air, ON_LINKS, radio.where),
+        device.where,
+    )
+
+
+def _nodes(attributes: Mapping[str, Any], known: tuple[str, ...], where: str) -> dict[str, Node]:
+    return {key: Node(value, where) for key, value in _ours(attributes, known).items()}
+
+
+def _ours(attributes: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """The attributes meant for us: known ones and misspelt ones; other programs' (positions, colours) are theirs."""
+    return {key: value for key, value in attributes.items() if key not in _STRUCTURE and _is_ours(key, known)}
+
+
+@lru_cache(maxsize=1024)
+def _is_ours(key: str, known: tuple[str, ...]) -> bool:
+    return bool(difflib.get_close_matches(key.split(".")[0], known, n=1, cutoff=_AS_CLOSE_AS))
+
+
+@dataclass
+class _Tree:
+    """Parents and children, and every problem of shape.
+
+    Attributes:
+        children: the devices of each edge server, in the order of the nodes.
+        uplink: the link of each edge server to the cloud, and of each device to its edge server.
+    """
+
+    graph: Graph
+    children: dict[str, list[GraphNode]] = field(default_factory=lambda: defaultdict(list))
+    uplink: dict[str, GraphLink] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._nodes: dict[str, GraphNode] = {}
+        for node in self.graph.nodes:
+            self._check_node(node)
+        self._check_cloud()
+        for link in self.graph.links:
+            self._check_link(link)
+        self._check_orphans()
+        self._check_cycle()
+        for device in self.of_kind("device"):
+            if device.name in self.uplink:
+                first, second = self.uplink[device.name].ends
+                self.children[second if first == device.name else first].append(device)
+
+    def of_kind(self, kind: str) -> list[GraphNode]:
+        return [node for node in self._nodes.values() if node.kind == kind]
+
+    def _tell(self, text: str, where: str, name: str, key: str = "") -> None:
+        self.problems.append(Problem(text, where, f'node "{name}"' + (f".{key}" if key else "")))
+
+    def _check_node(self, node: GraphNode) -> None:
+        if node.name in self._nodes:
+            self._tell("a second node of this name", node.where, node.name)
+            return
+        self._nodes[node.name] = node
+        if not node.kind:
+            found = quote(node.attributes.get("kind"))
+            self._tell(f"expected one of {', '.join(KINDS)}, found {found}", node.where, node.name, "kind")
+
+    def _check_cloud(self) -> None:
+        clouds = self.of_kind("cloud")
+        if not clouds:
+            self.problems.append(Problem("expected one node of kind cloud, found none", str(self.graph.path)))
+        for other in clouds[1:]:
+            self._tell(f'a second cloud (the first is "{clouds[0].name}")', other.where, other.name)
+
+    def _check_link(self, link: GraphLink) -> None:
+        unknown = [end for end in link.ends if end not in self._nodes]
+        for end in unknown:
+            self._tell("a link leads to this node, which is not in the list of nodes", link.where, end)
+        if unknown:
+            return
+        kinds = {self._nodes[end].kind: end for end in link.ends}
+        first, second = link.ends
+        if set(kinds) == {"cloud", "edge"} or set(kinds) == {"edge", "device"}:
+            child = kinds["edge"] if "cloud" in kinds else kinds["device"]
+            parent = second if child == first else first
+            if child in self.uplink:
+                before = next(end for end in self.uplink[child].ends if end != child)
+                again = "a second link to the same node" if before == parent else "two parents"
+                self._tell(f'{again} ("{before}" and "{parent}"); expected one', link.where, child)
+            else:
+                self.uplink[child] = link
+        elif set(kinds) == {"cloud", "device"}:
+            self._tell("a device linked to the cloud; expected an edge server between", link.where, kinds["device"])
+        elif set(kinds) == {"edge"}:
+            self._tell(f'an edge server linked to the edge server "{second}"; expected the cloud', link.where, first)
+        elif set(kinds) == {"device"}:
+            self._tell(f'a device linked to the device "{second}"; expected an edge server', link.where, first)
+
+    def _check_orphans(self) -> None:
+        touched = {end for link in self.graph.links for end in link.ends}
+        for kind, parent in (("edge", "the cloud"), ("device", "an edge server")):
+            for node in self.of_kind(kind):
+                if node.name not in self.uplink and (kind == "edge" or node.name not in touched):
+                    self._tell(f"no link to {parent}", node.where, node.name)
+
+    def _check_cycle(self) -> None:
+        import networkx as nx  # 0.2 s, for those who read graphs
+
+        network = nx.Graph(link.ends for link in self.graph.links)
+        try:
+            cycle = [first for first, _ in nx.find_cycle(network)]
+        except nx.NetworkXNoCycle:
+            return
+        shown = " - ".join([*cycle[:8], *(["..."] if len(cycle) > 8 else []), cycle[0]])
+        self.problems.append(Problem(f"the links form a cycle: {shown}; expected a tree", str(self.graph.path)))

@@ -1,0 +1,126 @@
+"""A topology in the words of a topology file: the values by their keys, and these as YAML."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from h2fdp.config.scalars import plain_scalar
+from h2fdp.topology.network import Floats, Link, Subnet, Topology
+from h2fdp.topology.schema import DEFAULT_TRUST_PROBABILITY, UNLIMITED
+
+MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
+_WORD = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
+
+
+def yaml_text(topology: Topology, state_trust: bool = True) -> str:
+    """The topology as a YAML file, an edge server on each line, or a named device.
+
+    >>> print(yaml_text(Topology.regular(edges=1, devices=2, trust=1.0, name="small")).splitlines()[-1])
+      - {name: edge-1, trusted: true, devices: {count: 2, distance_m: [82.319, 53.961], power_dbm: 24}}
+    """
+    default = common_link(topology)
+    lines = [f"{key}: {flow(value)}" for key, value in head(topology, state_trust).items()]
+    lines += [f"cloud: {flow({'link': link_values(default)})}", "edges:"]
+    explicit = topology.devices <= MOST_EXPLICIT_DEVICES
+    for subnet in topology.subnets:
+        values: dict[str, Any] = {"name": subnet.name}
+        if state_trust:
+            values["trusted"] = subnet.trusted
+        if subnet.host is not None:
+            values["host"] = subnet.host
+        if subnet.link != default:
+            values["link"] = link_values(subnet.link)
+        if subnet.names is None:
+            lines.append(f"  - {flow(values | {'devices': _devices(subnet, explicit)})}")
+        else:
+            first, *others = [f"{key}: {flow(value)}" for key, value in values.items()]
+            lines += [f"  - {first}", *(f"    {line}" for line in others), "    devices:"]
+            lines += [f"      - {flow(device)}" for device in _named_devices(subnet)]
+    return "\n".join(lines) + "\n"
+
+
+def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
+    """Everything about the network but its nodes, in the file's keys and units."""
+    radio, compute = topology.radio, topology.compute
+    values: dict[str, Any] = {
+        "name": topology.name,
+        "radio": {
+            "bandwidth_mhz": mega(radio.bandwidth_hz),
+            "noise_dbm_per_hz": radio.noise_dbm_per_hz,
+            "access": radio.access,
+            "fading": radio.fading,
+            "fading_floor_db": radio.fading_floor_db,
+            "bits_per_parameter": radio.bits_per_parameter,
+            "pathloss": {
+                "beta0_db": radio.pathloss_db,
+                "exponent": radio.pathloss_exponent,
+                "reference_m": radio.reference_m,
+            },
+        },
+        "compute": {"seconds_per_step": compute.seconds_per_step, "joules_per_step": compute.joules_per_step},
+    }
+    probability = topology.trust_probability
+    if probability is not None or not state_trust:
+        values["trust"] = {"probability": DEFAULT_TRUST_PROBABILITY if probability is None else probability}
+    return values
+
+
+def common_link(topology: Topology) -> Link:
+    """The link that most edge servers have; only others are written at their edge server."""
+    return Counter(subnet.link for subnet in topology.subnets).most_common(1)[0][0]
+
+
+def link_values(link: Link) -> dict[str, Any]:
+    """A link in the file's keys and units."""
+    return {"rate_mbps": UNLIMITED if math.isinf(link.rate_bps) else mega(link.rate_bps), "power_dbm": link.power_dbm}
+
+
+def mega(value: float) -> float:
+    """A value in millions, such that a million times it is the value to the last bit where a float can do that."""
+    quotient = value / 1e6
+    near = (quotient, math.nextafter(quotient, math.inf), math.nextafter(quotient, 0.0))
+    return min((candidate for candidate in near if candidate * 1e6 == value),
+               key=lambda candidate: len(repr(candidate)), default=quotient)
+
+
+def flow(value: Any) -> str:
+    """A value on one line of YAML, read back by our own rules of what a plain word means.
+
+    >>> flow({"name": "hall-1", "host": "1e5", "distance_m": [40.0, 75.5], "trusted": True})
+    '{name: hall-1, host: "1e5", distance_m: [40, 75.5], trusted: true}'
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {flow(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str):
+        plain = _WORD.fullmatch(value) and plain_scalar(value) == value
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value).removesuffix(".0")
+
+
+def _devices(subnet: Subnet, explicit: bool) -> dict[str, Any]:
+    rule = subnet.distance_rule
+    if explicit or rule is None:
+        distances: Any = _one_or_all(subnet.distance_m)
+    else:
+        distances = {"uniform": [rule.lowest_m, rule.highest_m], "seed": rule.seed}
+    return {"count": subnet.size, "distance_m": distances, "power_dbm": _one_or_all(subnet.power_dbm)}
+
+
+def _one_or_all(values: Floats) -> Any:
+    """One number when all are equal."""
+    return float(values[0]) if np.all(values == values[0]) else values.tolist()
+
+
+def _named_devices(subnet: Subnet) -> list[dict[str, Any]]:
+    numbers = zip(subnet.device_names(), subnet.distance_m.tolist(), subnet.power_dbm.tolist(), strict=True)
+    return [{"name": name, "distance_m": distance, "power_dbm": power} for name, distance, power in numbers]

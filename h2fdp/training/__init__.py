@@ -1,0 +1,19 @@
+"""Devices' local steps: which records, which gradient, clipped how, by which engine; and evaluation."""
+
+from h2fdp.training.batches import Batches, BatchSampler
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import ENGINES, Engine, build_engine
+from h2fdp.training.evaluation import Evaluation, evaluate
+
+__all__ = [
+    "ENGINES",
+    "BatchSampler",
+    "Batches",
+    "Clipping",
+    "DeviceRecords",
+    "Engine",
+    "Evaluation",
+    "build_engine",
+    "evaluate",
+]

@@ -1,0 +1,128 @@
+"""Mini-batches xi_i (H2FDP, Sec. 2.3): Poisson or fixed size, drawn for a whole subnet from one stream a slot.
+
+A device's draw is a row of a fixed number of uniforms in the stream of (edge server, interval, slot). Philox can
+jump, so a host that holds some devices of a subnet reads just their rows, and the draw is the same on any placement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from h2fdp.streams import Streams
+
+Sampling = Literal["poisson", "fixed"]
+_PER_COUNTER = 4  # Philox yields four uniforms for each step of its counter; rows begin at whole steps
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of some devices over some slots.
+
+    Attributes:
+        indices: (slots, devices, width) positions within the device, 0 .. D_i - 1, in the first `counts` of a row.
+        counts: (slots, devices) records really drawn; 0 is an empty Poisson batch.
+    """
+
+    indices: np.ndarray
+    counts: np.ndarray
+
+    def of(self, slot: int, device: int) -> np.ndarray:
+        """Positions drawn at the slot-th slot by the device-th device."""
+        return np.asarray(self.indices[slot, device, : self.counts[slot, device]])
+
+
+@dataclass(frozen=True)
+class BatchSampler:
+    """Draws the batches of one subnet's devices.
+
+    Attributes:
+        streams: the run's streams.
+        edge: name of the subnet's edge server, the node of its streams.
+        sampling: `poisson` draws each record with probability q_i; `fixed` draws round(q_i D_i) records, at least
+            one, without replacement.
+        sizes: (s_c,) D_i of every device of the subnet.
+        rates: (s_c,) q_i.
+        row_length: uniforms for each device and slot, one number for the whole network.
+    """
+
+    streams: Streams
+    edge: str
+    sampling: Sampling
+    sizes: np.ndarray
+    rates: np.ndarray
+    row_length: int
+
+    def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray) -> Batches:
+        """Batches of the devices `rows` (ascending rows within the subnet) at each of `slots`."""
+        uniforms = np.stack([self._uniforms(interval, slot, rows) for slot in slots])
+        if self.sampling == "fixed":
+            return _without_replacement(uniforms, self.sizes[rows], self.fixed_sizes()[rows])
+        return self._poisson(interval, slots, rows, uniforms)
+
+    def fixed_sizes(self) -> np.ndarray:
+        """(s_c,) batch sizes under `fixed` sampling."""
+        return np.asarray(np.clip(np.rint(self.rates * self.sizes), 1, self.sizes).astype(np.int64))
+
+    def _uniforms(self, interval: int, slot: int, rows: np.ndarray, purpose: str = "batch") -> np.ndarray:
+        """(len(rows), row_length) uniforms in (0, 1]; a run of neighbouring rows is read at once."""
+        parts = []
+        for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
+            bits = np.random.Philox(key=self.streams.key(self.edge, purpose, interval, slot))
+            bits.advance(int(run[0]) * self.row_length // _PER_COUNTER)
+            parts.append(1.0 - np.random.Generator(bits).random((run.size, self.row_length)))
+        return np.concatenate(parts)
+
+    def _poisson(self, interval: int, slots: Sequence[int], rows: np.ndarray, uniforms: np.ndarray) -> Batches:
+        """Gaps between drawn records are geometric: P[gap >= g] = (1 - q)^g."""
+        rates, sizes = self.rates[rows][:, None], self.sizes[rows]
+        positions = _positions(uniforms, rates)
+        more = 1
+        while (unfinished := positions[:, :, -1] < sizes).any():  # never cut a large draw: cutting voids the account
+            extra = np.full((*positions.shape[:2], self.row_length), np.iinfo(np.int64).max)
+            for at, slot in enumerate(slots):
+                late = np.flatnonzero(unfinished[at])
+                if late.size:
+                    draws = self._uniforms(interval, slot, rows[late], f"batch-more-{more}")
+                    extra[at, late] = _positions(draws[None], rates[late])[0] + positions[at, late, -1:] + 1
+            positions = np.concatenate([positions, extra], axis=2)
+            more += 1
+        counts = (positions < sizes[:, None]).sum(axis=2)
+        return Batches(positions[:, :, : max(int(counts.max()), 1)], counts)
+
+
+def _positions(uniforms: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """Positions of successes in a row of Bernoulli(q) trials, from uniforms in (0, 1], along the last axis."""
+    with np.errstate(divide="ignore"):  # at q = 1 the logarithm is -inf and every gap 0, as it must be
+        gaps = np.floor(np.log(uniforms) / np.log1p(-rates))
+    return np.cumsum(np.minimum(gaps, 2.0**40).astype(np.int64) + 1, axis=-1) - 1
+
+
+def _without_replacement(uniforms: np.ndarray, sizes: np.ndarray, wanted: np.ndarray) -> Batches:
+    """Floyd's algorithm, one column at a time for all slots and devices: every subset is equally likely.
+
+    Column c of a device with b wanted of D considers j = D - b + c: it takes floor(u (j + 1)), or j itself when that
+    one is taken already.
+    """
+    slots, devices, _ = uniforms.shape
+    width = int(wanted.max())
+    chosen = np.full((slots, devices, width), -1, dtype=np.int64)
+    for column in range(width):
+        candidates = sizes - wanted + column
+        drawn = np.minimum((1.0 - uniforms[:, :, column]) * (candidates + 1), candidates).astype(np.int64)
+        taken = (chosen[:, :, :column] == drawn[:, :, None]).any(axis=2)
+        chosen[:, :, column] = np.where(column < wanted, np.where(taken, candidates, drawn), -1)
+    return Batches(np.maximum(chosen, 0), np.broadcast_to(wanted, (slots, devices)))
+
+
+def row_length(sampling: Sampling, largest_batch: float) -> int:
+    """Uniforms for each device and slot that suffice for nearly every draw of mean `largest_batch` = max_i q_i D_i.
+
+    A Poisson batch of mean b exceeds b + 6 sqrt(b) + 8 about once in 10^8 draws; the sampler then takes a second pass.
+    """
+    needed = largest_batch if sampling == "fixed" else largest_batch + 6 * math.sqrt(largest_batch) + 8
+    return _PER_COUNTER * math.ceil((math.ceil(needed) + 1) / _PER_COUNTER)

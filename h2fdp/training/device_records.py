@@ -1,0 +1,41 @@
+"""The records of a group of devices, as they were stored, scaled only when a batch is gathered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DeviceRecords:
+    """Records of several devices in one block.
+
+    Attributes:
+        x: (n, *shape) uint8 or float32, as stored.
+        y: (n,) int64 labels.
+        offsets: (devices + 1,) device r holds records offsets[r] .. offsets[r + 1].
+        scale, shift: broadcastable to (*shape); a model sees x * scale + shift.
+    """
+
+    x: Tensor
+    y: Tensor
+    offsets: np.ndarray
+    scale: Tensor
+    shift: Tensor
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(devices,) D_i."""
+        return np.diff(self.offsets)
+
+    def gather(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """The records at block positions `indices`, scaled: ((b, *shape) float32, (b,) int64)."""
+        positions = torch.from_numpy(indices)
+        return self.scaled(self.x.index_select(0, positions)), self.y.index_select(0, positions)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Stored values as the model sees them."""
+        return torch.addcmul(self.shift, x.to(torch.float32), self.scale)

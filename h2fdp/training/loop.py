@@ -1,0 +1,53 @@
+"""The reference engine: one device after another, one step after another, as the equations read."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from h2fdp.models import Flat
+from h2fdp.training.batches import Batches
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
+
+
+class LoopEngine:
+    """Simple and right: plain autograd on one flat parameter vector."""
+
+    def __init__(self, module: nn.Module, clipping: Clipping | None) -> None:
+        self._module = module
+        self._flat = Flat(module)
+        self._clipping = clipping
+
+    def updates(
+        self, start: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
+    ) -> Tensor:
+        """See `Engine.updates`."""
+        updates = torch.empty(len(rows), start.numel())
+        for position, row in enumerate(rows):
+            model = start.clone()
+            for slot in range(len(batches.counts)):
+                drawn = batches.of(slot, position)
+                if drawn.size:  # an empty Poisson batch gives a zero gradient
+                    x, y = records.gather(drawn + records.offsets[row])
+                    model -= step_size * self._gradient(model, x, y)
+            updates[position] = start - model
+        return updates
+
+    def _gradient(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """(M,) mean gradient over the batch, clipped as asked."""
+        if self._clipping is not None and self._clipping.scope == "record":
+            per_record = vmap(grad(self._record_loss), in_dims=(None, 0, 0))(model, x, y)
+            return self._clipping.apply(per_record).mean(dim=0)
+        leaf = model.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(self._loss(leaf, x, y), leaf)
+        return gradient if self._clipping is None else self._clipping.apply(gradient)
+
+    def _loss(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        output = functional_call(self._module, self._flat.views(model), (x,))
+        return nn.functional.cross_entropy(output, y)
+
+    def _record_loss(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self._loss(model, x[None], y[None])

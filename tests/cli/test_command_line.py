@@ -1,0 +1,228 @@
+"""The command as a user meets it: exit codes, output in a pipe, Ctrl-C, wrong input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SMALL = """\
+name: small
+topology: {edges: [{name: a, trusted: true, devices: {count: 2}}, {name: b, trusted: false, devices: {count: 2}}]}
+data: digits
+training: {intervals: 3, local_steps: 4, aggregate_every: 2, batch_size: 4}
+privacy: {epsilon: 20.0}
+"""
+
+
+def h2fdp(*arguments, cwd=None, columns=80):
+    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "h2fdp", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL)
+    return file
+
+
+def test_a_run_ends_with_a_table_and_its_directory(experiment, tmp_path):
+    done = h2fdp("run", experiment, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy" in done.stdout
+    assert str(tmp_path / "run") in done.stdout.replace("\n", "")
+    assert "interval 3/3" in done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    for name in (
+        "config.yaml",
+        "topology.yaml",
+        "metrics.parquet",
+        "devices.parquet",
+        "privacy.jsonl",
+        "log.jsonl",
+        "model.pt",
+        "summary.json",
+    ):
+        assert (tmp_path / "run" / name).exists(), name
+
+
+def test_settings_and_seed_reach_the_run(experiment, tmp_path):
+    done = h2fdp(
+        "run",
+        experiment,
+        "--out",
+        tmp_path / "run",
+        "--seed",
+        7,
+        "--set",
+        "training.intervals=2",
+        "--set",
+        "topology.edges[1].trusted=true",
+        "--json",
+        "--quiet",
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["seed"], summary["intervals"], summary["trusted_edges"]) == (7, 2, 2)
+    assert done.stderr == ""
+
+
+def test_a_dry_run_prints_the_plan_and_leaves_nothing(experiment, tmp_path):
+    done = h2fdp("run", experiment, "--dry-run", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["device steps"] == 3 * 4 * 4
+    assert {noise["edge"]: noise["adds"] for noise in plan["noises"]} == {"a": "edge", "b": "device"}
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+def test_a_used_directory_is_refused_and_kept(experiment, tmp_path):
+    assert h2fdp("run", experiment, "--out", tmp_path / "run", "--quiet").returncode == 0
+    before = (tmp_path / "run" / "metrics.parquet").read_bytes()
+    again = h2fdp("run", experiment, "--out", tmp_path / "run", "--quiet")
+    assert again.returncode == 2
+    assert "not empty" in again.stderr
+    assert (tmp_path / "run" / "metrics.parquet").read_bytes() == before
+    assert h2fdp("run", experiment, "--out", tmp_path / "run", "--quiet", "--overwrite").returncode == 0
+
+
+def test_runs_are_listed(experiment, tmp_path):
+    h2fdp("run", experiment, "--out", tmp_path / "runs" / "one", "--quiet")
+    listed = json.loads(h2fdp("runs", tmp_path / "runs", "--json").stdout)
+    assert [(row["name"], row["state"]) for row in listed] == [("small", "done")]
+
+
+def test_ctrl_c_stops_cleanly_after_the_interval(experiment, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "h2fdp",
+        "run",
+        experiment,
+        "--out",
+        tmp_path / "run",
+        "--verbose",
+        "--set",
+        "training.intervals=100000",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("interval 3/"):
+                process.send_signal(signal.SIGINT)
+                break
+        _, rest = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["state"] == "interrupted"
+    assert summary["intervals"] >= 3
+
+
+def test_help_and_version_are_quick_and_plain():
+    began = time.process_time()
+    for arguments in (["--help"], ["--version"], ["run", "--help"]):
+        done = h2fdp(*arguments)
+        assert done.returncode == 0
+        assert done.stdout
+    assert time.process_time() - began < 60  # a hang, not a benchmark
+
+
+@pytest.mark.parametrize("command", ["methods", "models", "datasets", "schema"])
+def test_the_catalogues_print_json_and_tables(command):
+    assert json.loads(h2fdp(command, *([] if command == "schema" else ["--json"])).stdout)
+    assert "Traceback" not in h2fdp(command).stderr
+
+
+WRONG = {
+    "training.intervals=two": "training.intervals: expected a whole number of at least 1",
+    "training.intervals=0": "training.intervals: expected a whole number of at least 1",
+    "training.intervals=yes": "training.intervals: expected a whole number",
+    "training.interval=5": "training.interval: unknown key; did you mean `intervals`?",
+    "training.step_size=.nan": "training.step_size: expected a finite number above 0, found NaN",
+    "training.step_size=-1": "training.step_size: expected a finite number above 0, found -1",
+    "training.aggregations_per_interval=3": None,
+    "privacy.delta=1.5": "privacy.delta: expected a number above 0 and below 1",
+    "privacy.epsilon=0": "privacy.epsilon: expected a finite number above 0",
+    "topology.trust.probability=1.2": "trust.probability: expected a number from 0 to 1, found 1.2",
+    "method=h2pdf": "method: expected one of hfl, hfl-dp, h2fdp, fedavg",
+    "model=sofmax": "model",
+    "data=fashon": "data",
+    "seed=1.5": "seed: expected a whole number of at least 0, found 1.5",
+    "control.enabled=true": "control.enabled: expected false",
+    "training.clip_norm=null": "training.clip_norm: a guarantee needs clipped gradients",
+    "nonsense": "expected key=value",
+}
+
+
+@pytest.mark.parametrize(("setting", "words"), WRONG.items())
+def test_a_wrong_value_gets_one_line_and_exit_code_2(experiment, tmp_path, setting, words):
+    done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", setting, "--quiet")
+    if words is None:
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_all_problems_of_a_file_are_told_at_once_with_their_lines(tmp_path):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(
+        "topology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\ntraining:\n  intervals: two hundred\n"
+        "  stepsize: 1\nprivacy:\n  epsilon: -1\nprivacy:\n  delta: 0.1\n"
+    )
+    done = h2fdp("run", file)
+    assert done.returncode == 2
+    assert f"{file}:8: privacy: duplicate key" in done.stderr
+    file.write_text(file.read_text().replace("privacy:\n  delta: 0.1\n", ""))
+    lines = h2fdp("run", file).stderr.splitlines()
+    assert f'{file}:4: training.intervals: expected a whole number of at least 1, found "two hundred"' in lines
+    assert any(
+        line.startswith(f"{file}:5: training.stepsize: unknown key; did you mean `step_size`?") for line in lines
+    )
+    assert f"{file}:7: privacy.epsilon: expected a finite number above 0, found -1" in lines
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00\x01\x02\xff",
+        b"just words",
+        b"- a\n- list",
+        b"a: [1, 2",
+        b"a: !!python/object/apply:os.system [ls]",
+        b"[" * 5000,
+        b"a: " + b"x" * 10_000_000,
+        b"a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+        + b"".join(b"%c: &%c [%s]\n" % (c + 1, c + 1, b",".join([b"*%c" % c] * 10)) for c in range(ord("a"), ord("j"))),
+    ],
+)
+def test_what_is_no_experiment_file_is_refused_without_a_traceback(tmp_path, content):
+    file = tmp_path / "file.yaml"
+    file.write_bytes(content)
+    done = h2fdp("run", file)
+    assert done.returncode == 2
+    assert str(file) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr) < 2_000
+
+
+def test_a_missing_file_and_a_directory_are_told(tmp_path):
+    assert "no such file" in h2fdp("run", tmp_path / "missing.yaml").stderr
+    assert "found a directory" in h2fdp("run", tmp_path).stderr

@@ -1,0 +1,49 @@
+"""Data sets that tests need and the repository does not hold: unpacked once, or the test is skipped with the reason."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+PUBLISHED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with Fashion-MNIST and MNIST: H2FDP_DATA, or unpacked from ../shared/data (a second)."""
+    return _root(tmp_path_factory, "fashion-mnist", "mnist")
+
+
+@pytest.fixture(scope="session")
+def cifar_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with CIFAR-10: H2FDP_DATA, or unpacked from ../shared/data (ten seconds)."""
+    return _root(tmp_path_factory, "cifar10")
+
+
+def _root(tmp_path_factory: pytest.TempPathFactory, *names: str) -> Path:
+    if stated := os.environ.get("H2FDP_DATA"):
+        return _with_files(Path(stated), names)
+    unpack = PUBLISHED / "unpack.py"
+    if not unpack.is_file():
+        pytest.skip(f"needs {', '.join(names)}: set H2FDP_DATA, or have {unpack}")
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # one for all workers
+    root = shared / "data-sets"
+    with FileLock(shared / "data-sets.lock"):  # files that are there already are left alone
+        done = subprocess.run([sys.executable, str(unpack), str(root), *names], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"{unpack} failed: {done.stderr.strip().splitlines()[-1]}")
+    return root
+
+
+def _with_files(root: Path, names: tuple[str, ...]) -> Path:
+    folders = {"fashion-mnist": "FashionMNIST/raw", "mnist": "MNIST/raw", "cifar10": "cifar-10-batches-py"}
+    lacking = [folders[name] for name in names if not (root / folders[name]).is_dir()]
+    if lacking:
+        pytest.skip(f"H2FDP_DATA={root} lacks {', '.join(lacking)}")
+    return root

@@ -1,0 +1,101 @@
+"""The `data:` section: shorthand, defaults, and keys that mean nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from h2fdp.config import Section, check, empty_document
+from h2fdp.data import DataSection, describe
+from h2fdp.data.registry import DATA_SETS
+from h2fdp.errors import UserError
+
+
+class File(Section):
+    data: DataSection
+
+
+def read(value: Any) -> DataSection:
+    return check(File, empty_document("x.yaml", Path(), {"data": value})).data
+
+
+def problem(value: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        read(value)
+    assert len(caught.value.problems) == 1, str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["digits", "fashion-mnist", "mnist", "cifar10"])
+def test_a_word_is_a_data_set_in_the_papers_partition(name):
+    section = read(name)
+    assert (section.name, section.normalize, section.validation) == (name, "standard", 0.0)
+    assert section.partition is not None
+    assert section.partition.labels_per_device == 3
+
+
+def test_synthetic_data_have_the_defaults_of_their_authors_but_for_size():
+    section = read("synthetic")
+    assert (section.alpha, section.beta, section.features, section.classes) == (0.5, 0.5, 20, 10)
+    assert (section.log_size_mean, section.log_size_deviation, section.smallest_size) == (4, 2, 50)
+    assert section.partition is None
+    assert section.normalize is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "digits",
+        "synthetic",
+        {"name": "synthetic", "iid": True},
+        {"name": "npz", "path": "a.npz"},
+        {"name": "mnist", "partition": "iid"},
+    ],
+)
+def test_a_resolved_section_is_read_back_equal(value):
+    section = read(value)
+    assert read(section.model_dump(mode="json")) == section
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            {"name": "fashion-mnist", "alpha": 1},
+            "x.yaml: data.alpha: `alpha` means nothing for fashion-mnist; allowed "
+            "here: name, validation, partition, normalize",
+        ),
+        ({"name": "synthetic", "partition": "iid"}, "data.partition: `partition` means nothing for synthetic"),
+        ({"name": "synthetic", "normalize": "unit"}, "data.normalize: `normalize` means nothing for synthetic"),
+        ({"name": "synthetic", "iid": True, "beta": 1}, "data.beta: `beta` means nothing with `iid: true`"),
+        ({"name": "digits", "path": "a.npz"}, "data.path: `path` means nothing for digits"),
+        ({"name": "digits", "normalize": "wild"}, "data.normalize: expected"),
+        ({"name": "digits", "validation": 1}, "data.validation: expected a number of at least 0 and below 1, found 1"),
+        ({"name": "digits", "partitions": "iid"}, "data.partitions: unknown key; did you mean `partition`?"),
+        ({"name": "digits", "partition": {"dirichlet": 0}}, "data.partition.dirichlet: expected a number from 0.0001"),
+        ({"name": "digits", "partition": "any"}, "data.partition: expected iid or keys and values"),
+        ({"name": "fashion_mnist"}, "did you mean `fashion-mnist`?"),
+        ({"partition": "iid"}, "data.name: the key is missing"),
+        ("imagenet", 'data.name: expected one of cifar10, digits, fashion-mnist, mnist, npz, synthetic, found "image'),
+        ({"name": "npz"}, "npz needs `path`"),
+        ({"name": 3}, "data.name: expected one of cifar10"),
+        (3, "data: expected keys and values, found 3"),
+        ({"name": "synthetic", "alpha": float("nan")}, "data.alpha: expected a finite number of at least 0, found NaN"),
+        ({"name": "synthetic", "classes": 1}, "data.classes: expected a whole number from 2"),
+    ],
+)
+def test_a_wrong_section_is_told_by_its_key(value, message):
+    assert message in problem(value)
+
+
+def test_every_key_of_a_data_set_is_in_the_schema():
+    for entry in DATA_SETS.values():
+        assert set(entry.keys) <= set(DataSection.model_fields)
+
+
+def test_every_data_set_is_described_in_one_line():
+    rows = describe()
+    assert [row["name"] for row in rows] == list(DATA_SETS)
+    assert all("\n" not in row["description"] and row["keys"] for row in rows)

@@ -1,0 +1,172 @@
+"""Records on devices: slices, fingerprints, validation, scaling, user functions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from h2fdp.data import DataSection, FederatedData, Records, Scaling, from_function, load
+from h2fdp.errors import UserError
+from h2fdp.streams import Streams
+
+
+def digits(devices: int = 20, seed: int = 1, **keys: object) -> FederatedData:
+    return load(DataSection.model_validate({"name": "digits", **keys}), devices, Streams(seed))
+
+
+def test_digits_are_split_once_for_all():
+    one, two = digits(seed=1), digits(seed=2)
+    assert (len(one.train), len(one.test)) == (1438, 359)
+    assert (one.test.x == two.test.x).all()
+    assert one.test.y[:10].tolist() == [5, 5, 4, 2, 0, 9, 3, 8, 9, 5]
+    assert one.train.x.dtype == np.uint8
+    assert one.shape == (1, 8, 8)
+
+
+def test_the_scaling_of_digits_standardises_all_of_them():
+    data = digits()
+    x = np.concatenate([data.train.x, data.test.x]) * data.scaling.scale + data.scaling.shift
+    assert x.dtype == np.float32
+    assert abs(x.mean()) < 1e-3
+    assert abs(x.std() - 1) < 1e-3
+
+
+def test_unit_normalisation_only_divides():
+    x = digits(normalize="unit")
+    assert x.scaling == Scaling(16.0)
+    assert (x.train.x * x.scaling.scale + x.scaling.shift).max() == 1.0
+
+
+def test_a_scaling_for_each_channel_broadcasts_over_an_image():
+    scaling = Scaling(255.0, (0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
+    image = np.full((3, 4, 5), 51, dtype=np.uint8)
+    scaled = image * scaling.scale + scaling.shift
+    assert scaled.shape == (3, 4, 5)
+    assert np.allclose(scaled[:, 0, 0], [(0.2 - 0.1) / 0.5, 0.0, (0.2 - 0.3) / 2.0], atol=1e-6)
+
+
+def test_a_subnet_is_its_devices_one_after_another():
+    data = digits()
+    records, offsets = data.subnet(3, 4)
+    assert offsets[0] == 0
+    assert len(offsets) == 5
+    for device in range(4):
+        held = slice(offsets[device], offsets[device + 1])
+        assert (records.x[held] == data.device(3 + device).x).all()
+        assert (records.y[held] == data.device(3 + device).y).all()
+    assert len(records) == data.sizes[3:7].sum()
+
+
+def test_a_subnet_is_a_copy():
+    data = digits()
+    records, _ = data.subnet(0, 1)
+    records.y[:] = -1
+    assert data.device(0).y.min() >= 0
+
+
+def test_validation_records_are_on_no_device():
+    data = digits(validation=0.1)
+    assert data.validation is not None
+    assert len(data.validation) == int(0.1 * 1438)
+    assert data.sizes.sum() + len(data.validation) == 1438
+    used = {record.tobytes() for record in data.train.x[data.order]}
+    assert sum(record.tobytes() in used for record in data.validation.x) <= 2  # the data set has few equal images
+
+
+def test_without_a_share_nothing_is_held_out():
+    assert digits().validation is None
+
+
+def test_a_share_that_holds_out_nothing_is_told():
+    with pytest.raises(UserError, match=r"data\.validation: a share of 1e-05 of these data holds out no record"):
+        digits(validation=1e-5)
+
+
+def test_equal_seeds_give_equal_fingerprints():
+    assert digits(seed=1).fingerprint() == digits(seed=1).fingerprint()
+
+
+def test_the_fingerprint_is_stable_over_releases():
+    data = from_function(
+        lambda name: (np.arange(6, dtype=np.float32).reshape(3, 2), [0, 1, 1]), ["a", "b"], test=(np.zeros((1, 2)), [0])
+    )
+    assert data.fingerprint() == "8682acd680a5efceb9075af46459c9f9"
+
+
+def changed_copies(data: FederatedData) -> dict[str, FederatedData]:
+    x, y, order = data.train.x.copy(), data.train.y.copy(), data.order.copy()
+    x[0, 0, 0, 0] += 1
+    y[0] += 1
+    order[[0, 1]] = order[[1, 0]]
+    offsets = data.offsets.copy()
+    offsets[1] += 1
+    return {
+        "pixel": dataclasses.replace(data, train=Records(x, data.train.y)),
+        "label": dataclasses.replace(data, train=Records(data.train.x, y)),
+        "test": dataclasses.replace(data, test=data.train),
+        "order": dataclasses.replace(data, order=order),
+        "offsets": dataclasses.replace(data, offsets=offsets),
+        "scaling": dataclasses.replace(data, scaling=Scaling(16.0)),
+        "validation": dataclasses.replace(data, validation=data.test),
+    }
+
+
+def test_any_change_changes_the_fingerprint():
+    data = digits()
+    prints = [copy.fingerprint() for copy in changed_copies(data).values()]
+    assert len({data.fingerprint(), *prints}) == 8
+
+
+def test_a_users_function_gives_each_device_its_own_records():
+    sizes = {"a/1": 2, "a/2": 3, "b/1": 1}
+    data = from_function(
+        lambda name: (np.full((sizes[name], 4), sizes[name]), np.full(sizes[name], 1)),
+        list(sizes),
+        test=(np.zeros((5, 4)), np.zeros(5, dtype=int)),
+    )
+    assert data.sizes.tolist() == [2, 3, 1]
+    assert (data.device(1).x == 3).all()
+    assert (data.classes, data.shape, data.train.x.dtype) == (2, (4,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([[1.0, float("nan")]], [0], "the data of device a: inputs must be finite in 32 bits"),
+        ([[1e300]], [0], "inputs must be finite in 32 bits"),
+        ([[1.0]], [-1], "labels must be at least 0, found -1"),
+        ([[1.0]], [70_000], "labels must be below 65536, found 70000"),
+        ([[1.0]], [0.5], "labels must be whole numbers, found type float64"),
+        ([[1.0]], [0, 1], r"expected one label for each of the 1 inputs, found labels of shape \(2,\)"),
+        ([1.0], [0], r"two dimensions or more\), found shape \(1,\)"),
+        (np.zeros((0, 3)), [], "there is nothing in it"),
+        ([["a"]], [0], "inputs must be numbers"),
+        ([[1.0], [1.0, 2.0]], [0, 1], "not rectangular"),
+        ([[1j]], [0], "inputs must be numbers, found type complex128"),
+    ],
+)
+def test_arrays_that_are_no_records_are_told(x, y, message):
+    with pytest.raises(UserError, match=message):
+        from_function(lambda name: (x, y), ["a"], test=([[0.0]], [0]))
+
+
+def test_devices_with_unlike_inputs_are_told():
+    with pytest.raises(UserError, match="the inputs of device bb have shape and type"):
+        from_function(lambda name: (np.zeros((1, len(name))), [0]), ["a", "bb"], test=([[0.0]], [0]))
+
+
+def test_test_data_unlike_the_training_data_are_told():
+    with pytest.raises(UserError, match="training and test inputs must be alike"):
+        from_function(lambda name: ([[0.0, 1.0]], [0]), ["a"], test=([[0.0]], [0]))
+
+
+def test_more_labels_than_stated_classes_are_told():
+    with pytest.raises(UserError, match="2 classes have labels 0 to 1, found 5"):
+        from_function(lambda name: ([[0.0]], [5]), ["a"], test=([[0.0]], [0]), classes=2)
+
+
+def test_more_devices_than_records_are_told():
+    with pytest.raises(UserError, match="1438 training records are too few for 2000 devices"):
+        digits(devices=2000)

@@ -1,0 +1,156 @@
+"""Fashion-MNIST, MNIST and CIFAR-10 from files, and what is told when they are not there."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from h2fdp.data import DataSection, load
+from h2fdp.data import download as download_module
+from h2fdp.data.download import download
+from h2fdp.data.images import FASHION_MNIST, default_root
+from h2fdp.errors import UserError
+from h2fdp.streams import Streams
+
+FILES = list(FASHION_MNIST.files)
+
+
+def read(name: str, root: Path, devices: int = 50) -> Any:
+    return load(DataSection.model_validate(name), devices, Streams(1), root)
+
+
+@pytest.mark.parametrize("name", ["fashion-mnist", "mnist"])
+def test_grey_pictures_are_bytes_of_one_channel_and_standardised(name, data_root):
+    data = read(name, data_root)
+    assert (data.train.x.shape, data.test.x.shape) == ((60_000, 1, 28, 28), (10_000, 1, 28, 28))
+    assert data.train.x.dtype == np.uint8
+    assert np.bincount(data.test.y).tolist() == (
+        [1000] * 10 if name == "fashion-mnist" else [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    )
+    x = data.train.x * data.scaling.scale + data.scaling.shift
+    assert abs(x.mean()) < 1e-3
+    assert abs(x.std() - 1) < 1e-3
+
+
+def test_the_papers_fifty_devices_hold_1200_records_of_three_labels(data_root):
+    data = read("fashion-mnist", data_root)
+    assert data.sizes.tolist() == [1200] * 50
+    assert all(len(np.unique(data.device(device).y)) == 3 for device in range(50))
+
+
+def test_colour_pictures_have_their_channels_first(cifar_root):
+    data = read("cifar10", cifar_root)
+    assert (data.train.x.shape, data.test.x.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
+    x = data.train.x[::10] * data.scaling.scale + data.scaling.shift
+    assert np.abs(x.mean(axis=(0, 2, 3))).max() < 0.03
+    assert np.abs(x.std(axis=(0, 2, 3)) - 1).max() < 0.03
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name can be resolved, as on a machine without a network."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.usefixtures("offline")
+def test_missing_files_are_told_with_their_names_and_folder(tmp_path, capfd):
+    with pytest.raises(UserError) as caught:
+        read("fashion-mnist", tmp_path)
+    (problem,) = caught.value.problems
+    assert "Name or service not known" in problem.text
+    assert str(tmp_path / "FashionMNIST/raw") in problem.text
+    assert all(name in problem.text for name in [*FILES, "--data-root", "H2FDP_DATA"])
+    assert "\n" not in problem.text
+    assert capfd.readouterr() == ("", "")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_half_written_file_is_not_taken_for_a_whole_one(tmp_path):
+    folder = tmp_path / "FashionMNIST" / "raw"
+    folder.mkdir(parents=True)
+    for name, size in FASHION_MNIST.files.items():
+        with open(folder / name, "wb") as file:
+            file.truncate(size)
+    (folder / FILES[1]).write_bytes(b"half")
+    with pytest.raises(UserError, match=rf"put {FILES[1]} \(absent or not whole\) into"):
+        read("fashion-mnist", tmp_path)
+
+
+def test_files_of_the_right_size_with_other_content_are_called_damaged(tmp_path):
+    folder = tmp_path / "FashionMNIST" / "raw"
+    folder.mkdir(parents=True)
+    for name, size in FASHION_MNIST.files.items():
+        with open(folder / name, "wb") as file:
+            file.truncate(size)
+    with pytest.raises(UserError, match=r"the files of fashion-mnist in .* are damaged"):
+        read("fashion-mnist", tmp_path)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_root_that_is_a_file_is_told(tmp_path):
+    (tmp_path / "root").write_text("")
+    with pytest.raises(UserError, match="could not be downloaded"):
+        read("mnist", tmp_path / "root")
+
+
+def fake_torchvision(monkeypatch: pytest.MonkeyPatch, failure: Exception | None = None) -> None:
+    """A torchvision that writes each file, talks a lot, and may fail after the first one."""
+
+    def reader(root: str, download: bool) -> None:
+        assert download
+        assert socket.getdefaulttimeout() is not None
+        folder = Path(root) / "FashionMNIST" / "raw"
+        folder.mkdir(parents=True)
+        for name in FILES:
+            print("progress", name)
+            print("100%", file=sys.stderr)
+            (folder / name).write_bytes(name.encode())
+            if failure is not None:
+                raise failure
+
+    monkeypatch.setattr(download_module, "import_module", lambda _: SimpleNamespace(FashionMNIST=reader))
+
+
+def test_a_whole_download_is_moved_into_place_in_silence(tmp_path, monkeypatch, capfd):
+    fake_torchvision(monkeypatch)
+    assert download("FashionMNIST", tmp_path / "new", "FashionMNIST/raw", FILES) == ""
+    assert sorted(path.name for path in (tmp_path / "new/FashionMNIST/raw").iterdir()) == sorted(FILES)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["FashionMNIST"]
+    assert capfd.readouterr() == ("", "")
+    assert socket.getdefaulttimeout() is None
+
+
+def test_a_broken_download_leaves_nothing_behind(tmp_path, monkeypatch):
+    fake_torchvision(monkeypatch, RuntimeError("Error:\nTried https://x, got:\n<urlopen error timed out>\n"))
+    assert download("FashionMNIST", tmp_path, "FashionMNIST/raw", FILES) == "urlopen error timed out"
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_root_is_the_argument_or_h2fdp_data_or_the_users_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("H2FDP_DATA", str(tmp_path / "stated"))
+    assert default_root() == tmp_path / "stated"
+    monkeypatch.delenv("H2FDP_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert default_root() == tmp_path / "cache" / "h2fdp"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_root() == Path.home() / ".cache" / "h2fdp"
+
+
+def test_the_room_imports_neither_torch_nor_scikit_learn():
+    code = "import h2fdp.data, sys; print([name for name in ('torch', 'sklearn') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # The package itself may have imported them on its own; then this says nothing about the room.
+    alone = subprocess.run([sys.executable, "-c", code.replace("h2fdp.data", "h2fdp")], capture_output=True, text=True)
+    assert done.stdout == alone.stdout

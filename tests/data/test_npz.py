@@ -1,0 +1,111 @@
+"""A user's own arrays from an archive."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from h2fdp.data import DataSection, FederatedData, load
+from h2fdp.errors import UserError
+from h2fdp.streams import Streams
+
+PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "upcycled-synthetic"
+
+
+def read(path: Path, devices: int, **keys: object) -> FederatedData:
+    return load(DataSection.model_validate({"name": "npz", "path": str(path), **keys}), devices, Streams(1))
+
+
+def arrays(records: int = 12, **changes: Any) -> dict[str, Any]:
+    x = np.arange(records * 3, dtype=np.float64).reshape(records, 3)
+    whole = {"x_train": x, "y_train": np.arange(records) % 4, "x_test": x[:4], "y_test": np.arange(4), **changes}
+    return {name: array for name, array in whole.items() if array is not None}
+
+
+def saved(folder: Path, **changes: Any) -> Path:
+    path = folder / "points.npz"
+    np.savez(path, **arrays(**changes))
+    return path
+
+
+def test_owners_in_the_archive_decide(tmp_path):
+    data = read(saved(tmp_path, device_train=np.repeat([7, 3, 5], 4)), devices=3)
+    assert data.sizes.tolist() == [4, 4, 4]
+    assert data.device(0).x[0, 0] == 12  # identifier 3 comes first
+    assert (data.classes, data.shape, data.train.x.dtype) == (4, (3,), np.float32)
+
+
+def test_without_owners_a_partition_decides(tmp_path):
+    assert read(saved(tmp_path), devices=4, partition="iid").sizes.tolist() == [3, 3, 3, 3]
+    assert all(len(np.unique(read(saved(tmp_path), 4).device(device).y)) == 3 for device in range(4))
+
+
+def test_bytes_stay_bytes_and_are_divided_by_255(tmp_path):
+    x = np.full((12, 1, 2, 2), 255, dtype=np.uint8)
+    data = read(saved(tmp_path, x_train=x, x_test=x[:4]), devices=2)
+    assert data.train.x.dtype == np.uint8
+    assert (data.device(0).x * data.scaling.scale + data.scaling.shift == 1).all()
+
+
+def test_more_classes_than_shown_may_be_stated(tmp_path):
+    assert read(saved(tmp_path), devices=2, classes=9).classes == 9
+
+
+@pytest.mark.parametrize("name", ["iid", "0_0", "0.5_0.5", "1_1"])
+def test_the_published_synthetic_sets_have_thirty_devices(name):
+    path = PUBLISHED / f"{name}.npz"
+    if not path.is_file():
+        pytest.skip(f"needs {path}")
+    data = read(path, devices=30)
+    assert data.devices == 30
+    assert data.shape == (20,)
+    assert data.classes == 2
+    assert data.sizes.sum() == len(data.train)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x_test": None, "y_test": None}, "the arrays x_test, y_test are missing"),
+        ({"devices_train": np.zeros(12)}, r"unknown array devices_train; did you mean device_train\?"),
+        ({"frog": np.zeros(12)}, "unknown array frog; known are x_train, y_train"),
+        ({"device_train": np.zeros(12, dtype=int)}, "device_train names 1 devices, but the topology has 2"),
+        ({"device_train": np.zeros(11, dtype=int)}, "one whole number for each of the 12 training records"),
+        ({"device_train": np.zeros(12)}, "found shape .*, type float64"),
+        ({"y_train": np.arange(12) - 1}, "labels must be at least 0, found -1"),
+        ({"x_train": np.full((12, 3), np.nan)}, "inputs must be finite in 32 bits"),
+        ({"x_test": np.zeros((4, 2))}, "training and test inputs must be alike"),
+        ({"x_test": np.zeros((4, 3), dtype=np.uint8)}, "training and test inputs must be alike"),
+        ({"y_test": np.arange(5)}, "one label for each of the 4 inputs"),
+        ({"x_train": np.array([["a"]] * 12)}, "inputs must be numbers"),
+        ({"x_train": np.array([[{}]] * 12, dtype=object)}, "cannot be read as a NumPy archive of plain arrays"),
+    ],
+)
+def test_a_wrong_archive_is_told(tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        read(saved(tmp_path, **changes), devices=2)
+
+
+def test_fewer_stated_classes_than_shown_are_told(tmp_path):
+    with pytest.raises(UserError, match=r"data\.classes: .*2 classes have labels 0 to 1, found 3"):
+        read(saved(tmp_path), devices=2, classes=2)
+
+
+def test_a_partition_beside_owners_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"data\.partition: the archive's device_train already says who holds what"):
+        read(saved(tmp_path, device_train=np.arange(12) % 2), devices=2, partition="iid")
+
+
+def test_what_is_no_archive_is_told(tmp_path):
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    (tmp_path / "text.npz").write_text("x_train: 1")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    (tmp_path / "pickle.npz").write_bytes(pickle.dumps({"x_train": 1}))
+    (tmp_path / "cut.npz").write_bytes(saved(tmp_path).read_bytes()[:400])
+    for name in ("one.npy", "text.npz", "empty.npz", "pickle.npz", "cut.npz", "missing.npz", "."):
+        with pytest.raises(UserError, match=r"data\.path"):
+            read(tmp_path / name, devices=2)

@@ -1,0 +1,116 @@
+"""Synthetic data of Li et al. 2020."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from h2fdp.data import DataSection, FederatedData, load
+from h2fdp.data.synthetic import Recipe, draw_subnet
+from h2fdp.errors import UserError
+from h2fdp.streams import Streams
+
+SMALL = {"log_size_mean": 3, "log_size_deviation": 0.5, "smallest_size": 20}
+
+
+def synthetic(devices: int = 30, seed: int = 1, groups: Any = None, **keys: object) -> FederatedData:
+    section = DataSection.model_validate({"name": "synthetic", **SMALL, **keys})
+    return load(section, devices, Streams(seed), groups=groups)
+
+
+def test_a_tenth_of_each_device_rounded_up_is_test_data():
+    subnet = draw_subnet(Recipe(log_size_deviation=0, log_size_mean=0, smallest_size=50), "a", 4, Streams(1))
+    assert subnet.sizes.tolist() == [45] * 4  # of 51, as the authors' program splits
+    assert len(subnet.test) == 24
+
+
+def test_sizes_are_log_normal_above_the_smallest():
+    sizes = draw_subnet(Recipe(features=1, test_share=1e-9), "a", 2000, Streams(1)).sizes + 1
+    logs = np.log(sizes[sizes > 60] - 50)
+    assert sizes.min() >= 50
+    # Half of all devices have more than exp(4) above the smallest: a binomial count of 2,000, within 5 deviations.
+    assert abs((logs > 4).sum() - 1000) < 5 * np.sqrt(500)
+
+
+def test_inputs_spread_as_the_recipe_says():
+    subnet = draw_subnet(Recipe(iid=True, features=5, log_size_deviation=0, log_size_mean=0), "a", 400, Streams(1))
+    variances = subnet.train.x.var(axis=0)
+    assert np.allclose(variances, np.arange(1, 6) ** -1.2, rtol=0.05)  # 18,000 records: five standard errors
+    assert np.abs(subnet.train.x.mean(axis=0)).max() < 5 / np.sqrt(18_000)
+
+
+def test_beta_moves_the_inputs_of_devices_apart():
+    def between(beta: float) -> float:
+        data = synthetic(devices=200, alpha=0, beta=beta)
+        return float(np.var([data.device(device).x.mean() for device in range(200)]))
+
+    assert between(2.0) > 10 * between(0.0)
+
+
+def test_alpha_has_no_effect_on_the_records_as_the_published_recipe_has_it():
+    none, much = synthetic(alpha=0), synthetic(alpha=1)
+    assert np.array_equal(none.train.x, much.train.x)
+    assert (none.train.y == much.train.y).mean() > 0.999  # but for ties broken by rounding
+
+
+def test_alpha_and_beta_of_zero_still_leave_each_device_a_model_of_its_own():
+    data = synthetic(alpha=0, beta=0)
+    shares = [np.bincount(data.device(device).y, minlength=10) / data.sizes[device] for device in range(30)]
+    assert np.std(shares, axis=0).max() > 0.1
+
+
+def test_with_iid_all_devices_share_one_linear_model():
+    data = synthetic(iid=True, classes=3, features=4, devices=40)
+    x = np.hstack([data.train.x, np.ones((len(data.train), 1))])
+    wrong = np.argmax(x @ np.linalg.lstsq(x, np.eye(3)[data.train.y], rcond=None)[0], axis=1) != data.train.y
+    assert wrong.mean() < 0.2  # a regression on all devices' records at once nearly separates them
+
+
+def test_iid_devices_share_the_model_across_subnets():
+    recipe = Recipe(iid=True, features=2, classes=2, smallest_size=500)
+    one, two = (draw_subnet(recipe, name, 1, Streams(1)).train for name in ("a", "b"))
+    assert not np.array_equal(one.x[:10], two.x[:10])
+    nearest = [int(np.argmin(((one.x - x) ** 2).sum(axis=1))) for x in two.x[:200]]
+    assert (one.y[nearest] == two.y[:200]).mean() > 0.9
+
+
+def test_each_subnet_has_its_own_stream_whatever_stands_before_it():
+    whole = synthetic(devices=5, groups=[("a", 2), ("b", 3)])
+    alone = draw_subnet(Recipe(**SMALL), "b", 3, Streams(1))
+    assert np.array_equal(whole.subnet(2, 3)[0].x, alone.train.x)
+    assert np.array_equal(whole.subnet(2, 3)[0].y, alone.train.y)
+
+
+def test_devices_without_named_subnets_come_in_blocks_of_a_hundred():
+    assert np.array_equal(synthetic(devices=100).device(7).x, synthetic(devices=250).device(7).x)
+
+
+def test_the_seed_decides():
+    assert synthetic(seed=1).fingerprint() == synthetic(seed=1).fingerprint() != synthetic(seed=2).fingerprint()
+
+
+def test_validation_takes_its_share_of_each_device():
+    plain, held = synthetic(), synthetic(validation=0.25)
+    assert (held.sizes == plain.sizes - np.floor(0.25 * plain.sizes)).all()
+    assert held.validation is not None
+    assert len(held.validation) == plain.sizes.sum() - held.sizes.sum()
+
+
+def test_a_device_of_one_record_keeps_it():
+    recipe = Recipe(log_size_mean=0, log_size_deviation=0, smallest_size=1, test_share=0.9)
+    subnet = draw_subnet(recipe, "a", 2, Streams(1))
+    assert subnet.sizes.tolist() == [1, 1]
+
+
+def test_sizes_beyond_any_memory_are_told_before_they_are_drawn():
+    with pytest.raises(UserError, match="lower log_size_mean"):
+        synthetic(log_size_mean=20, log_size_deviation=5)
+
+
+def test_no_test_record_at_all_is_told():
+    data = {"smallest_size": 1, "log_size_mean": 0, "log_size_deviation": 0, "test_share": 0.01}
+    assert len(synthetic(devices=3, **data).test) == 3
+    with pytest.raises(UserError, match="no test record is left"):
+        synthetic(devices=3, **{**data, "smallest_size": 1, "log_size_mean": 0.0, "test_share": 1e-12})

@@ -1,0 +1,233 @@
+"""Models by name and the user's own: sizes, initialisation, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from h2fdp.errors import UserError
+from h2fdp.models import MODELS, Flat, ModelSection, build, describe
+
+
+def size(name: str, shape: tuple[int, ...], classes: int = 10, **options: Any) -> int:
+    return Flat(build(name, shape, classes, options)).size
+
+
+@pytest.mark.parametrize("row", describe(), ids=lambda row: row["name"])
+def test_the_registry_states_the_right_number_of_parameters(row):
+    entry = MODELS[row["name"]]
+    assert size(row["name"], entry.shape) == entry.parameters == row["parameters"]
+
+
+def test_softmax_on_fashion_mnist_has_the_7840_parameters_of_the_paper():
+    assert size("softmax", (1, 28, 28)) == 28 * 28 * 10 == 7840
+
+
+def test_logistic_is_softmax_with_a_bias():
+    assert size("logistic", (20,), classes=2) == 20 * 2 + 2
+
+
+def test_a_perceptron_has_196_hidden_units_unless_told():
+    assert size("mlp", (1, 28, 28)) == 784 * 196 + 196 + 196 * 10 + 10
+    assert size("mlp", (20,), classes=5, hidden=7) == 20 * 7 + 7 + 7 * 5 + 5
+
+
+def test_ali_cnn_28_has_26010_parameters():
+    convolutions = (16 * 1 * 8 * 8 + 16) + (32 * 16 * 4 * 4 + 32)
+    assert size("ali-cnn-28", (1, 28, 28)) == convolutions + (32 * 4 * 4 * 32 + 32) + (32 * 10 + 10) == 26_010
+
+
+def test_ali_cnn_32_follows_table_vi():
+    widths = [(3, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 128)]
+    convolutions = sum(9 * narrow * wide + wide for narrow, wide in widths)
+    assert size("ali-cnn-32", (3, 32, 32)) == convolutions + (128 * 4 * 4 * 128 + 128) + (128 * 10 + 10)
+
+
+def test_cnn12_has_twelve_layers_and_no_batch_norm():
+    layers = [type(layer) for layer in build("cnn12", (3, 32, 32), 10).modules()]
+    assert [layers.count(kind) for kind in (nn.Conv2d, nn.MaxPool2d, nn.Linear)] == [6, 3, 3]
+    assert nn.BatchNorm2d not in layers
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 17, 23)])
+def test_every_model_takes_pictures_of_either_data_set(name, shape):
+    module = build(name, shape, 7)
+    assert module(torch.zeros(3, *shape)).shape == (3, 7)
+
+
+@pytest.mark.parametrize("name", ["softmax", "logistic", "mlp", "cnn12", "ali-cnn-32"])
+def test_small_digits_suit_every_model_but_ali_cnn_28(name):
+    assert build(name, (1, 8, 8), 10)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("ali-cnn-28", (1, 8, 8), "ali-cnn-28 needs images of at least 16x16, found 8x8"),
+        ("ali-cnn-28", (1, 28, 15), "at least 16x16, found 28x15"),
+        ("cnn12", (1, 7, 8), "cnn12 needs images of at least 8x8, found 7x8"),
+        ("ali-cnn-32", (3, 4, 4), "ali-cnn-32 needs images of at least 8x8, found 4x4"),
+        ("cnn12", (20,), r"cnn12 needs images of shape \(channels, height, width\), found records of shape \(20,\)"),
+    ],
+)
+def test_records_that_a_cnn_cannot_take_are_told(name, shape, message):
+    with pytest.raises(UserError, match=message):
+        build(name, shape, 10)
+
+
+@pytest.mark.parametrize(("name", "smallest"), [("ali-cnn-28", 16), ("cnn12", 8), ("ali-cnn-32", 8)])
+def test_the_smallest_size_told_is_really_enough(name, smallest):
+    build(name, (1, smallest, smallest), 2)
+
+
+def test_equal_keys_give_equal_models_and_others_differ():
+    def vector(key: int) -> Tensor:
+        module = build("mlp", (20,), 3, seed_key=key)
+        return Flat(module).to_vector(module)
+
+    key = 2**127 + 5
+    assert torch.equal(vector(key), vector(key))
+    assert not torch.equal(vector(key), vector(key + 1))
+
+
+def test_building_leaves_torchs_own_generator_alone():
+    before = torch.random.get_rng_state()
+    build("mlp", (20,), 3, seed_key=1)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+class Own(nn.Module):
+    """A user's class: two layers that share one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.second(self.first(x)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("source", [Own, lambda: Own(), Own()])
+def test_a_users_class_factory_or_module_plugs_in(source):
+    module = build(source, (4,), 2, seed_key=3)
+    assert isinstance(module, Own)
+    assert Flat(module).size == 16 + 4 + 4 + 8 + 2
+
+
+def test_a_users_class_is_initialised_from_the_key():
+    assert torch.equal(build(Own, (4,), 2, seed_key=3).first.bias, build(Own, (4,), 2, seed_key=3).first.bias)
+
+
+def test_a_users_module_is_copied_not_taken():
+    mine = Own()
+    built = build(mine, (4,), 2)
+    assert built is not mine
+    assert torch.equal(built.first.bias, mine.first.bias)
+
+
+def test_a_lazy_module_has_its_parameters_after_the_first_records():
+    assert Flat(build(lambda: nn.LazyLinear(2), (4,), 2)).size == 10
+
+
+class Forward(nn.Module):
+    """A linear model whose scores go through any function."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.layer(x))
+
+
+class Noisy(nn.Module):
+    """Dropout on the inputs, out of sight of a check by type."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.dropout(x)
+
+
+def frozen() -> nn.Module:
+    return nn.Linear(4, 2).requires_grad_(False)
+
+
+def with_buffer() -> nn.Module:
+    module = nn.Linear(4, 2)
+    module.register_buffer("counter", torch.zeros(1))
+    return module
+
+
+def renormed(scores: Tensor) -> Tensor:
+    return functional.batch_norm(scores, None, None, training=True)
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (
+            lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)),
+            r"the layer `1` \(BatchNorm1d\): batch norm leaks and cannot be averaged: use GroupNorm",
+        ),
+        (lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=False)), "use GroupNorm"),
+        (lambda: Forward(renormed), "a record's scores depend on the other records of its batch"),
+        (lambda: Forward(lambda scores: scores - scores.mean()), "a record's scores depend on the other records"),
+        (with_buffer, "the buffer `counter` is state beside the parameters"),
+        (lambda: nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5)), r"the layer `1` \(Dropout\): random numbers"),
+        (lambda: nn.Sequential(Noisy(), nn.Linear(4, 2, bias=False)), r"random numbers in the forward pass"),
+        (lambda: Forward(functional.dropout), r"random numbers in the forward pass \(dropout\)"),
+        (lambda: Forward(lambda scores: scores + torch.randn(2)), "random numbers in the forward pass"),
+        (frozen, "the model has no trainable parameters"),
+        (nn.Identity, r"scores of shape \(2, 2\), found \(2, 4\)"),
+        (lambda: Forward(lambda scores: scores[:, :1]), r"scores of shape \(2, 2\), found \(2, 1\)"),
+        (lambda: Forward(lambda scores: (scores, scores)), "found tuple"),
+        (lambda: nn.Linear(5, 2), r"the model fails on two records of shape \(4,\)"),
+        (lambda: nn.Linear(4, 2).double(), "the model fails on two records"),
+        (nn.Linear, r"Linear\(\) cannot be made without arguments"),
+        (lambda: 3, r"must give an nn\.Module, found int"),
+    ],
+)
+def test_a_module_that_cannot_be_federated_is_refused_with_the_reason(factory, message):
+    with pytest.raises(UserError, match=message) as caught:
+        build(factory, (4,), 2)
+    assert caught.value.problems[0].key == "model"
+
+
+def test_parameters_of_another_precision_are_refused():
+    def mixed() -> nn.Module:
+        module = Forward(lambda scores: scores)
+        module.register_parameter("extra", nn.Parameter(torch.zeros(1, dtype=torch.float64)))
+        return module
+
+    with pytest.raises(UserError, match=r"the parameter `extra` has type torch.float64"):
+        build(mixed, (4,), 2)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.0), nn.GroupNorm(1, 2), nn.LayerNorm(2)])
+def test_layers_that_act_on_each_record_alone_are_allowed(layer):
+    build(lambda: nn.Sequential(nn.Linear(4, 2), layer), (4,), 2)
+
+
+def test_an_unknown_name_or_option_is_told():
+    with pytest.raises(UserError, match=r'expected one of ali-cnn-28, .*, softmax, found "resnet"'):
+        build("resnet", (4,), 2)
+    with pytest.raises(UserError, match="`hidden` means nothing for softmax"):
+        build("softmax", (4,), 2, {"hidden": 3})
+    with pytest.raises(UserError, match="options go with a model's name"):
+        build(Own, (4,), 2, {"hidden": 3})
+    with pytest.raises(UserError, match="found int"):
+        build(7, (4,), 2)  # type: ignore[arg-type]
+
+
+def test_a_section_gives_the_options_that_build_takes():
+    section = ModelSection.model_validate({"name": "mlp", "hidden": 5})
+    assert Flat(build(section.name, (3,), 2, section.options())).size == 3 * 5 + 5 + 5 * 2 + 2

@@ -1,0 +1,73 @@
+"""The `model:` section, and what the room costs to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from h2fdp.config import Section, check, empty_document
+from h2fdp.errors import UserError
+from h2fdp.models import MODELS, ModelSection, describe
+
+
+class File(Section):
+    model: ModelSection
+
+
+def read(value: Any) -> ModelSection:
+    return check(File, empty_document("x.yaml", Path(), {"model": value})).model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_word_is_a_model_with_its_default_options(name):
+    assert read(name).options() == dict(MODELS[name].options)
+
+
+@pytest.mark.parametrize("value", ["softmax", "mlp", {"name": "mlp", "hidden": 3}])
+def test_a_resolved_section_is_read_back_equal(value):
+    assert read(read(value).model_dump(mode="json")) == read(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            "softmaxx",
+            "x.yaml: model.name: expected one of ali-cnn-28, ali-cnn-32, cnn12, logistic, mlp, softmax, found "
+            '"softmaxx"; did you mean `softmax`?',
+        ),
+        ({"name": "softmax", "hidden": 3}, "model.hidden: `hidden` means nothing for softmax; allowed here: name"),
+        ({"name": "mlp", "hidden": 0}, "model.hidden: expected a whole number of at least 1, found 0"),
+        ({"name": "mlp", "hiden": 4}, "model.hiden: unknown key; did you mean `hidden`?"),
+        ({"hidden": 4}, "model.name: the key is missing"),
+        (4, "model: expected keys and values, found 4"),
+        ({"name": ["mlp"]}, "model.name: expected one of"),
+    ],
+)
+def test_a_wrong_section_is_told_by_its_key(value, message):
+    with pytest.raises(UserError) as caught:
+        read(value)
+    assert message in str(caught.value)
+
+
+def test_every_option_of_a_model_is_in_the_schema():
+    assert all(set(entry.options) <= set(ModelSection.model_fields) for entry in MODELS.values())
+
+
+def test_every_model_is_described_in_one_line():
+    assert [row["name"] for row in describe()] == list(MODELS)
+    assert all("\n" not in row["description"] for row in describe())
+
+
+def test_models_are_listed_and_sections_checked_without_torch():
+    code = "import sys; import {}; print('torch' in sys.modules)"
+    runs = [
+        subprocess.run([sys.executable, "-c", code.format(name)], capture_output=True, text=True, check=True)
+        for name in ("h2fdp.models", "h2fdp")
+    ]
+    # Should the package itself import torch, this says nothing about the room.
+    assert runs[0].stdout == runs[1].stdout

@@ -1,0 +1,88 @@
+"""The ledger's rows: what each observer of the specification's table receives."""
+
+import math
+
+import numpy as np
+import pytest
+
+from h2fdp.privacy import SubnetReleases, releases_of
+from h2fdp.privacy.releases import device_ranges
+
+
+def rows(source, noise, weights=(0.5, 0.25, 0.25), rates=(0.1, 0.1, 0.1), size=3, **changes):
+    upload = SubnetReleases(
+        interval=1,
+        slot=5,
+        kind="local",
+        edge="a",
+        source=source,
+        steps=4,
+        step_size=0.5,
+        clip_norm=1.0,
+        rows=np.arange(len(weights)),
+        weights=np.array(weights),
+        sampling_rates=np.array(rates),
+        noise_std=np.array(noise, dtype=float),
+        size=size,
+        **changes,
+    )
+    found = {}
+    for release in releases_of(upload):
+        found.setdefault(release.observer, []).append(release)
+    return found
+
+
+def test_an_untrusted_edge_server_sees_each_upload_under_its_own_noise():
+    (row,) = rows("device", [3.0, 3.0, 3.0])["edge"]
+    assert (row.devices, row.sensitivity, row.noise_std, row.steps, row.sampling_rate) == ("1-3", 4.0, 3.0, 4, 0.1)
+
+
+def test_the_cloud_sees_the_average_under_all_devices_noise():
+    large, small = sorted(rows("device", [3.0, 3.0, 3.0])["cloud"], key=lambda row: -row.sensitivity)
+    noise = 3.0 * math.sqrt(0.25 + 0.0625 + 0.0625)
+    assert (large.devices, large.sensitivity, large.noise_std) == ("1", 2.0, pytest.approx(noise))
+    assert (small.devices, small.sensitivity, small.noise_std) == ("2-3", 1.0, pytest.approx(noise))
+
+
+def test_a_peer_knows_its_own_noise():
+    found = {row.devices: row for row in rows("device", [3.0, 3.0, 3.0])["peer"]}
+    # The worst peer of devices 2 and 3 is device 1 (share 0.5); of device 1 it is either of the others.
+    assert found["2-3"].noise_std == pytest.approx(3.0 * math.sqrt(0.0625 + 0.0625))
+    assert found["1"].noise_std == pytest.approx(3.0 * math.sqrt(0.25 + 0.0625))
+
+
+def test_equal_shares_leave_a_peer_sigma_sqrt_of_s_minus_one_over_s():
+    (row,) = rows("device", [3.0] * 5, weights=[0.2] * 5, rates=[0.1] * 5, size=5)["peer"]
+    assert row.noise_std == pytest.approx(3.0 * math.sqrt(4) / 5)
+
+
+def test_the_peers_of_a_lonely_active_device_know_none_of_the_noise():
+    (row,) = rows("device", [3.0], weights=[1.0], rates=[0.1], size=3)["peer"]
+    assert row.noise_std == 3.0
+
+
+def test_a_subnet_of_one_device_has_no_peers():
+    assert "peer" not in rows("device", [3.0], weights=[1.0], rates=[0.1], size=1)
+
+
+def test_a_trusted_edge_server_is_no_observer_and_the_others_see_its_noise():
+    found = rows("edge", [2.0], weights=[0.5, 0.5], rates=[0.1, 0.1], size=2)
+    assert set(found) == {"peer", "cloud", "public"}
+    assert {(row.sensitivity, row.noise_std) for group in found.values() for row in group} == {(2.0, 2.0)}
+
+
+def test_where_the_edge_server_is_the_clouds_own_the_cloud_sees_single_uploads():
+    found = rows("device", [3.0, 3.0, 3.0], edge_is_cloud=True)
+    assert [(row.sensitivity, row.noise_std) for row in found["cloud"]] == [(4.0, 3.0)]
+
+
+def test_devices_with_different_rates_get_rows_of_their_own():
+    assert {row.devices for row in rows("device", [3.0] * 3, rates=[0.1, 0.2, 0.1])["edge"]} == {"1,3", "2"}
+
+
+def test_nothing_is_promised_without_noise():
+    assert rows("none", []) == {}
+
+
+def test_ranges_of_devices():
+    assert device_ranges([4, 0, 2, 1]) == "1-3,5"

@@ -1,0 +1,57 @@
+"""The run directory: never mixed, never lost."""
+
+import contextlib
+
+import pytest
+
+from h2fdp.errors import UserError
+from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.directory import create
+
+
+def a_run(path):
+    path.mkdir()
+    (path / "config.yaml").write_text("name: x")
+    (path / "summary.json").write_text("{}")
+
+
+def test_a_directory_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(UserError, match="not empty"), create(tmp_path):
+        pass
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_overwrite_replaces_a_run_and_nothing_else(tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(UserError, match="not a run"), create(tmp_path, overwrite=True):
+        pass
+    assert (tmp_path / "mine").read_text() == "precious"
+    a_run(tmp_path / "run")
+    with create(tmp_path / "run", overwrite=True) as directory:
+        assert not directory.config.exists()
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="found a file"), create(tmp_path / "file"):
+        pass
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    a_run(tmp_path / "run")
+    with create(tmp_path / "run", overwrite=True) as directory:
+        directory.config.write_text("name: x")
+        directory.write_summary({})
+        with pytest.raises(UserError, match="another run is writing"), create(tmp_path / "run", overwrite=True):
+            pass
+        assert directory.config.exists()
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    write_text(tmp_path / "file", "old")
+    with contextlib.suppress(RuntimeError), replacing(tmp_path / "file") as file:
+        file.write(b"half of the n")
+        raise RuntimeError
+    assert (tmp_path / "file").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

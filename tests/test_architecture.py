@@ -1,0 +1,84 @@
+"""The house: a room imports only from floors below its own (docs/architecture.md)."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "h2fdp"
+FLOORS = {
+    "errors": 0,
+    "streams": 0,
+    "config": 0,
+    "topology": 1,
+    "data": 1,
+    "models": 1,
+    "training": 2,
+    "privacy": 2,
+    "records": 2,
+    "control": 3,
+    "nodes": 4,
+    "runtime": 5,
+    "methods": 6,
+    "experiment": 6,
+    "cli": 7,
+    "__main__": 8,
+}
+ALLOWED_ON_ONE_FLOOR = {("config", "errors"), ("config", "streams"), ("experiment", "methods")}
+
+
+def imports_of(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: imports are absolute"
+            yield node.module
+
+
+def edges():
+    for file in sorted(PACKAGE.rglob("*.py")):
+        room = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for name in imports_of(file):
+            parts = name.split(".")
+            if parts[0] == "h2fdp" and len(parts) > 1 and parts[1] != room:
+                yield file.relative_to(PACKAGE), room, parts[1]
+
+
+def test_every_room_has_a_floor():
+    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert rooms - {"__init__"} == set(FLOORS)
+
+
+def test_rooms_import_only_from_floors_below():
+    wrong = [
+        f"{file}: {room} imports {other}"
+        for file, room, other in edges()
+        if FLOORS[other] >= FLOORS[room] and (room, other) not in ALLOWED_ON_ONE_FLOOR
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("room", ["nodes", "privacy", "training", "control", "data", "models", "topology", "records"])
+def test_nothing_below_the_runtime_knows_ray(room):
+    for file in (PACKAGE / room).rglob("*.py"):
+        assert not any(name.split(".")[0] == "ray" for name in imports_of(file)), file
+
+
+def loaded_by(statement):
+    code = f"import sys; {statement}; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_the_command_line_answers_without_the_slow_libraries():
+    assert not {"torch", "torchvision", "ray", "opacus", "pandas", "matplotlib", "sklearn"} & loaded_by(
+        "import h2fdp.cli.main"
+    )
+
+
+def test_an_inline_run_needs_neither_ray_nor_opacus_nor_torchvision():
+    assert not {"ray", "opacus", "torchvision"} & loaded_by("import h2fdp.experiment.api")

@@ -1,0 +1,85 @@
+"""The reference engine against gradients written out in NumPy."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from h2fdp.streams import Streams
+from h2fdp.training import BatchSampler, Clipping, DeviceRecords, build_engine, evaluate
+from h2fdp.training.batches import Batches
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(0, 256, (12, 6)).astype(np.uint8)
+Y = RNG.integers(0, 3, 12)
+RECORDS = DeviceRecords(
+    torch.from_numpy(X), torch.from_numpy(Y), np.array([0, 5, 12]), torch.full((6,), 1 / 128), torch.full((6,), -1.0)
+)
+INPUTS = X / 128 - 1.0
+START = RNG.normal(size=(3, 6)).astype(np.float32) * 0.1
+
+
+def gradients(weights, rows):
+    """(b, 3, 6) gradients of the cross-entropy of a linear model, record by record."""
+    scores = INPUTS[rows] @ weights.T
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares[np.arange(len(rows)), Y[rows]] -= 1
+    return shares[:, :, None] * INPUTS[rows][:, None, :]
+
+
+def clip(vectors, norm):
+    norms = np.sqrt((vectors**2).sum(axis=(-2, -1), keepdims=True))
+    return vectors * np.minimum(1, norm / norms)
+
+
+def module():
+    return nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False))
+
+
+def reference(row, drawn, step_size, transform):
+    weights = START.astype(float)
+    for positions in drawn:
+        if len(positions):
+            weights = weights - step_size * transform(gradients(weights, positions + RECORDS.offsets[row]))
+    return (START - weights).ravel()
+
+
+def check(clipping, transform):
+    batches = BatchSampler(Streams(1), "e", "poisson", RECORDS.sizes, np.array([0.3, 0.4]), 16).draw(
+        0, range(6), np.arange(2)
+    )
+    engine = build_engine("loop", module(), clipping)
+    found = engine.updates(torch.from_numpy(START).flatten(), RECORDS, np.arange(2), batches, 0.5)
+    for row in range(2):
+        expected = reference(row, [batches.of(slot, row) for slot in range(6)], 0.5, transform)
+        np.testing.assert_allclose(found[row].numpy(), expected, rtol=2e-5, atol=2e-6)
+    assert (batches.counts == 0).any(), "an empty batch is among the cases"
+
+
+def test_plain_steps():
+    check(None, lambda each: each.mean(axis=0))
+
+
+def test_clipping_the_batch_gradient():
+    check(Clipping(0.4, "batch"), lambda each: clip(each.mean(axis=0), 0.4))
+
+
+def test_clipping_each_records_gradient():
+    check(Clipping(0.4, "record"), lambda each: clip(each, 0.4).mean(axis=0))
+
+
+def test_an_update_is_never_longer_than_its_steps_allow():
+    batches = Batches(np.zeros((9, 2, 1), dtype=np.int64), np.ones((9, 2), dtype=np.int64))
+    engine = build_engine("loop", module(), Clipping(0.01))
+    updates = engine.updates(torch.from_numpy(START).flatten(), RECORDS, np.arange(2), batches, 0.5)
+    assert updates.norm(dim=1).max() <= 9 * 0.5 * 0.01 * (1 + 1e-4)
+
+
+def test_evaluation_counts_each_device_and_the_whole():
+    result = evaluate(module(), torch.from_numpy(START).flatten(), RECORDS)
+    scores = INPUTS @ START.T.astype(float)
+    right = scores.argmax(axis=1) == Y
+    losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(12), Y]
+    np.testing.assert_allclose(result.accuracy, [right[:5].mean(), right[5:].mean()])
+    np.testing.assert_allclose(result.loss, [losses[:5].mean(), losses[5:].mean()], rtol=1e-5)
+    assert result.accuracy_whole == right.mean()
