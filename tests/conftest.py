@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
+
+# No deadlines: machines differ, and the first example pays for imports.
+settings.register_profile("h2fdp", deadline=None)
+settings.load_profile("h2fdp")
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data"
 

@@ -16,7 +16,15 @@ def methods_command(as_json: AsJson = False) -> None:
     from h2fdp.methods import describe_methods
 
     rows = describe_methods()
-    print_json(rows) if as_json else print_table(rows)
+    if as_json:
+        print_json(rows)
+    else:
+        print_table([{"name": row["name"], "axes": _axes(row), "description": row["description"]} for row in rows])
+
+
+def _axes(row: dict[str, str]) -> str:
+    """The choice on each axis, in the order objective, privacy, server, schedule, topology."""
+    return ", ".join(row[axis] for axis in ("objective", "privacy", "server", "schedule", "topology"))
 
 
 def models_command(as_json: AsJson = False) -> None:

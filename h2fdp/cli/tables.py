@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -21,6 +24,7 @@ def print_table(
     """A table of rows with equal keys; long cells wrap within the terminal's width."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     names = list(columns or (rows[0] if rows else []))
@@ -29,34 +33,28 @@ def print_table(
         numeric = any(isinstance(row.get(name), (int, float)) and not isinstance(row.get(name), bool) for row in rows)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell(row.get(name)) for name in names))
+        table.add_row(*(escape(_words(row.get(name))) for name in names))  # a user's text is no markup
     Console(highlight=False).print(table)
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Two columns: what, and its value."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    """Two columns: what, and its value; a path stays on one line, so that it can be copied."""
+    margin = max(map(len, facts)) + 2
+    width = max(shutil.get_terminal_size().columns - margin, 20)
     for name, value in facts.items():
-        table.add_row(name, cell(value))
-    Console(highlight=False).print(table)
+        lines = [str(value)] if isinstance(value, Path) else textwrap.wrap(_words(value), width) or [""]
+        typer.echo(name.ljust(margin) + ("\n" + " " * margin).join(lines))
 
 
-def cell(value: Any) -> str:
-    """A value in few characters; markup of rich in a user's text stays text."""
-    from rich.markup import escape
-
+def _words(value: Any) -> str:
+    """A value in few characters."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return escape(str(value))
+    return str(value)
 
 
 def _finite(values: Any) -> Any:

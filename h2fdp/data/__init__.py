@@ -8,5 +8,13 @@ from h2fdp.data.registry import describe
 from h2fdp.data.scaling import Scaling
 from h2fdp.data.section import DataSection
 
-__all__ = ["DataSection", "FederatedData", "PartitionSection", "Records", "Scaling", "describe", "from_function",
-           "load"]
+__all__ = [
+    "DataSection",
+    "FederatedData",
+    "PartitionSection",
+    "Records",
+    "Scaling",
+    "describe",
+    "from_function",
+    "load",
+]

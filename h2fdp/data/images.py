@@ -105,6 +105,9 @@ FASHION_MNIST = ImageSet(
 )
 MNIST = ImageSet("mnist", "MNIST", "MNIST/raw", _IDX_FILES, Scaling(255.0, (0.1307,), (0.3081,)))
 CIFAR10 = ImageSet(
-    "cifar10", "CIFAR10", "cifar-10-batches-py", _CIFAR_FILES,
+    "cifar10",
+    "CIFAR10",
+    "cifar-10-batches-py",
+    _CIFAR_FILES,
     Scaling(255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
 )

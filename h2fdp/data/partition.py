@@ -100,9 +100,7 @@ def _fill_empty(owners: Integers, devices: int, rng: np.random.Generator) -> Int
     return filled
 
 
-def by_shards(
-    labels: Integers, weights: Weights, rng: np.random.Generator, shards: int, per_device: int
-) -> Integers:
+def by_shards(labels: Integers, weights: Weights, rng: np.random.Generator, shards: int, per_device: int) -> Integers:
     """Records sorted by label are cut into equal shards (+-1), and each device gets `per_device` shards at random.
 
     McMahan et al. 2017; ALI-DPFL (first version) has 400 shards, 40 to each of 10 devices. Shards cannot be larger for
@@ -134,12 +132,14 @@ class Partitioner(NamedTuple):
     parameters: tuple[str, ...]
 
 
-PARTITIONERS: Mapping[str, Partitioner] = MappingProxyType({
-    "labels_per_device": Partitioner("so many labels on each device, balanced", by_labels, ("labels_per_device",)),
-    "dirichlet": Partitioner("labels spread by Dirichlet proportions", by_dirichlet, ("dirichlet",)),
-    "shards": Partitioner("random shards of label-sorted records", by_shards, ("shards", "per_device")),
-    "iid": Partitioner("records at random", at_random, ()),
-})
+PARTITIONERS: Mapping[str, Partitioner] = MappingProxyType(
+    {
+        "labels_per_device": Partitioner("so many labels on each device, balanced", by_labels, ("labels_per_device",)),
+        "dirichlet": Partitioner("labels spread by Dirichlet proportions", by_dirichlet, ("dirichlet",)),
+        "shards": Partitioner("random shards of label-sorted records", by_shards, ("shards", "per_device")),
+        "iid": Partitioner("records at random", at_random, ()),
+    }
+)
 
 
 def partition(section: PartitionSection, labels: Integers, devices: int, rng: np.random.Generator) -> Integers:

@@ -16,19 +16,22 @@ from h2fdp.data.synthetic import DEFAULTS, load_synthetic
 PARTITION = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
 _POOLED: Mapping[str, Any] = MappingProxyType({"partition": PARTITION, "normalize": "standard"})
 
-DATA_SETS: Mapping[str, DataSet] = MappingProxyType({
-    "digits": DataSet("1,797 scanned digits of 8x8 pixels, bundled with scikit-learn", load_digits, _POOLED),
-    "fashion-mnist": DataSet("70,000 pictures of clothes, 28x28, 10 classes", FASHION_MNIST.load, _POOLED),
-    "mnist": DataSet("70,000 handwritten digits, 28x28", MNIST.load, _POOLED),
-    "cifar10": DataSet("60,000 colour pictures, 3x32x32, 10 classes", CIFAR10.load, _POOLED),
-    "synthetic": DataSet(
-        "a linear task on each device, unlike the others' by alpha and beta", load_synthetic, DEFAULTS
-    ),
-    "npz": DataSet(
-        "your arrays: x_train, y_train, x_test, y_test and optionally device_train", load_npz,
-        {"path": None, "classes": None, "partition": None},
-    ),
-})
+DATA_SETS: Mapping[str, DataSet] = MappingProxyType(
+    {
+        "digits": DataSet("1,797 scanned digits of 8x8 pixels, bundled with scikit-learn", load_digits, _POOLED),
+        "fashion-mnist": DataSet("70,000 pictures of clothes, 28x28, 10 classes", FASHION_MNIST.load, _POOLED),
+        "mnist": DataSet("70,000 handwritten digits, 28x28", MNIST.load, _POOLED),
+        "cifar10": DataSet("60,000 colour pictures, 3x32x32, 10 classes", CIFAR10.load, _POOLED),
+        "synthetic": DataSet(
+            "a linear task on each device, unlike the others' by alpha and beta", load_synthetic, DEFAULTS
+        ),
+        "npz": DataSet(
+            "your arrays: x_train, y_train, x_test, y_test and optionally device_train",
+            load_npz,
+            {"path": None, "classes": None, "partition": None},
+        ),
+    }
+)
 
 
 def describe() -> list[dict[str, str]]:

@@ -53,7 +53,8 @@ class TrainingSection(Section):
             given = [key for key in stated if value[key] is not None]
             if len(given) == 2 or (len(stated) == 2 and not given):
                 raise ValueError(
-                    f"expected exactly one of {pair[0]} and {pair[1]}, found {'both' if given else 'neither'}"
+                    f"expected exactly one of {pair[0]} and {pair[1]}, found "
+                    + ("both; set the other one to null" if given else "neither")
                 )
             if stated == [pair[0]] and not given:
                 raise ValueError(f"{pair[0]} is null and {pair[1]} is not given; expected exactly one of them")

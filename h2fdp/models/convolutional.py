@@ -39,9 +39,16 @@ def ali_cnn_28(shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = image_shape("ali-cnn-28", shape, smallest=16)
     sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]  # after two convolutions and two pools
     return nn.Sequential(
-        nn.Conv2d(channels, 16, 8, stride=2, padding=2), nn.Tanh(), nn.MaxPool2d(2, stride=1),
-        nn.Conv2d(16, 32, 4, stride=2), nn.Tanh(), nn.MaxPool2d(2, stride=1),
-        nn.Flatten(), nn.Linear(32 * sides[0] * sides[1], 32), nn.Tanh(), nn.Linear(32, classes),
+        nn.Conv2d(channels, 16, 8, stride=2, padding=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Flatten(),
+        nn.Linear(32 * sides[0] * sides[1], 32),
+        nn.Tanh(),
+        nn.Linear(32, classes),
     )
 
 

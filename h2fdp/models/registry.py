@@ -28,16 +28,18 @@ class Model:
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
-MODELS: Mapping[str, Model] = MappingProxyType({
-    "softmax": Model("softmax regression without a bias", ("linear", "softmax"), 7_840),
-    "logistic": Model("softmax regression with a bias", ("linear", "logistic"), 7_850),
-    "mlp": Model(
-        "a perceptron with one hidden layer", ("linear", "mlp"), 155_830, options=MappingProxyType({"hidden": 196})
-    ),
-    "cnn12": Model("12 layers: 6 convolutions, 3 pools, 3 fully connected", ("convolutional", "cnn12"), 155_002),
-    "ali-cnn-28": Model("ALI-DPFL's model of MNIST and Fashion-MNIST", ("convolutional", "ali_cnn_28"), 26_010),
-    "ali-cnn-32": Model("ALI-DPFL's model of CIFAR-10", ("convolutional", "ali_cnn_32"), 550_570, (3, 32, 32)),
-})
+MODELS: Mapping[str, Model] = MappingProxyType(
+    {
+        "softmax": Model("softmax regression without a bias", ("linear", "softmax"), 7_840),
+        "logistic": Model("softmax regression with a bias", ("linear", "logistic"), 7_850),
+        "mlp": Model(
+            "a perceptron with one hidden layer", ("linear", "mlp"), 155_830, options=MappingProxyType({"hidden": 196})
+        ),
+        "cnn12": Model("12 layers: 6 convolutions, 3 pools, 3 fully connected", ("convolutional", "cnn12"), 155_002),
+        "ali-cnn-28": Model("ALI-DPFL's model of MNIST and Fashion-MNIST", ("convolutional", "ali_cnn_28"), 26_010),
+        "ali-cnn-32": Model("ALI-DPFL's model of CIFAR-10", ("convolutional", "ali_cnn_32"), 550_570, (3, 32, 32)),
+    }
+)
 
 
 def describe() -> list[dict[str, Any]]:

@@ -64,10 +64,18 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
     axes.axis("off")
     trusted = sum(subnet.trusted for subnet in topology.subnets)
     servers = "1 edge server" if topology.edges == 1 else f"{topology.edges:,} edge servers"
-    figure.text(0.5, 0.965, topology.name, ha="center", va="center", fontsize=12, color=_INK, weight="bold",
-                parse_math=False)
-    figure.text(0.5, 0.93, f"{servers}, {trusted:,} trusted; {topology.devices:,} devices", ha="center", va="center",
-                fontsize=9.5, color=_INK)
+    figure.text(
+        0.5, 0.965, topology.name, ha="center", va="center", fontsize=12, color=_INK, weight="bold", parse_math=False
+    )
+    figure.text(
+        0.5,
+        0.93,
+        f"{servers}, {trusted:,} trusted; {topology.devices:,} devices",
+        ha="center",
+        va="center",
+        fontsize=9.5,
+        color=_INK,
+    )
     if fits(topology):
         _draw_every_device(axes, topology)
     else:
@@ -90,8 +98,17 @@ def look(trusted: bool) -> Look:
 
 def draw_cloud(axes: Axes, x: float, y: float, size: float = 9.5) -> None:
     """The cloud's node."""
-    axes.text(x, y, "cloud", ha="center", va="center", fontsize=size, color=_INK, zorder=6,
-              bbox={"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": _INK, "linewidth": 1.4})
+    axes.text(
+        x,
+        y,
+        "cloud",
+        ha="center",
+        va="center",
+        fontsize=size,
+        color=_INK,
+        zorder=6,
+        bbox={"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": _INK, "linewidth": 1.4},
+    )
 
 
 def _draw_every_device(axes: Axes, topology: Topology) -> None:
@@ -103,10 +120,26 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
         _line(axes, layout.cloud, edge, style, style.colour, 1.8)
         for device in devices:
             _line(axes, edge, device, style, "#999999", 0.6)
-        axes.scatter(devices[:, 0], devices[:, 1], s=dot, marker="o", facecolor=_INK if subnet.trusted else "white",
-                     edgecolor=_INK, linewidth=0.8, zorder=3)
-        axes.scatter([edge[0]], [edge[1]], s=150, marker=style.marker, facecolor=style.fill, edgecolor=style.colour,
-                     linewidth=2.2, zorder=4)
+        axes.scatter(
+            devices[:, 0],
+            devices[:, 1],
+            s=dot,
+            marker="o",
+            facecolor=_INK if subnet.trusted else "white",
+            edgecolor=_INK,
+            linewidth=0.8,
+            zorder=3,
+        )
+        axes.scatter(
+            [edge[0]],
+            [edge[1]],
+            s=150,
+            marker=style.marker,
+            facecolor=style.fill,
+            edgecolor=style.colour,
+            linewidth=2.2,
+            zorder=4,
+        )
         _name(axes, subnet.name, edge, layout.cloud, along=topology.edges > MOST_LEVEL_NAMES)
     draw_cloud(axes, *layout.cloud)
     axes.margins(0.04)
@@ -122,8 +155,19 @@ def _name(axes: Axes, name: str, edge: Floats, cloud: Floats, along: bool) -> No
     slope = float(np.degrees(np.arctan2(*(edge - cloud)[::-1])))
     upright = (slope + 90) % 180 - 90
     behind = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
-    axes.text(x, y, _short(name), ha="center", va="center", rotation=upright if along else 0, fontsize=8, color=_INK,
-              zorder=5, parse_math=False, bbox=behind)
+    axes.text(
+        x,
+        y,
+        _short(name),
+        ha="center",
+        va="center",
+        rotation=upright if along else 0,
+        fontsize=8,
+        color=_INK,
+        zorder=5,
+        parse_math=False,
+        bbox=behind,
+    )
 
 
 def _short(name: str) -> str:
@@ -140,15 +184,45 @@ def _legend(figure: Figure, topology: Topology) -> None:
     handles: list[Line2D | Patch] = []
     for style in styles:
         who = "the edge server adds the noise" if style is TRUSTED else "every device adds noise"
-        handles.append(Line2D([], [], linestyle=style.line, color=style.colour, marker=style.marker, linewidth=1.8,
-                              markersize=9, markerfacecolor=style.fill, markeredgecolor=style.colour, markeredgewidth=2,
-                              label=f"{style.word} edge server: {who}"))
+        handles.append(
+            Line2D(
+                [],
+                [],
+                linestyle=style.line,
+                color=style.colour,
+                marker=style.marker,
+                linewidth=1.8,
+                markersize=9,
+                markerfacecolor=style.fill,
+                markeredgecolor=style.colour,
+                markeredgewidth=2,
+                label=f"{style.word} edge server: {who}",
+            )
+        )
     for style in styles:
         label = "its devices" if every_device else "the number of its devices"
         if every_device:
-            handles.append(Line2D([], [], linestyle="", marker="o", markersize=5, markeredgecolor=_INK, label=label,
-                                  markerfacecolor=_INK if style is TRUSTED else "white"))
+            handles.append(
+                Line2D(
+                    [],
+                    [],
+                    linestyle="",
+                    marker="o",
+                    markersize=5,
+                    markeredgecolor=_INK,
+                    label=label,
+                    markerfacecolor=_INK if style is TRUSTED else "white",
+                )
+            )
         else:
             handles.append(Patch(facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, label=label))
-    figure.legend(handles=handles, loc="lower center", ncol=2, fontsize=7.5, frameon=False, handlelength=3.2,
-                  borderaxespad=0.6, columnspacing=1.6)
+    figure.legend(
+        handles=handles,
+        loc="lower center",
+        ncol=2,
+        fontsize=7.5,
+        frameon=False,
+        handlelength=3.2,
+        borderaxespad=0.6,
+        columnspacing=1.6,
+    )

@@ -79,17 +79,23 @@ def _subnet(edge: EdgeSection, number: int, default_link: LinkSection, probabili
     return Subnet(name, trusted, distances, power, link, host, None, rule)
 
 
-def _subnet_of_list(edge: EdgeSection, number: int, name: str, trusted: bool, link: Link, host: str | None,
-                    streams: Streams) -> Subnet:
+def _subnet_of_list(
+    edge: EdgeSection, number: int, name: str, trusted: bool, link: Link, host: str | None, streams: Streams
+) -> Subnet:
     assert isinstance(edge.devices, list)
     defaults = [f"{name}/{position}" for position in range(1, len(edge.devices) + 1)]
-    names = tuple(default if device.name is None else instance(device.name, number)
-                  for device, default in zip(edge.devices, defaults, strict=True))
-    distances = np.array([
-        draw_distances(name, device.distance_m, position + 1, streams)[position]
-        if isinstance(device.distance_m, UniformDistance) else device.distance_m
-        for position, device in enumerate(edge.devices)
-    ])
+    names = tuple(
+        default if device.name is None else instance(device.name, number)
+        for device, default in zip(edge.devices, defaults, strict=True)
+    )
+    distances = np.array(
+        [
+            draw_distances(name, device.distance_m, position + 1, streams)[position]
+            if isinstance(device.distance_m, UniformDistance)
+            else device.distance_m
+            for position, device in enumerate(edge.devices)
+        ]
+    )
     power = np.array([device.power_dbm for device in edge.devices], dtype=np.float64)
     return Subnet(name, trusted, distances, power, link, host, None if list(names) == defaults else names)
 

@@ -84,8 +84,9 @@ def star(devices: int = 50, seed: int = 1, name: str | None = None) -> Topology:
     return regular(1, devices, 0.0, seed, name or f"star-{devices}")
 
 
-def geometric(edges: int = 10, devices: int = 5, trust: float = 0.5, side_m: float = 500.0, seed: int = 1,
-              name: str | None = None) -> Topology:
+def geometric(
+    edges: int = 10, devices: int = 5, trust: float = 0.5, side_m: float = 500.0, seed: int = 1, name: str | None = None
+) -> Topology:
     """Edge servers and devices at random in a square; see :func:`h2fdp.topology.geometric.placed`.
 
     Args:
@@ -100,10 +101,14 @@ def geometric(edges: int = 10, devices: int = 5, trust: float = 0.5, side_m: flo
     >>> network.devices, bool((network.sizes >= 1).all())
     (40, True)
     """
-    given = _checked(edges=edges, devices=devices, trust=trust, seed=seed, side_m=side_m,
-                     name=name or f"geometric-{edges}x{devices}")
-    return Topology(given.name, placed(given.edges, given.devices, given.trust, given.side_m, given.seed),
-                    trust_probability=given.trust)
+    given = _checked(
+        edges=edges, devices=devices, trust=trust, seed=seed, side_m=side_m, name=name or f"geometric-{edges}x{devices}"
+    )
+    return Topology(
+        given.name,
+        placed(given.edges, given.devices, given.trust, given.side_m, given.seed),
+        trust_probability=given.trust,
+    )
 
 
 GENERATORS: dict[str, Callable[..., Topology]] = {

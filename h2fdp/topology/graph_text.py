@@ -29,8 +29,10 @@ def graphml_text(topology: Topology, state_trust: bool = True) -> str:
 def node_link_text(topology: Topology, state_trust: bool = True) -> str:
     """The topology as node-link JSON, a node or link on each line."""
     nodes, links = _graph(topology, state_trust)
-    lists = [f'"{key}": [\n  ' + ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in listed) + "\n]"
-             for key, listed in (("nodes", nodes), ("links", links))]
+    lists = [
+        f'"{key}": [\n  ' + ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in listed) + "\n]"
+        for key, listed in (("nodes", nodes), ("links", links))
+    ]
     graph = json.dumps(head(topology, state_trust), ensure_ascii=False)
     return '{"directed": false, "multigraph": false,\n"graph": ' + ",\n".join([graph, *lists]) + "}\n"
 
@@ -38,8 +40,11 @@ def node_link_text(topology: Topology, state_trust: bool = True) -> str:
 def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Nodes with `id` and links with `source` and `target`, from the cloud down."""
     if topology.devices > MOST_GRAPH_DEVICES:
-        raise UserError(f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found "
-                        f"{topology.devices:,}; a .yaml holds them", topology.name)
+        raise UserError(
+            f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found "
+            f"{topology.devices:,}; a .yaml holds them",
+            topology.name,
+        )
     cloud = _SECOND_NAME if any(subnet.name == CLOUD for subnet in topology.subnets) else CLOUD
     nodes: list[dict[str, Any]] = [{"id": cloud, "kind": "cloud"}]
     links: list[dict[str, Any]] = []

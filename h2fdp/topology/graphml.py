@@ -34,15 +34,19 @@ def read_graphml(path: Path) -> Graph:
         path=path,
         attributes=_typed(network.graph),
         nodes=[GraphNode(name, _typed(attributes), places.node(name)) for name, attributes in network.nodes.items()],
-        links=[GraphLink((first, second), _typed(attributes), places.link(first, second))
-               for first, second, attributes in network.edges(data=True)],
+        links=[
+            GraphLink((first, second), _typed(attributes), places.link(first, second))
+            for first, second, attributes in network.edges(data=True)
+        ],
     )
 
 
 def _typed(attributes: dict[str, Any]) -> dict[str, Any]:
     """Attributes with words that were declared as texts read as the numbers and booleans they spell."""
-    return {key: plain_scalar(value) if isinstance(value, str) and key.split(".")[0] in _NOT_TEXTS else value
-            for key, value in attributes.items()}
+    return {
+        key: plain_scalar(value) if isinstance(value, str) and key.split(".")[0] in _NOT_TEXTS else value
+        for key, value in attributes.items()
+    }
 
 
 class _Places:
@@ -95,8 +99,11 @@ class _Places:
         if not name:
             raise UserError("a node without an id", f"{self._file}:{line}")
         if name in self._nodes:
-            raise UserError(f"a second node of this name (first on line {self._nodes[name]})", f"{self._file}:{line}",
-                            f'node "{name}"')
+            raise UserError(
+                f"a second node of this name (first on line {self._nodes[name]})",
+                f"{self._file}:{line}",
+                f'node "{name}"',
+            )
         self._nodes[name] = line
 
     def _end(self, _: str) -> None:

@@ -33,8 +33,11 @@ def name_problems(document: Document) -> list[Problem]:
     """Duplicate and reserved names, templates without a counter, and networks beyond our bounds."""
     values = document.values()
     edges = values.get("edges") if isinstance(values, dict) else None
-    entries = [_Entry(index, edge) for index, edge in enumerate(edges) if isinstance(edge, dict)] if isinstance(
-        edges, list) else []
+    entries = (
+        [_Entry(index, edge) for index, edge in enumerate(edges) if isinstance(edge, dict)]
+        if isinstance(edges, list)
+        else []
+    )
     problems = _bounds(document, entries)
     return problems or _Register(document).check(entries)
 
@@ -109,15 +112,23 @@ class _Register:
             return
         for path, name in ((entry.path, entry.name), *_device_templates(entry)):
             if name is not None and COUNTER not in name:
-                self._tell(path, f"expected {COUNTER} in a name under `repeat: {entry.repeat}`, "
-                                 f'as in "{name}-{COUNTER}"')
+                self._tell(
+                    path, f'expected {COUNTER} in a name under `repeat: {entry.repeat}`, as in "{name}-{COUNTER}"'
+                )
 
     def _check_default_names(self) -> None:
         """A stated name must not be one that another edge server's device has by default."""
         for name, path in self.first.items():
             edge, slash, number = name.rpartition("/")
-            if slash and edge in self.defaults and number.isascii() and number.isdigit() and number[0] != "0" and len(
-                    number) < 10 and self.defaults[edge].names_by_default(int(number)):
+            if (
+                slash
+                and edge in self.defaults
+                and number.isascii()
+                and number.isdigit()
+                and number[0] != "0"
+                and len(number) < 10
+                and self.defaults[edge].names_by_default(int(number))
+            ):
                 self._tell(path, f'the name "{name}" is that of a device of edge server "{edge}" already')
 
     def _tell(self, path: Path, text: str) -> None:

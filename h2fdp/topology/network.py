@@ -95,8 +95,9 @@ class Subnet:
         for name in ("power_dbm", "names"):
             given = getattr(self, name)
             if given is not None and len(given) != size:
-                raise UserError(f"expected {size} values as in distance_m, found {len(given)}",
-                                key=f"{self.name}.{name}")
+                raise UserError(
+                    f"expected {size} values as in distance_m, found {len(given)}", key=f"{self.name}.{name}"
+                )
         for name in ("distance_m", "power_dbm"):
             values: Floats = np.array(getattr(self, name), dtype=np.float64)
             if not np.isfinite(values).all() or (name == "distance_m" and (values <= 0).any()):
@@ -196,8 +197,9 @@ class Topology:
         return Topology(self.name, (only,), self.radio, self.compute)
 
     @classmethod
-    def regular(cls, edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1,
-                name: str | None = None) -> Topology:
+    def regular(
+        cls, edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None
+    ) -> Topology:
         """Every edge server has equally many devices; see :func:`h2fdp.topology.generators.regular`."""
         from h2fdp.topology import generators  # the generators build on this module
 
@@ -218,8 +220,15 @@ class Topology:
         return generators.config2(devices=devices, trust=trust, seed=seed, name=name)
 
     @classmethod
-    def geometric(cls, edges: int = 10, devices: int = 5, trust: float = 0.5, side_m: float = 500.0, seed: int = 1,
-                  name: str | None = None) -> Topology:
+    def geometric(
+        cls,
+        edges: int = 10,
+        devices: int = 5,
+        trust: float = 0.5,
+        side_m: float = 500.0,
+        seed: int = 1,
+        name: str | None = None,
+    ) -> Topology:
         """Real positions in a square; see :func:`h2fdp.topology.geometric.geometric`."""
         from h2fdp.topology import generators
 

@@ -49,12 +49,15 @@ def read_node_link(path: Path) -> Graph:
         if isinstance(value, (str, int)) and not isinstance(value, bool) and value != "":
             return str(value)
         found = "nothing" if value is None else "something else"
-        problems.append(Problem(f"expected a text or a whole number, found {found}", document.where(place),
-                                document.key(place)))
+        problems.append(
+            Problem(f"expected a text or a whole number, found {found}", document.where(place), document.key(place))
+        )
         return ""
 
-    nodes = [GraphNode(name(node.get("id"), ("nodes", index, "id")), node, document.where(("nodes", index)))
-             for index, node in enumerate(form.nodes)]
+    nodes = [
+        GraphNode(name(node.get("id"), ("nodes", index, "id")), node, document.where(("nodes", index)))
+        for index, node in enumerate(form.nodes)
+    ]
     links = []
     for key, listed in (("links", form.links), ("edges", form.edges)):
         for index, link in enumerate(listed):

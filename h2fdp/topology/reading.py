@@ -43,7 +43,7 @@ def read(path: str | Path, seed: int) -> Topology:
 
 def _document(path: Path) -> tuple[Document, list[Problem]]:
     """A file of any format in the form of the YAML one, with the problems that its own format told."""
-    kind = format_of(path)
+    kind = format_of(path) if path.is_file() else "yaml"  # any reader says why there is no file
     if kind == "yaml":
         return read_document(path), []
     return tree_document(read_graphml(path) if kind == "graphml" else read_node_link(path))
@@ -80,8 +80,13 @@ def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
     source, edges_source = (re.sub(r":\d+$", "", document.where(key)) for key in (path, ("edges",)))
     if source == edges_source:
         return []
-    return [Problem("decides nothing: every edge server of this topology states `trusted:`",
-                    document.where(path), document.key(path))]
+    return [
+        Problem(
+            "decides nothing: every edge server of this topology states `trusted:`",
+            document.where(path),
+            document.key(path),
+        )
+    ]
 
 
 def _line(problem: Problem) -> float:

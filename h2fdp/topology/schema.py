@@ -45,38 +45,56 @@ def _unlimited(value: Any) -> Any:
     return float("inf") if value == UNLIMITED else value
 
 
-Name = Annotated[str, Field(min_length=1, max_length=LARGEST_NAME), AfterValidator(_printable),
-                 Expect(f"a text of 1 to {LARGEST_NAME} characters")]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_unlimited),
-                 Expect(f"a number above 0, or `{UNLIMITED}`")]
+Name = Annotated[
+    str,
+    Field(min_length=1, max_length=LARGEST_NAME),
+    AfterValidator(_printable),
+    Expect(f"a text of 1 to {LARGEST_NAME} characters"),
+]
+Rate = Annotated[
+    float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_unlimited), Expect(f"a number above 0, or `{UNLIMITED}`")
+]
 Scalar, Many, Mapping = Tag("scalar"), Tag("list"), Tag("mapping")
 
 
 class UniformDistance(Section):
     """A distance drawn uniformly; under `seed` instead of the run's seed when one is given."""
 
-    uniform: Annotated[list[Positive], Field(min_length=2, max_length=2), AfterValidator(_ordered),
-                       Expect("[lowest, highest]")]
+    uniform: Annotated[
+        list[Positive], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
+    ]
     seed: Whole | None = None
 
 
 class UniformCount(Section):
     """A number of devices drawn uniformly, both ends included."""
 
-    uniform: Annotated[list[Count], Field(min_length=2, max_length=2), AfterValidator(_ordered),
-                       Expect("[lowest, highest]")]
+    uniform: Annotated[
+        list[Count], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
+    ]
 
 
 _DRAWN = "{uniform: [lowest, highest]}"
-Distance = Annotated[Annotated[Positive, Scalar] | Annotated[UniformDistance, Mapping], Discriminator(shape),
-                     Expect(f"a finite number above 0 or {_DRAWN}")]
-Distances = Annotated[Annotated[Positive, Scalar] | Annotated[list[Positive], Many]
-                      | Annotated[UniformDistance, Mapping], Discriminator(shape),
-                      Expect(f"a finite number above 0, a list of them, or {_DRAWN}")]
-Powers = Annotated[Annotated[Number, Scalar] | Annotated[list[Number], Many], Discriminator(shape),
-                   Expect("a finite number or a list of them")]
-HowMany = Annotated[Annotated[Count, Scalar] | Annotated[UniformCount, Mapping], Discriminator(shape),
-                    Expect(f"a whole number of at least 1 or {_DRAWN}")]
+Distance = Annotated[
+    Annotated[Positive, Scalar] | Annotated[UniformDistance, Mapping],
+    Discriminator(shape),
+    Expect(f"a finite number above 0 or {_DRAWN}"),
+]
+Distances = Annotated[
+    Annotated[Positive, Scalar] | Annotated[list[Positive], Many] | Annotated[UniformDistance, Mapping],
+    Discriminator(shape),
+    Expect(f"a finite number above 0, a list of them, or {_DRAWN}"),
+]
+Powers = Annotated[
+    Annotated[Number, Scalar] | Annotated[list[Number], Many],
+    Discriminator(shape),
+    Expect("a finite number or a list of them"),
+]
+HowMany = Annotated[
+    Annotated[Count, Scalar] | Annotated[UniformCount, Mapping],
+    Discriminator(shape),
+    Expect(f"a whole number of at least 1 or {_DRAWN}"),
+]
 
 
 class DeviceSection(Section):
@@ -112,7 +130,9 @@ class LinkSection(Section):
 
 Devices = Annotated[
     Annotated[list[DeviceSection], Field(min_length=1), Many] | Annotated[DevicesSection, Mapping],
-    Discriminator(shape), Expect("a list of at least one device or {count: ...}")]
+    Discriminator(shape),
+    Expect("a list of at least one device or {count: ...}"),
+]
 
 
 class EdgeSection(Section):

@@ -51,14 +51,28 @@ def _bars(axes: Axes, trusted: bool, starts: Floats, width: float, tops: Floats)
     for start, top in zip(starts, tops, strict=True):
         middle = start - width / 2
         reach = np.array([_HUB, _RIM])
-        axes.plot(reach * math.cos(middle), reach * math.sin(middle), linestyle=style.line, color=style.colour,
-                  linewidth=0.8, zorder=1)
+        axes.plot(
+            reach * math.cos(middle),
+            reach * math.sin(middle),
+            linestyle=style.line,
+            color=style.colour,
+            linewidth=0.8,
+            zorder=1,
+        )
         x, y = _sector(np.array([start - 0.12 * width]), 0.76 * width, np.array([top]))
         axes.fill(x, y, facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, linewidth=0.8, zorder=3)
     middles = starts - width / 2
     dot = float(np.clip(1800 * width / (2 * np.pi), 6, 60))
-    axes.scatter(_RIM * np.cos(middles), _RIM * np.sin(middles), s=dot, marker=style.marker, facecolor=style.fill,
-                 edgecolor=style.colour, linewidth=1.2, zorder=4)
+    axes.scatter(
+        _RIM * np.cos(middles),
+        _RIM * np.sin(middles),
+        s=dot,
+        marker=style.marker,
+        facecolor=style.fill,
+        edgecolor=style.colour,
+        linewidth=1.2,
+        zorder=4,
+    )
 
 
 def _outline(axes: Axes, trusted: bool, starts: Floats, width: float, tops: Floats) -> None:
@@ -68,8 +82,15 @@ def _outline(axes: Axes, trusted: bool, starts: Floats, width: float, tops: Floa
     for angle in (starts[0], starts[-1] - width):
         axes.plot([0, _RIM * math.cos(angle)], [0, _RIM * math.sin(angle)], color="#BBBBBB", linewidth=0.8, zorder=1)
     middle = (starts[0] + starts[-1] - width) / 2
-    axes.text(0.62 * math.cos(middle), 0.62 * math.sin(middle), f"{len(starts):,}\n{style.word}", ha="center",
-              va="center", fontsize=9, zorder=5)
+    axes.text(
+        0.62 * math.cos(middle),
+        0.62 * math.sin(middle),
+        f"{len(starts):,}\n{style.word}",
+        ha="center",
+        va="center",
+        fontsize=9,
+        zorder=5,
+    )
 
 
 def _sector(starts: Floats, width: float, tops: Floats) -> tuple[Floats, Floats]:
@@ -88,8 +109,17 @@ def _rings(axes: Axes, largest: int, scale: float) -> None:
     for count in (largest // 2, largest) if largest > 1 else (largest,):
         radius = _FOOT + scale * count
         axes.plot(radius * np.cos(around), radius * np.sin(around), color="#BBBBBB", linewidth=0.5, zorder=0)
-        axes.text(-0.06, radius, f"{count:,} devices", ha="right", va="center", fontsize=7, color="#444444", zorder=5,
-                  bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.9})
+        axes.text(
+            -0.06,
+            radius,
+            f"{count:,} devices",
+            ha="right",
+            va="center",
+            fontsize=7,
+            color="#444444",
+            zorder=5,
+            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
+        )
 
 
 def _round_up(value: int) -> int:

@@ -22,7 +22,7 @@ def yaml_text(topology: Topology, state_trust: bool = True) -> str:
     """The topology as a YAML file, an edge server on each line, or a named device.
 
     >>> print(yaml_text(Topology.regular(edges=1, devices=2, trust=1.0, name="small")).splitlines()[-1])
-      - {name: edge-1, trusted: true, devices: {count: 2, distance_m: [82.319, 53.961], power_dbm: 24}}
+      - {name: edge-1, trusted: true, devices: {count: 2, distance_m: [45.792, 29.859], power_dbm: 24}}
     """
     default = common_link(topology)
     lines = [f"{key}: {flow(value)}" for key, value in head(topology, state_trust).items()]
@@ -85,8 +85,11 @@ def mega(value: float) -> float:
     """A value in millions, such that a million times it is the value to the last bit where a float can do that."""
     quotient = value / 1e6
     near = (quotient, math.nextafter(quotient, math.inf), math.nextafter(quotient, 0.0))
-    return min((candidate for candidate in near if candidate * 1e6 == value),
-               key=lambda candidate: len(repr(candidate)), default=quotient)
+    return min(
+        (candidate for candidate in near if candidate * 1e6 == value),
+        key=lambda candidate: len(repr(candidate)),
+        default=quotient,
+    )
 
 
 def flow(value: Any) -> str:

@@ -43,9 +43,9 @@ def test_a_run_ends_with_a_table_and_its_directory(experiment, tmp_path):
     done = h2fdp("run", experiment, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert "test accuracy" in done.stdout
-    assert str(tmp_path / "run") in done.stdout.replace("\n", "")
+    assert str(tmp_path / "run") in done.stdout
     assert "interval 3/3" in done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert max(len(line) for line in done.stdout.splitlines() if "run directory" not in line) <= 80
     for name in (
         "config.yaml",
         "topology.yaml",
@@ -154,7 +154,7 @@ WRONG = {
     "training.interval=5": "training.interval: unknown key; did you mean `intervals`?",
     "training.step_size=.nan": "training.step_size: expected a finite number above 0, found NaN",
     "training.step_size=-1": "training.step_size: expected a finite number above 0, found -1",
-    "training.aggregations_per_interval=3": None,
+    "training.aggregations_per_interval=3": "training: expected exactly one of aggregate_every and aggregations_per",
     "privacy.delta=1.5": "privacy.delta: expected a number above 0 and below 1",
     "privacy.epsilon=0": "privacy.epsilon: expected a finite number above 0",
     "topology.trust.probability=1.2": "trust.probability: expected a number from 0 to 1, found 1.2",
@@ -171,9 +171,6 @@ WRONG = {
 @pytest.mark.parametrize(("setting", "words"), WRONG.items())
 def test_a_wrong_value_gets_one_line_and_exit_code_2(experiment, tmp_path, setting, words):
     done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", setting, "--quiet")
-    if words is None:
-        assert done.returncode == 0, done.stderr
-        return
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr

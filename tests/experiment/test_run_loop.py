@@ -124,8 +124,8 @@ def test_a_users_own_model_and_data_plug_in(tmp_path):
             return self.layer(x)
 
     def data(device):
-        random = np.random.default_rng(len(device))
-        x = random.normal(size=(20, 2)).astype(np.float32)
+        random = np.random.default_rng(list(device.encode()))
+        x = random.normal(size=(100, 2)).astype(np.float32)
         return x, (x[:, 0] > 0).astype(np.int64)
 
     experiment = Experiment(

@@ -1,0 +1,134 @@
+"""`h2fdp topology new|check|show`: make, check and look at networks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from h2fdp.cli.tables import print_facts, print_json
+
+if TYPE_CHECKING:
+    from h2fdp.topology import Topology
+
+app = typer.Typer(no_args_is_help=True, help="Make, check and look at networks.")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A topology: .yaml, .graphml or .json.")]
+Seed = Annotated[int, typer.Option(min=0, help="Draws what the file leaves open.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("new")
+def new_command(
+    kind: Annotated[str, typer.Argument(help="regular, config1, config2, star or geometric.")],
+    out: Annotated[Path, typer.Option(help="The file: .yaml, .graphml or .json.")],
+    edges: Annotated[int | None, typer.Option(help="Edge servers.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Devices of each edge server.")] = None,
+    trust: Annotated[float | None, typer.Option(help="Probability that an edge server is trusted.")] = None,
+    side_m: Annotated[float | None, typer.Option(help="Side of the square, in metres (geometric).")] = None,
+    name: Annotated[str | None, typer.Option(help="The network's name.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Draws distances and, with --state-trust, trust.")] = 1,
+    state_trust: Annotated[
+        bool, typer.Option("--state-trust", help="Write each edge server's trust as drawn; else each run draws it.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a network made to order, distances drawn; trust is left to each run's seed unless --state-trust."""
+    from h2fdp.errors import UserError
+    from h2fdp.topology import write
+
+    if out.exists() and not overwrite:
+        raise UserError("the file is there already; --overwrite replaces it", str(out))
+    given = {"edges": edges, "devices": devices, "trust": trust, "side_m": side_m, "name": name}
+    topology = _generate(kind, {key: value for key, value in given.items() if value is not None}, seed)
+    # A star has one edge server, untrusted by definition: leaving it to a probability of 0 would say less.
+    write(topology, out, state_trust=state_trust or kind == "star")
+    trusted = sum(subnet.trusted for subnet in topology.subnets)
+    drawn = f"{trusted} trusted" if state_trust or kind == "star" else "trust drawn by each run"
+    typer.echo(f"{out}: {topology.edges} edge servers ({drawn}), {topology.devices} devices")
+
+
+@app.command("check")
+def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
+    """Check a file and say what is in it; every mistake is told with its line."""
+    from h2fdp.topology import read
+    from h2fdp.topology.summary import summarise
+
+    summary = summarise(read(file, seed))
+    if as_json:
+        print_json(summary)
+        return
+    probability = summary["trust_probability"]
+    how = "as stated" if probability is None else f"seed {seed}, probability {probability:g} where none is stated"
+    size, distance = summary["subnet_size"], summary["distance_m"]
+    spread = f"{size['lowest']}" if size["lowest"] == size["highest"] else f"{size['lowest']} to {size['highest']}"
+    print_facts(
+        {
+            "topology": summary["name"],
+            "edge servers": f"{summary['edges']:,}",
+            "devices": f"{summary['devices']:,} ({spread} under each edge server)",
+            "trusted": f"{summary['trusted']:,} of {summary['edges']:,} ({how})",
+            "distances": f"{distance['lowest']:g} to {distance['highest']:g} m (median {distance['median']:.4g} m)",
+        }
+    )
+
+
+@app.command("show")
+def show_command(
+    file: File,
+    seed: Seed = 1,
+    out: Annotated[Path | None, typer.Option(help="Draw a picture instead: .png, .svg or .pdf.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a network in the terminal, or into a picture."""
+    from h2fdp.topology import draw, read
+    from h2fdp.topology.summary import summarise, summarise_subnet
+
+    topology = read(file, seed)
+    if out is not None:
+        draw(topology, out)
+        typer.echo(str(out))
+    elif as_json:
+        print_json(summarise(topology) | {"subnets": [summarise_subnet(subnet) for subnet in topology.subnets]})
+    else:
+        _print_tree(topology)
+
+
+def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
+    import inspect
+
+    from h2fdp.errors import Problem, UserError
+    from h2fdp.topology import GENERATORS
+
+    if kind not in GENERATORS:
+        raise UserError(f'expected one of {", ".join(GENERATORS)}, found "{kind}"', "topology new")
+    takes = inspect.signature(GENERATORS[kind]).parameters
+    unknown = [
+        Problem(f"{kind} takes no such option", "topology new", f"--{key.replace('_', '-')}")
+        for key in arguments
+        if key not in takes
+    ]
+    if unknown:
+        raise UserError(unknown)
+    return GENERATORS[kind](**arguments, seed=seed)
+
+
+def _print_tree(topology: Topology) -> None:
+    from h2fdp.topology.listing import ASCII, UNICODE, listing
+
+    glyphs = UNICODE if (sys.stdout.encoding or "").lower().startswith("utf") else ASCII
+    trusted = sum(subnet.trusted for subnet in topology.subnets)
+    heading = f"{topology.name}: {topology.edges:,} edge servers, {trusted:,} trusted; {topology.devices:,} devices"
+    if glyphs is ASCII:
+        heading = heading.encode("ascii", "replace").decode()
+    typer.echo(heading)
+    colours = {True: typer.colors.BLUE, False: typer.colors.YELLOW, None: None}
+    for line in listing(topology, glyphs):
+        text = line.text if glyphs is UNICODE else line.text.encode("ascii", "replace").decode()
+        typer.secho(text.rstrip(), fg=colours[line.trusted])
+    typer.echo(
+        f"{glyphs.trusted} trusted: the edge server adds the noise   "
+        f"{glyphs.untrusted} untrusted: every device adds noise"
+    )
