@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,13 @@ def read_graphml(path: Path) -> Graph:
     import networkx as nx  # 0.2 s, for those who read graphs
 
     try:
-        network = nx.parse_graphml(text, force_multigraph=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of keys without a type, whose words we read ourselves
+            network = nx.parse_graphml(text, force_multigraph=True)
     except (nx.NetworkXError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"not valid GraphML: {error}", str(path)) from None
+    except SyntaxError:  # networkx found no graph, and what it then tries is no longer XML
+        raise UserError("expected a <graph> in the namespace of GraphML, found none", str(path)) from None
     return Graph(
         path=path,
         attributes=_typed(network.graph),
@@ -60,7 +65,7 @@ class _Places:
         self._nodes: dict[str, int] = {}
         self._links: dict[tuple[str, ...], list[int]] = defaultdict(list)
         self._depth = 0
-        self._parser = expat.ParserCreate()
+        self._parser = expat.ParserCreate(namespace_separator=":")  # as the second pass, which needs its prefixes bound
         self._parser.StartDoctypeDeclHandler = self._refuse_document_type
         self._parser.StartElementHandler = self._begin
         self._parser.EndElementHandler = self._end

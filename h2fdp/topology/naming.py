@@ -75,12 +75,12 @@ def _bounds(document: Document, entries: list[_Entry]) -> list[Problem]:
     edges = sum(entry.repeat for entry in entries)
     devices = sum(entry.repeat * entry.size for entry in entries)
     where = document.where(("edges",))
-    problems = []
+    key = document.key(("edges",))
     if edges > MOST_EDGES:
-        problems.append(Problem(f"expected at most {MOST_EDGES:,} edge servers, found {edges:,}", where, "edges"))
+        return [Problem(f"expected at most {MOST_EDGES:,} edge servers, found {edges:,}", where, key)]
     if devices > MOST_DEVICES:
-        problems.append(Problem(f"expected at most {MOST_DEVICES:,} devices, found {devices:,}", where, "edges"))
-    return problems
+        return [Problem(f"expected at most {MOST_DEVICES:,} devices, found {devices:,}", where, key)]
+    return []
 
 
 @dataclass

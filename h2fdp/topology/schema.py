@@ -37,7 +37,7 @@ def _printable(value: str) -> str:
 
 def _ordered(value: list[Any]) -> list[Any]:
     if value[0] > value[1]:
-        raise ValueError(f"expected the lowest value first, found [{value[0]}, {value[1]}]")
+        raise ValueError(f"expected the lowest value first, found [{value[0]:g}, {value[1]:g}]")
     return value
 
 

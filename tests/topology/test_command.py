@@ -1,0 +1,75 @@
+"""h2fdp topology new|check|show."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from h2fdp.cli.topology import app
+from h2fdp.errors import UserError
+from h2fdp.topology import read
+
+PAPER = str(Path(__file__).parents[2] / "topologies" / "paper.yaml")
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, UserError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_new_writes_a_network_whose_trust_each_run_draws(tmp_path):
+    run("new", "regular", "--edges", 3, "--devices", 2, "--trust", 0.25, "--out", tmp_path / "n.yaml")
+    assert read(tmp_path / "n.yaml", 1).sizes.tolist() == [2, 2, 2]
+    assert read(tmp_path / "n.yaml", 1).trust_probability == 0.25
+    assert "trusted:" not in (tmp_path / "n.yaml").read_text()
+
+
+def test_new_states_trust_when_asked(tmp_path):
+    run("new", "geometric", "--state-trust", "--seed", 3, "--out", tmp_path / "n.json")
+    assert read(tmp_path / "n.json", 1) == read(tmp_path / "n.json", 2)
+
+
+def test_new_spares_a_file_that_is_there(tmp_path):
+    (tmp_path / "n.yaml").write_text("mine")
+    with pytest.raises(UserError, match="--overwrite"):
+        run("new", "star", "--out", tmp_path / "n.yaml")
+    run("new", "star", "--out", tmp_path / "n.yaml", "--overwrite")
+    assert not read(tmp_path / "n.yaml", 1).subnets[0].trusted
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ring"], ["star", "--edges", 3], ["regular", "--side-m", 3], ["config1", "--edges", 0]]
+)
+def test_new_refuses_what_a_generator_does_not_take(tmp_path, arguments):
+    with pytest.raises(UserError):
+        run("new", *arguments, "--out", tmp_path / "n.yaml")
+    assert not (tmp_path / "n.yaml").exists()
+
+
+def test_check_says_what_is_in_a_file():
+    output = run("check", PAPER)
+    assert "10" in output
+    assert "50 (5 under each edge server)" in output
+    assert json.loads(run("check", PAPER, "--json"))["devices"] == 50
+
+
+def test_check_tells_mistakes(tmp_path):
+    (tmp_path / "n.yaml").write_text("edges: []")
+    with pytest.raises(UserError, match=r"n\.yaml:1: edges"):
+        run("check", tmp_path / "n.yaml")
+
+
+def test_show_draws_a_tree_a_table_of_json_and_a_picture(tmp_path):
+    assert run("show", PAPER).count("edge-") == 10
+    assert len(json.loads(run("show", PAPER, "--json"))["subnets"]) == 10
+    run("show", PAPER, "--out", tmp_path / "n.svg")
+    assert (tmp_path / "n.svg").exists()
+
+
+def test_show_draws_what_the_seed_draws():
+    shown = {seed: json.loads(run("show", PAPER, "--json", "--seed", seed))["trusted"] for seed in range(1, 9)}
+    assert len(set(shown.values())) > 1

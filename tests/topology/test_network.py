@@ -1,0 +1,60 @@
+"""The values themselves: subnets, their invariants, and the star."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from h2fdp.errors import UserError
+from h2fdp.topology import Subnet, Topology
+
+
+def test_arrays_of_a_subnet_cannot_be_changed():
+    given = np.ones(3)
+    subnet = Subnet("a", True, given, np.zeros(3))
+    with pytest.raises(ValueError, match="read-only"):
+        subnet.distance_m[0] = 5
+    given[0] = 7
+    assert subnet.distance_m[0] == 1
+
+
+@pytest.mark.parametrize(("distance", "power", "names"), [
+    ([], [], None), ([1.0], [1.0, 2.0], None), ([1.0], [1.0], ("a", "b")), ([-1.0], [1.0], None), ([0.0], [1.0], None),
+    ([np.nan], [1.0], None), ([1.0], [np.inf], None),
+])  # fmt: skip
+def test_a_subnet_refuses_what_a_file_could_not_say(distance, power, names):
+    with pytest.raises(UserError):
+        Subnet("a", True, distance, power, names=names)
+
+
+def test_a_network_refuses_two_edge_servers_of_one_name():
+    subnet = Subnet("a", True, [1.0], [1.0])
+    with pytest.raises(UserError, match='duplicate edge server "a"'):
+        Topology("net", (subnet, subnet))
+
+
+def test_a_network_has_an_edge_server():
+    with pytest.raises(UserError):
+        Topology("net", ())
+
+
+def test_the_star_holds_every_device_in_order_under_its_name():
+    network = Topology.geometric(edges=5, devices=4)
+    star = network.as_star()
+    (only,) = star.subnets
+    assert only.device_names() == [name for subnet in network.subnets for name in subnet.device_names()]
+    assert only.distance_m.tolist() == [d for subnet in network.subnets for d in subnet.distance_m]
+    assert (only.name, only.trusted, only.link.rate_bps) == ("cloud", False, np.inf)
+    assert (star.radio, star.compute, star.name) == (network.radio, network.compute, network.name)
+
+
+def test_the_star_of_a_star_is_itself():
+    star = Topology.regular().as_star()
+    assert star.as_star() == star
+
+
+def test_importing_the_room_loads_no_slow_library():
+    code = "import sys, h2fdp.topology; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"networkx", "matplotlib", "torch", "sklearn", "scipy", "rich", "pandas"} & set(loaded)

@@ -1,0 +1,72 @@
+"""Pictures and trees of text: trust shows without colour."""
+
+from pathlib import Path
+
+import pytest
+
+from h2fdp.errors import UserError
+from h2fdp.topology import Topology, draw, read
+from h2fdp.topology.drawing import TRUSTED, UNTRUSTED
+from h2fdp.topology.listing import ASCII, listing
+
+FOLDER = Path(__file__).parents[2] / "topologies"
+SMALL = Topology.regular(edges=4, devices=3)
+NETWORKS = [
+    SMALL,
+    Topology.regular(edges=1, devices=1),
+    SMALL.as_star(),
+    Topology.regular(edges=2, devices=25),
+    Topology.regular(edges=3, devices=2),
+    Topology.regular(edges=1, devices=2000),
+    Topology.regular(edges=1000, devices=3),
+]
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_suffix_chooses_the_format(tmp_path, suffix, magic):
+    draw(SMALL, tmp_path / f"net.{suffix}")
+    assert (tmp_path / f"net.{suffix}").read_bytes().startswith(magic)
+
+
+@pytest.mark.parametrize(
+    "network", [*NETWORKS, read(FOLDER / "metro.yaml", 1)], ids=lambda network: f"{network.edges}-{network.devices}"
+)
+def test_networks_of_every_shape_are_drawn(network):
+    words = " ".join(text.get_text() for text in draw(network).legends[0].get_texts())
+    for subnet in network.subnets:
+        assert (f"{'trusted' if subnet.trusted else 'untrusted'} edge server") in words
+
+
+def test_trust_differs_in_shape_filling_and_line():
+    assert TRUSTED.marker != UNTRUSTED.marker
+    assert TRUSTED.fill != UNTRUSTED.fill
+    assert TRUSTED.line != UNTRUSTED.line
+    assert TRUSTED.hatch != UNTRUSTED.hatch
+
+
+def test_a_name_with_dollars_is_no_formula():
+    draw(Topology.regular(edges=2, devices=1, name="a $\\frac{ net"))
+
+
+@pytest.mark.parametrize("path", ["net.gif", "net", "no/such/folder/net.png"])
+def test_a_picture_that_cannot_be_written(tmp_path, path):
+    with pytest.raises(UserError):
+        draw(SMALL, tmp_path / path)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [*NETWORKS, read(FOLDER / "metro.yaml", 1), read(FOLDER / "campus.yaml", 1)],
+    ids=lambda network: f"{network.edges}-{network.devices}",
+)
+def test_a_tree_of_text_fits_80_columns_and_25_lines_of_a_large_network(network):
+    for lines in (listing(network), listing(network, ASCII)):
+        assert max(len(line.text.rstrip()) for line in lines) <= 80
+        assert len(lines) <= 41
+    assert all(line.text.isascii() for line in listing(network, ASCII))
+
+
+def test_every_line_of_an_edge_server_says_its_trust_by_symbol_and_word():
+    for line in listing(SMALL)[1:]:
+        assert ("■" in line.text) == (" trusted" in line.text) == bool(line.trusted)
+        assert ("○" in line.text) == (" untrusted" in line.text) == (not line.trusted)
