@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
+from h2fdp.cli.options import AsJson
 from h2fdp.cli.tables import print_json, print_table
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def methods_command(as_json: AsJson = False) -> None:

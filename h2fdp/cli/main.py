@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from h2fdp import __version__
-from h2fdp.cli import catalogue, run, runs, topology
+from h2fdp.cli import catalogue, privacy, run, runs, topology
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("run")(run.run_command)
 app.command("runs")(runs.runs_command)
 app.add_typer(topology.app, name="topology")
+app.add_typer(privacy.app, name="privacy")
 app.command("methods")(catalogue.methods_command)
 app.command("models")(catalogue.models_command)
 app.command("datasets")(catalogue.datasets_command)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.catalogue import AsJson
 from h2fdp.cli.interrupt import stop_on_interrupt
+from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
 from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
@@ -17,23 +17,15 @@ if TYPE_CHECKING:
     from h2fdp.experiment import Experiment
 
 INTERRUPTED = 130
+_ADDERS = {"device": "each device", "edge": "the edge server"}
 
 
 def run_command(
-    file: Annotated[Path, typer.Argument(help="The experiment file (YAML).")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a key: training.intervals=20, topology.trust.probability=1.",
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every random draw.")] = None,
+    file: ExperimentPath,
+    settings: Settings = None,
+    seed: Seed = None,
     out: Annotated[Path | None, typer.Option(help="The run directory [default: runs/<name>-<time>].")] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets [default: H2FDP_DATA or a cache].")
-    ] = None,
+    data_root: DataRoot = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost; run nothing.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -98,12 +90,23 @@ def _show_result(summary: dict[str, Any], directory: Path) -> None:
         "mean of the last 20": summary["accuracy_mean_last_20"],
         "test loss": summary["loss"],
     }
-    for noise in summary["noise_std"]:
-        adder = "each device" if noise["added_by"] == "device" else "the edge server"
-        facts[f"{noise['kind']} noise"] = (
-            facts.get(f"{noise['kind']} noise", "")
-            + ("; " if f"{noise['kind']} noise" in facts else "")
-            + (f"{_range(noise['smallest'], noise['largest'])} by {adder}")
+    for kind in ("local", "global"):
+        levels = [
+            f"{_range(each['smallest'], each['largest'])} by {_ADDERS[each['added_by']]}"
+            for each in summary["noise_std"]
+            if each["kind"] == kind
+        ]
+        if levels:
+            facts[f"{kind} noise"] = "; ".join(levels)
+    if summary["privacy"]:
+        worst = summary["privacy"]["worst"]
+        facts["epsilon claimed"] = summary["privacy"]["claimed"]
+        facts["epsilon accounted"] = (
+            ", ".join(f"{each} {worst[each]['pld']:.3g}" for each in worst) + " (worst device, pld)"
+        )
+    if summary["budget_spent_by"]:
+        facts["stopped early"] = (
+            f"interval {summary['intervals'] + 1} would exceed the budget of the observer {summary['budget_spent_by']}"
         )
     facts["wall time"] = f"{summary['wall_s']:.1f} s"
     facts["run directory"] = directory

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from h2fdp.cli.catalogue import AsJson
+from h2fdp.cli.options import AsJson
 from h2fdp.cli.tables import print_json, print_table
 
 _COLUMNS = ("name", "method", "seed", "state", "intervals", "accuracy", "accuracy_mean_last_20", "loss", "wall_s")

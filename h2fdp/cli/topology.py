@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from h2fdp.cli.options import AsJson
 from h2fdp.cli.tables import print_facts, print_json
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ app = typer.Typer(no_args_is_help=True, help="Make, check and look at networks."
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A topology: .yaml, .graphml or .json.")]
 Seed = Annotated[int, typer.Option(min=0, help="Draws what the file leaves open.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("new")

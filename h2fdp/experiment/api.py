@@ -13,6 +13,7 @@ from h2fdp.data import FederatedData, from_function
 from h2fdp.errors import UserError
 from h2fdp.experiment.loop import OnInterval
 from h2fdp.experiment.preparation import DataSource, Preparation, prepare
+from h2fdp.experiment.privacy_plan import calibrated
 from h2fdp.experiment.reading import document_of, experiment_from, read_experiment
 from h2fdp.experiment.run import Run, start_run
 from h2fdp.experiment.schema import ExperimentFile
@@ -87,7 +88,7 @@ class Experiment:
     def prepare(self, data_root: str | Path | None = None) -> Preparation:
         """Load the data, build the model and work out the noise, without running."""
         root = None if data_root is None else Path(data_root)
-        return prepare(self.config, self.topology, root, self._data, self._model)
+        return calibrated(prepare(self.config, self.topology, root, self._data, self._model))
 
     def run(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from h2fdp.experiment.preparation import Preparation
+from h2fdp.experiment.privacy_report import noises
 from h2fdp.methods import name_of
 from h2fdp.nodes import LocalTeam
 from h2fdp.nodes.plans import TrainingOrder
@@ -41,17 +42,7 @@ def estimate(run: Preparation) -> dict[str, Any]:
         "device steps": steps,
         "time": f"about {_seconds_per_step(run) * steps / hosts:.0f} s of training",
         "memory": f"about {(_PROCESS_BYTES * (1 + hosts) + 3 * data_bytes) / 1e9:.1f} GB",
-        "noises": [
-            {
-                "edge": name,
-                "adds": run.blueprint.noise_placement.source(subnet.trusted),
-                "local": float(part.noise_std[0].max()) if len(part.segments) > 1 else None,
-                "global": float(part.noise_std[-1].max()),
-            }
-            for name, part in plan.subnets.items()
-            for subnet in run.topology.subnets
-            if subnet.name == name and run.noise is not None
-        ],
+        "noises": noises(run),
     }
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from h2fdp.experiment.outcome import Scoreboard
 from h2fdp.experiment.preparation import Preparation
+from h2fdp.experiment.privacy_watch import PrivacyWatch
 from h2fdp.nodes import Cloud, IntervalPlan
+from h2fdp.privacy import NoiseSource, Observer
 from h2fdp.records import METRICS_SCHEMA, LedgerFile, RunDirectory, write_table
 from h2fdp.runtime import start_hosts
 
-State = Literal["done", "interrupted"]
+State = Literal["done", "interrupted", "budget spent"]
 OnInterval = Callable[[dict[str, Any]], None]
 
 
@@ -22,14 +24,18 @@ class Progress:
     """What a run has recorded so far; outlives the loop, so that a failure loses nothing.
 
     Attributes:
+        watch: the privacy accounts.
         rows: of the metrics table.
         noise: (kind, who adds it) -> smallest and largest standard deviation used.
         cloud: None until the hosts are up.
+        spent_by: the observer whose budget ended the run.
     """
 
+    watch: PrivacyWatch
     rows: list[dict[str, Any]] = field(default_factory=list)
     noise: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     cloud: Cloud | None = None
+    spent_by: Observer | None = None
 
 
 def run_intervals(
@@ -40,16 +46,19 @@ def run_intervals(
     on_interval: OnInterval,
     stop: Callable[[], bool],
 ) -> State:
-    """Run all intervals, or stop cleanly after the one in which `stop` turned true.
+    """Run all intervals, or stop cleanly: before one in which `stop` is true, or that a budget does not allow.
 
     For each interval:
     1. the cloud plans it;
-    2. every release that the plan can make is written to the ledger and synced to disk;
-    3. the subnets run it, the cloud averages;
-    4. the model is evaluated, when it is due;
-    5. a row is added to the metrics, written out every `runtime.checkpoint_every` intervals.
+    2. every release that the plan can make is entered in the accounts; if an observer's budget does not allow it, the
+       run ends with the last model;
+    3. the releases are written to the ledger and synced to disk;
+    4. the subnets run the interval, the cloud averages;
+    5. the model is evaluated, when it is due;
+    6. a row is added to the metrics, written out every `runtime.checkpoint_every` intervals.
     """
     scoreboard = Scoreboard(run)
+    sources = {subnet.name: subnet.noise_source for subnet in run.blueprint.facts()}
     total = run.config.training.intervals
     with LedgerFile(directory.ledger) as ledger, start_hosts(run.blueprint, run.config.runtime) as edges:
         cloud = progress.cloud = run.cloud(edges)
@@ -59,12 +68,16 @@ def run_intervals(
                 return "interrupted"
             started = time.perf_counter()
             plan = cloud.plan(interval)
-            ledger.append(asdict(release) for release in cloud.releases(plan))
-            _note_noise(progress, run, plan)
+            releases = list(cloud.releases(plan))
+            progress.spent_by = progress.watch.admit(plan, releases)
+            if progress.spent_by is not None:
+                return "budget spent"
+            ledger.append(map(asdict, releases))
+            _note_noise(progress, sources, plan)
             cloud.run_interval(plan)
             due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total
             scores = scoreboard.scores(cloud.model) if due else {}
-            row = _row(plan, scores, time.perf_counter() - started)
+            row = _row(plan, scores | progress.watch.columns(), time.perf_counter() - started)
             progress.rows.append(row)
             if (interval + 1) % run.config.runtime.checkpoint_every == 0:
                 write_table(directory.metrics, progress.rows, METRICS_SCHEMA)
@@ -72,24 +85,22 @@ def run_intervals(
     return "done"
 
 
-def _row(plan: IntervalPlan, scores: dict[str, float], wall_s: float) -> dict[str, Any]:
+def _row(plan: IntervalPlan, values: Mapping[str, float | None], wall_s: float) -> dict[str, Any]:
     return {
         "interval": plan.interval + 1,
         "slot": plan.last_slot,
-        **scores,
         "local_steps": plan.decision.local_steps,
         "step_size": plan.decision.step_size,
         "participants": plan.participants,
         "wall_s": wall_s,
+        **values,
     }
 
 
-def _note_noise(progress: Progress, run: Preparation, plan: IntervalPlan) -> None:
-    for facts in run.blueprint.facts():
-        subnet = plan.subnets.get(facts.name)
-        if subnet is None or facts.noise_source == "none":
-            continue
+def _note_noise(progress: Progress, sources: Mapping[str, NoiseSource], plan: IntervalPlan) -> None:
+    for name, subnet in plan.subnets.items():
         for segment, levels in enumerate(subnet.noise_std):
-            key = (subnet.kind(segment), facts.noise_source)
-            low, high = progress.noise.get(key, (float("inf"), 0.0))
-            progress.noise[key] = (min(low, float(levels.min())), max(high, float(levels.max())))
+            if levels.size:
+                key = (subnet.kind(segment), sources[name])
+                low, high = progress.noise.get(key, (float("inf"), 0.0))
+                progress.noise[key] = (min(low, float(levels.min())), max(high, float(levels.max())))

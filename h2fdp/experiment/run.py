@@ -13,9 +13,11 @@ import torch
 import yaml
 
 from h2fdp.errors import UserError
+from h2fdp.experiment.ledger_account import RunPrivacy
 from h2fdp.experiment.loop import OnInterval, Progress, run_intervals
 from h2fdp.experiment.outcome import device_scores
 from h2fdp.experiment.preparation import Preparation
+from h2fdp.experiment.privacy_watch import PrivacyWatch
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.models import Flat, build
@@ -66,6 +68,11 @@ class Run:
             raise UserError("not a run directory: there is no summary.json", str(self.directory))
         return summary
 
+    @property
+    def privacy(self) -> RunPrivacy:
+        """What each observer holds, recomputed from the ledger: `run.privacy.epsilon(observer="cloud")`."""
+        return RunPrivacy(self.directory)
+
     def model(self) -> torch.nn.Module:
         """The trained model."""
         return load_model(self.directory)
@@ -89,7 +96,7 @@ def start_run(
         stop: asked before each interval; true ends the run cleanly.
         own_parts: configuration keys that stand for a user's own Python objects, and what to write in their place.
     """
-    progress = Progress()
+    progress = Progress(PrivacyWatch(preparation))
     started = time.perf_counter()
     with create(out, overwrite) as directory:
         state = "failed"
@@ -105,9 +112,13 @@ def start_run(
                 on_interval or (lambda row: None),
                 stop or (lambda: False),
             )
+        except KeyboardInterrupt:
+            state = "interrupted"
+            raise
         finally:
+            wall_s = time.perf_counter() - started
             _write_results(preparation, directory, progress)
-            directory.write_summary(_summary(preparation, progress, state, time.perf_counter() - started))
+            directory.write_summary(_summary(preparation, progress, state, wall_s))
             directory.log("end", state=state, intervals=len(progress.rows))
     return Run(out)
 
@@ -156,6 +167,8 @@ def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) ->
             {"kind": kind, "added_by": source, "smallest": low, "largest": high}
             for (kind, source), (low, high) in sorted(progress.noise.items())
         ],
+        "privacy": progress.watch.summary() if state != "running" else None,
+        "budget_spent_by": progress.spent_by,
         "wall_s": wall_s,
         "versions": versions(),
     }

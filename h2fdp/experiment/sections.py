@@ -25,6 +25,9 @@ from h2fdp.config.fields import (
 Zero = Annotated[float, Field(ge=0, le=0), Expect("0 (faults come with a later version)")]
 
 
+ObserverName = Annotated[Literal["edge", "peer", "cloud", "public"], Expect("one of edge, peer, cloud, public")]
+
+
 class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3)."""
 
@@ -68,17 +71,17 @@ class PrivacySection(Section):
 
     epsilon: Positive = 1.0
     delta: OpenProbability = 1e-5
-    calibration: Annotated[Literal["paper"], Expect("paper (the only calibration of this version)")] = "paper"
+    calibration: Annotated[Literal["paper", "accounted"], Expect("one of paper, accounted")] = "paper"
     sensitivity: Annotated[Literal["paper", "tight"], Expect("one of paper, tight")] = "paper"
     c2: Positive = 2**0.5
     v2: Annotated[None, Expect("null (used by the bounds of a later version)")] = None
-    accountant: Annotated[Literal["rdp"], Expect("rdp (accountants come with a later version)")] = "rdp"
-    target_observers: list[
-        Annotated[Literal["edge", "peer", "cloud", "public"], Expect("one of edge, peer, cloud, public")]
-    ] = Field(default=["edge", "peer", "cloud", "public"])
-    budget: Annotated[dict[str, float], Field(max_length=0), Expect("{} (budgets come with a later version)")] = Field(
-        default_factory=dict
+    accountant: Annotated[Literal["rdp", "pld", "prv", "classic-rdp"], Expect("one of rdp, pld, prv, classic-rdp")] = (
+        "rdp"
     )
+    target_observers: Annotated[list[ObserverName], Field(min_length=1), Expect("a list of observers")] = Field(
+        default=["edge", "peer", "cloud", "public"]
+    )
+    budget: dict[ObserverName, Positive] = Field(default_factory=dict)
 
 
 class ControlSection(Section):

@@ -13,7 +13,7 @@ from h2fdp.control import Decision, Rhythm, Schedule, draw_participants
 from h2fdp.nodes.edge_server import weighted_sum
 from h2fdp.nodes.plans import SubnetPlan
 from h2fdp.nodes.team import Team
-from h2fdp.privacy import NoiseLevels, NoiseSource, Release, SubnetReleases, releases_of
+from h2fdp.privacy import NoiseLevels, NoiseSource, Release, Sampling, SubnetReleases, releases_of
 from h2fdp.streams import Streams
 
 Weighting = Literal["uniform", "by-size"]
@@ -26,6 +26,7 @@ class SubnetFacts:
     Attributes:
         records: (s_c,) D_i.
         sampling_rates: (s_c,) q_i.
+        sampling: how batches are drawn.
         edge_is_cloud: the edge server is the cloud's own (a star).
     """
 
@@ -33,6 +34,7 @@ class SubnetFacts:
     noise_source: NoiseSource
     records: np.ndarray
     sampling_rates: np.ndarray
+    sampling: Sampling
     edge_is_cloud: bool = False
 
     def weights(self, rows: np.ndarray, weighting: Weighting) -> np.ndarray:
@@ -139,9 +141,14 @@ class Cloud:
                         sampling_rates=facts.sampling_rates[subnet.rows],
                         noise_std=subnet.noise_std[segment],
                         size=len(facts.records),
+                        sampling=facts.sampling,
                         edge_is_cloud=facts.edge_is_cloud,
                     )
                 )
+
+    def skip(self, plan: IntervalPlan) -> None:
+        """Let the interval pass without running it, to plan the ones after it."""
+        self.next_slot = plan.last_slot
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""

@@ -19,10 +19,11 @@ class PaperCalibration:
         c2: the paper's unnamed constant.
         local_releases: l_c, the local aggregations planned for a subnet over the whole run.
         global_releases: K_g, the global aggregations planned.
+        factor: on all noises; 1 is the paper, another value comes from an account (`accounted.py`).
 
     >>> calibration = PaperCalibration(epsilon=1.0, delta=1e-5, c2=2**0.5, local_releases=600, global_releases=200)
     >>> round(calibration.noise_std("global", sensitivity=4.0, sampling_rate=32 / 1200), 4)
-    7.2386
+    7.2385
     """
 
     epsilon: float
@@ -30,8 +31,29 @@ class PaperCalibration:
     c2: float
     local_releases: int
     global_releases: int
+    factor: float = 1.0
 
     def noise_std(self, kind: ReleaseKind, sensitivity: float, sampling_rate: float) -> float:
         """Standard deviation of the Gaussian noise on a release of this kind, in the unit of `sensitivity`."""
         releases = self.local_releases if kind == "local" else self.global_releases
-        return self.c2 * sampling_rate * sensitivity * math.sqrt(releases * math.log(1 / self.delta)) / self.epsilon
+        paper = self.c2 * sampling_rate * sensitivity * math.sqrt(releases * math.log(1 / self.delta)) / self.epsilon
+        return self.factor * paper
+
+    def claimed(self, local_releases: int, global_releases: int) -> float | None:
+        """The epsilon that the formula promises after so many releases, the larger of local and global.
+
+        Read backwards, (15) grows with the square root of the releases. Beyond the planned number it promises nothing:
+        None.
+
+        >>> calibration = PaperCalibration(1.0, 1e-5, 2**0.5, local_releases=600, global_releases=200)
+        >>> calibration.claimed(150, 50), calibration.claimed(600, 200), calibration.claimed(601, 200)
+        (0.5, 1.0, None)
+        """
+        if local_releases > self.local_releases or global_releases > self.global_releases:
+            return None
+        shares = [
+            done / planned
+            for done, planned in ((local_releases, self.local_releases), (global_releases, self.global_releases))
+            if planned
+        ]
+        return self.epsilon * math.sqrt(max(shares)) / self.factor

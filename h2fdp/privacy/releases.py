@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from h2fdp.privacy.noise_placement import NoiseSource
 from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
 
 Observer = Literal["edge", "peer", "cloud", "public"]
+OBSERVERS: tuple[Observer, ...] = get_args(Observer)
+Sampling = Literal["poisson", "fixed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Release:
         noise_std: standard deviation of the noise that the observer cannot subtract.
         steps: m, the local steps accumulated since the last released model.
         sampling_rate: q of these devices.
+        sampling: how their batches are drawn; only Poisson batches amplify.
     """
 
     interval: int
@@ -41,6 +44,7 @@ class Release:
     noise_std: float
     steps: int
     sampling_rate: float
+    sampling: Sampling
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class SubnetReleases:
     sampling_rates: np.ndarray
     noise_std: np.ndarray
     size: int
+    sampling: Sampling
     edge_is_cloud: bool = False
 
 
@@ -123,7 +128,19 @@ def _rows(upload: SubnetReleases, observer: Observer, columns: np.ndarray) -> It
             noise_std,
             upload.steps,
             rate,
+            upload.sampling,
         )
+
+
+def rows_in(ranges: str) -> Iterator[slice]:
+    """The rows from 0 that `device_ranges` wrote, as slices.
+
+    >>> list(rows_in("1-3,5"))
+    [slice(0, 3, None), slice(4, 5, None)]
+    """
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        yield slice(int(first) - 1, int(last or first))
 
 
 def device_ranges(rows: np.ndarray | Sequence[int]) -> str:

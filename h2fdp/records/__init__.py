@@ -1,7 +1,7 @@
 """The run directory: everything a run leaves behind, and how it is read again."""
 
 from h2fdp.records.directory import RunDirectory
-from h2fdp.records.ledger_file import LedgerFile
+from h2fdp.records.ledger_file import LedgerFile, read_ledger
 from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, write_table
 from h2fdp.records.summary import SCHEMA_VERSION, read_summary, versions
 
@@ -11,6 +11,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "LedgerFile",
     "RunDirectory",
+    "read_ledger",
     "read_summary",
     "versions",
     "write_table",

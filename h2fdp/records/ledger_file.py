@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from h2fdp.errors import UserError
 
 
 class LedgerFile:
@@ -32,3 +34,24 @@ class LedgerFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a ledger.
+
+    A last line without its end was being written when the writer died: its interval had not started, so nothing of it
+    was released.
+
+    Raises:
+        UserError: there is no ledger, or a line of it is damaged.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from None
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            raise UserError("the line is damaged; expected one JSON object", f"{path}:{number}") from None
+        yield row

@@ -56,6 +56,7 @@ class Blueprint:
                 self.noise_placement.source(subnet.trusted),
                 records[first:stop],
                 self.rates[first:stop],
+                self.sampling,
                 self.star,
             )
             for subnet, first, stop in zip(

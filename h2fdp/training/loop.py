@@ -31,19 +31,28 @@ class LoopEngine:
             for slot in range(len(batches.counts)):
                 drawn = batches.of(slot, position)
                 if drawn.size:  # an empty Poisson batch gives a zero gradient
-                    x, y = records.gather(drawn + records.offsets[row])
-                    model -= step_size * self._gradient(model, x, y)
+                    model -= step_size * self._gradient(model, records, int(row), drawn)
             updates[position] = start - model
         return updates
 
-    def _gradient(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """(M,) mean gradient over the batch, clipped as asked."""
+    def _gradient(self, model: Tensor, records: DeviceRecords, row: int, drawn: np.ndarray) -> Tensor:
+        """(M,) what a step follows: the mean gradient over the drawn records, clipped as asked."""
+        return self._clipped_batch(self._mean(model, *records.gather(drawn + records.offsets[row])))
+
+    def _mean(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """(M,) mean gradient over records, of gradients clipped one by one where the scope is `record`."""
         if self._clipping is not None and self._clipping.scope == "record":
             per_record = vmap(grad(self._record_loss), in_dims=(None, 0, 0))(model, x, y)
             return self._clipping.apply(per_record).mean(dim=0)
         leaf = model.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self._loss(leaf, x, y), leaf)
-        return gradient if self._clipping is None else self._clipping.apply(gradient)
+        return gradient
+
+    def _clipped_batch(self, gradient: Tensor) -> Tensor:
+        """A batch's mean gradient, clipped where the scope is `batch`."""
+        if self._clipping is None or self._clipping.scope == "record":
+            return gradient
+        return self._clipping.apply(gradient)
 
     def _loss(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
         output = functional_call(self._module, self._flat.views(model), (x,))

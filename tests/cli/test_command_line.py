@@ -85,7 +85,10 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(experiment, tmp_path):
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert plan["device steps"] == 3 * 4 * 4
-    assert {noise["edge"]: noise["adds"] for noise in plan["noises"]} == {"a": "edge", "b": "device"}
+    assert {noise["edge"]: noise["added_by"] for noise in plan["noises"]} == {
+        "a": "the edge server",
+        "b": "each device",
+    }
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
 

@@ -58,7 +58,7 @@ def test_under_an_untrusted_edge_server_each_device_adds_its_own_noise():
 
 def _cloud(edges, sizes, weighting="uniform", share=1.0, rhythm=Rhythm()):  # noqa: B008 (a frozen value)
     facts = [
-        SubnetFacts(f"e{number}", "none", np.array(records), np.full(len(records), 0.5))
+        SubnetFacts(f"e{number}", "none", np.array(records), np.full(len(records), 0.5), "poisson")
         for number, records in enumerate(sizes)
     ]
     schedule = FixedSchedule(2, 0.5, "none", np.array([len(records) for records in sizes]), share)

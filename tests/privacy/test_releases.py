@@ -24,6 +24,7 @@ def rows(source, noise, weights=(0.5, 0.25, 0.25), rates=(0.1, 0.1, 0.1), size=3
         sampling_rates=np.array(rates),
         noise_std=np.array(noise, dtype=float),
         size=size,
+        sampling="poisson",
         **changes,
     )
     found = {}

@@ -1,0 +1,84 @@
+"""`h2fdp privacy`: calibrate before a run, account for a run from its ledger, audit by experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from h2fdp.cli.audit import audit_command
+from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
+from h2fdp.cli.tables import print_json, print_table
+
+app = typer.Typer(help="What each observer learns about each device.", no_args_is_help=True)
+app.command("audit")(audit_command)
+_SHOWN = ("observer", "claimed", "rdp", "pld", "coarse", "attained", "verdict", "device")
+
+
+@app.command("calibrate")
+def calibrate_command(
+    file: ExperimentPath,
+    settings: Settings = None,
+    seed: Seed = None,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print all noises and, for each observer, claimed, accounted and attained epsilon, without running."""
+    from h2fdp.experiment import Experiment
+    from h2fdp.experiment.privacy_report import privacy_report
+
+    report = privacy_report(Experiment.from_file(file, settings or [], seed).prepare(data_root))
+    if as_json:
+        print_json(report)
+        return
+    rows = [{"observer": observer, **numbers} for observer, numbers in report["observers"].items()]
+    print_table(rows, title=f"epsilon at delta {report['delta']:g}, the worst device of each observer", columns=_SHOWN)
+    typer.echo("met: rdp or pld is at most claimed; broken: attained is above it; open: neither\n")
+    if report["factor"] != 1.0:
+        typer.echo(f"calibrated to the account: the paper's noises times {report['factor']:.4g}\n")
+    print_table(report["noises"], title="noises of the first interval (standard deviations; largest and smallest)")
+
+
+@app.command("account")
+def account_command(
+    run: Annotated[Path, typer.Argument(help="A run directory, or a ledger (privacy.jsonl).")],
+    delta: Annotated[float | None, typer.Option(help="delta [default: the run's].")] = None,
+    accountant: Annotated[list[str] | None, typer.Option(help="rdp, pld, prv or classic-rdp; may be repeated.")] = None,
+    devices: Annotated[bool, typer.Option("--devices", help="Every device, not just the worst.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute every observer's epsilon from the ledger of a run."""
+    from h2fdp.errors import UserError
+    from h2fdp.experiment.ledger_account import RunPrivacy
+    from h2fdp.privacy.accounting import ACCOUNTANTS
+
+    wanted = accountant or ["rdp", "pld"]
+    if unknown := [name for name in wanted if name not in ACCOUNTANTS]:
+        raise UserError(f'expected one of {", ".join(ACCOUNTANTS)}, found "{unknown[0]}"', "--accountant")
+    if delta is not None and not 0 < delta < 1:
+        raise UserError(f"expected a number above 0 and below 1, found {delta}", "--delta")
+    found = RunPrivacy(run, delta).statement(wanted)
+    if as_json:
+        print_json(found)
+        return
+    rows = [{"observer": observer, **numbers} for observer, numbers in found["worst"].items()]
+    if not rows:
+        typer.echo("the ledger is empty: nothing was released under a guarantee")
+        return
+    print_table(rows, title=f"accounted epsilon at delta {found['delta']:g}, the worst device of each observer")
+    if devices:
+        print_table(
+            [
+                {
+                    "device": device,
+                    **{
+                        f"{observer} {name}": epsilons.get(observer, {}).get(name)
+                        for observer in found["worst"]
+                        for name in wanted[:1]
+                    },
+                }
+                for device, epsilons in found["devices"].items()
+            ],
+            title=f"every device, by {wanted[0]}",
+        )

@@ -1,0 +1,62 @@
+"""What every observer will hold after the planned run, known before it starts; and noise calibrated to that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from h2fdp.errors import UserError
+from h2fdp.experiment.preparation import Preparation
+from h2fdp.nodes import LocalTeam
+from h2fdp.privacy import Accounts
+from h2fdp.privacy.accounted import Composition, smallest_factor
+from h2fdp.privacy.accounting import ACCOUNTANTS
+
+
+def empty_accounts(run: Preparation) -> Accounts:
+    """Accounts of the run's network with nothing released."""
+    return Accounts({subnet.name: subnet.size for subnet in run.topology.subnets})
+
+
+def planned_accounts(run: Preparation, intervals: int | None = None) -> Accounts:
+    """The accounts after the planned intervals (all of them by default).
+
+    With everybody taking part in every interval the intervals are alike in units of their sensitivity, and one is planned
+    for all; else each is planned with the participants that it will draw.
+    """
+    count = run.config.training.intervals if intervals is None else intervals
+    cloud = run.cloud(LocalTeam({}))
+    accounts = empty_accounts(run)
+    plan = cloud.plan(0)
+    if plan.participants == run.topology.devices:
+        accounts.add(cloud.releases(plan), times=count)
+        return accounts
+    for interval in range(count):
+        plan = cloud.plan(interval)
+        accounts.add(cloud.releases(plan))
+        cloud.skip(plan)
+    return accounts
+
+
+def calibrated(run: Preparation) -> Preparation:
+    """The run with its noises scaled by one factor, so that every target observer's account meets the target.
+
+    Raises:
+        UserError: no target observer receives anything private, so that no noise would be asked for.
+    """
+    privacy = run.config.privacy
+    if run.noise is None or privacy.calibration == "paper":
+        return run
+    accounts = planned_accounts(run)
+    compositions: list[Composition] = [
+        each.composition for observer in privacy.target_observers for each in accounts.classes(observer)
+    ]
+    if not compositions:
+        watched = ", ".join(privacy.target_observers)
+        text = f"expected an observer that sees noisy releases, found {watched}, which see none in this network"
+        raise UserError(text, key="privacy.target_observers")
+    accountant = ACCOUNTANTS[privacy.accountant]
+    distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
+    factor = smallest_factor(distinct, privacy.epsilon, lambda each: accountant.epsilon(each, privacy.delta))
+    # Noise multipliers are rounded down to six digits in the ledger's account, which is to meet the target too.
+    calibration = replace(run.noise.calibration, factor=factor * (1 + 2e-5))
+    return replace(run, noise=replace(run.noise, calibration=calibration))

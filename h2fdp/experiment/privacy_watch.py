@@ -1,0 +1,54 @@
+"""Privacy while a run goes on: accounts brought up to date, budgets kept, columns for the metrics, the final summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from h2fdp.experiment.preparation import Preparation
+from h2fdp.experiment.privacy_plan import empty_accounts, planned_accounts
+from h2fdp.nodes import IntervalPlan
+from h2fdp.privacy import OBSERVERS, BudgetFilter, Observer, Release
+from h2fdp.privacy.statement import statement
+
+
+class PrivacyWatch:
+    """Keeps the accounts of one run."""
+
+    def __init__(self, run: Preparation) -> None:
+        self._run = run
+        self._delta = run.config.privacy.delta
+        self.accounts = empty_accounts(run)
+        self._filter: BudgetFilter | None = None
+        if run.noise is not None and run.config.privacy.budget:
+            self._filter = BudgetFilter.planned(run.config.privacy.budget, self._delta, planned_accounts(run, 1))
+        self._local = self._global = 0
+
+    def admit(self, plan: IntervalPlan, releases: Sequence[Release]) -> Observer | None:
+        """Enter the releases of an interval that is about to start, unless an observer's budget would be exceeded.
+
+        Returns:
+            The observer whose budget forbids the interval; None when it may start.
+        """
+        self.accounts.add(releases)
+        if self._filter is not None and (observer := self._filter.exceeded(self.accounts)) is not None:
+            self.accounts.add(releases, times=-1)
+            return observer
+        self._local += max((len(part.segments) - 1 for part in plan.subnets.values()), default=0)
+        self._global += 1
+        return None
+
+    def columns(self) -> dict[str, float | None]:
+        """Metrics columns: the claim, and the account of each observer about the worst device."""
+        if self._run.noise is None:
+            return {}
+        found = {f"epsilon_{observer}": self.accounts.worst(observer, self._delta) for observer in OBSERVERS}
+        return {"epsilon_claimed": self._run.noise.calibration.claimed(self._local, self._global), **found}
+
+    def summary(self) -> dict[str, Any] | None:
+        """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without privacy."""
+        if self._run.noise is None:
+            return None
+        names = [subnet.device_name(row) for subnet in self._run.topology.subnets for row in range(subnet.size)]
+        claimed = self._run.noise.calibration.claimed(self._local, self._global)
+        return {"claimed": claimed, **statement(self.accounts, names, self._delta, ("rdp", "pld"))}

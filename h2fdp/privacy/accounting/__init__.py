@@ -1,0 +1,30 @@
+"""Accountants: what a composition of noisy releases tells its observer about one record of one device.
+
+Everything is in units of a release's sensitivity. dp-accounting, opacus and scipy are imported when first needed.
+"""
+
+from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, total_rdp
+from h2fdp.privacy.accounting.bounds import attained, coarse
+from h2fdp.privacy.accounting.conversion import epsilon_at_order, epsilon_from_rdp
+from h2fdp.privacy.accounting.mixtures import Mixture, mixture_of
+from h2fdp.privacy.accounting.release_budget import largest_count
+from h2fdp.privacy.accounting.release_types import Composition, ReleaseType, UnsupportedRelease
+from h2fdp.privacy.accounting.renyi import ORDERS, rdp_of
+
+__all__ = [
+    "ACCOUNTANTS",
+    "ORDERS",
+    "Accountant",
+    "Composition",
+    "Mixture",
+    "ReleaseType",
+    "UnsupportedRelease",
+    "attained",
+    "coarse",
+    "epsilon_at_order",
+    "epsilon_from_rdp",
+    "largest_count",
+    "mixture_of",
+    "rdp_of",
+    "total_rdp",
+]

@@ -1,0 +1,110 @@
+"""Mixtures of Gaussians: what the accumulated update of a device reveals about one of its records.
+
+Neighbouring relation: one record becomes a null record. Without the record a release is N(0, z^2), with it
+sum_j p_j N(s_j, z^2), where z is the noise multiplier and shifts s_j are in units of the sensitivity. A vector release
+is dominated by the scalar one whose shifts are the norms (Choquette-Choo, Ganesh, Steinke, Thakurta 2023, Cor. 4.7).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from h2fdp.privacy.accounting.release_types import ReleaseType
+
+CHUNK = 1 << 20  # entries of a (points, components) table held at once
+
+
+class Mixture(NamedTuple):
+    """The law of the shift that the record causes.
+
+    Attributes:
+        shifts: in [0, 1], in units of the sensitivity, distinct.
+        probabilities: positive, one for each shift, summing to 1.
+    """
+
+    shifts: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+
+PLAIN_GAUSSIAN = Mixture((1.0,), (1.0,))
+
+
+def mixture_of(release: ReleaseType) -> Mixture:
+    """The accounted mixture: it dominates whatever m clipped steps with this sampling can reveal.
+
+    With Poisson batches the record is first drawn at step l with probability (1-q)^(l-1) q. Nothing changes before;
+    from then on each of the m-l+1 remaining gradients, its own and those at models it has moved, may differ by 2G.
+    Assumes that everything in the update is clipped, and that no private state of the device outlives a release.
+    Fixed batches get a plain Gaussian.
+
+    >>> mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5))
+    Mixture(shifts=(1.0, 0.5, 0.0), probabilities=(0.5, 0.25, 0.25))
+    """
+    if release.sampling == "fixed":
+        return PLAIN_GAUSSIAN
+    m, missed = release.steps, 1 - release.sampling_rate
+    first_draw = [missed ** (step - 1) * release.sampling_rate for step in range(1, m + 1)]
+    return _mixture([(m - step) / m for step in range(m)] + [0.0], [*first_draw, missed**m])
+
+
+def coarse_mixture_of(release: ReleaseType) -> Mixture:
+    """The simpler bound: the full shift whenever the record is drawn at all, with probability 1-(1-q)^m."""
+    if release.sampling == "fixed":
+        return PLAIN_GAUSSIAN
+    never = (1 - release.sampling_rate) ** release.steps
+    drawn = -math.expm1(release.steps * math.log1p(-release.sampling_rate)) if release.sampling_rate < 1 else 1.0
+    return _mixture([1.0, 0.0], [drawn, never])
+
+
+def attained_mixture_of(release: ReleaseType) -> Mixture:
+    """What a dominating record really does: a shift of j/m with the binomial(m, q) probability of j.
+
+    It turns a clipped batch gradient by 2G whenever it is drawn. This is a true output distribution, so its epsilon
+    is a lower bound on the mechanism's. It holds for fixed batches as well: each is drawn without replacement, but
+    anew at every step, so that the record is in it with probability q independently of the other steps.
+
+    >>> attained_mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5))
+    Mixture(shifts=(0.0, 0.5, 1.0), probabilities=(0.25, 0.5, 0.25))
+    """
+    m, q = release.steps, release.sampling_rate
+    if q == 1:
+        return PLAIN_GAUSSIAN
+    log_coefficients = [math.lgamma(m + 1) - math.lgamma(j + 1) - math.lgamma(m - j + 1) for j in range(m + 1)]
+    chances = [math.exp(log_c + j * math.log(q) + (m - j) * math.log1p(-q)) for j, log_c in enumerate(log_coefficients)]
+    total = math.fsum(chances)
+    return _mixture([j / m for j in range(m + 1)], [chance / total for chance in chances])
+
+
+def _mixture(shifts: list[float], probabilities: list[float]) -> Mixture:
+    kept = [(shift, chance) for shift, chance in zip(shifts, probabilities, strict=True) if chance > 0]
+    return Mixture(tuple(shift for shift, _ in kept), tuple(chance for _, chance in kept))
+
+
+def privacy_loss(mixture: Mixture, noise_multiplier: float, points: np.ndarray) -> np.ndarray:
+    """log density of the mixture / log density of N(0, z^2), at points z u; increasing in u.
+
+    Losses near 0 keep their relative precision (1e-15 in units of their largest summand).
+
+    Args:
+        points: (n,) u, in units of the noise's standard deviation.
+    """
+    height = np.asarray(mixture.shifts) / noise_multiplier
+    chance = np.asarray(mixture.probabilities)
+    rows = max(1, CHUNK // height.size)
+    return np.concatenate(
+        [_losses(height, chance, points[first : first + rows]) for first in range(0, points.size, rows)] or [points]
+    )
+
+
+def _losses(height: np.ndarray, chance: np.ndarray, points: np.ndarray) -> np.ndarray:
+    exponents = np.multiply.outer(points, height) - height**2 / 2
+    top = exponents.max(axis=1)
+    change = np.expm1(np.minimum(exponents, 30.0)) @ chance
+    near = (top <= 30) & (change > -0.5)
+    losses = np.log1p(np.where(near, change, 0.0))
+    far = ~near
+    losses[far] = top[far] + np.log(np.exp(exponents[far] - top[far, None]) @ chance)
+    return losses

@@ -1,0 +1,61 @@
+"""What an accountant is told about a release, and how it says that it cannot account for one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from h2fdp.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ReleaseType:
+    """One noisy release about one device, as one observer sees it, in units of its sensitivity.
+
+    Neighbours: one record of the device becomes a null record, which contributes nothing and is not counted when it
+    is drawn. The sensitivity is 2 eta m G times the device's weight in what is seen.
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise / sensitivity; 0 is no noise, inf a release that does not
+            depend on the record at all.
+        steps: m, the local steps that the release accumulates.
+        sampling_rate: q, the probability that one step's batch holds the record.
+        sampling: `poisson` draws the record independently of everything else, so that sampling amplifies; `fixed`
+            batches claim no amplification: a plain Gaussian of the full sensitivity.
+    """
+
+    noise_multiplier: float
+    steps: int
+    sampling_rate: float
+    sampling: Literal["poisson", "fixed"] = "poisson"
+
+    def __post_init__(self) -> None:
+        assert self.noise_multiplier >= 0, self
+        assert self.steps >= 1, self
+        assert 0 <= self.sampling_rate <= 1, self
+        assert self.sampling in ("poisson", "fixed"), self
+
+
+Composition: TypeAlias = Mapping[ReleaseType, int]
+"""How often each type of release was seen, by one observer, about one device."""
+
+
+def revealing(composition: Composition) -> dict[ReleaseType, int]:
+    """The releases that say anything at all about the record.
+
+    >>> silent = ReleaseType(math.inf, steps=5, sampling_rate=0.1)
+    >>> revealing({silent: 3, ReleaseType(2.0, 5, 0.1): 0, ReleaseType(3.0, 5, 0.0): 7})
+    {}
+    """
+    assert all(count >= 0 for count in composition.values()), "a release cannot be taken back"
+    return {
+        release: count
+        for release, count in composition.items()
+        if count and not math.isinf(release.noise_multiplier) and release.sampling_rate > 0
+    }
+
+
+class UnsupportedRelease(UserError):
+    """An accountant was asked about a release that it has no sound account for: it refuses, with the reason."""

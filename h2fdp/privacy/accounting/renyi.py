@@ -1,0 +1,121 @@
+"""Renyi divergence of a release: one-dimensional quadrature, both directions of the neighbouring relation.
+
+With P the mixture, Q = N(0, z^2) and r = P/Q, order a needs E_Q[r^a] (record removed) and E_Q[r^(1-a)] (added). Both
+integrands are analytic, so the trapezoid rule converges exponentially. For integer orders the first is a positive sum
+of unit Gaussians, where a step of 1/2 leaves a relative error of 1e-34; the second has no singularity within pi z of
+the real axis (in units of z), and a step of 1/8 leaves 1e-12 for every z.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from h2fdp.privacy.accounting.mixtures import Mixture, mixture_of, privacy_loss
+from h2fdp.privacy.accounting.release_types import ReleaseType
+
+ORDERS: np.ndarray = np.array(
+    [*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
+)
+ORDERS.flags.writeable = False
+"""(80,) orders of the live account, integers."""
+
+HOPELESS = 500.0  # a divergence beyond which the bound of the plain Gaussian is as good as any
+MARGIN = 12.0  # standard deviations beyond the outermost bump: 1e-32 of its mass is left out
+SAFETY = 1e-9  # relative, added to cover rounding: what is reported is never too small
+SERIES_TERMS = 9
+
+
+def rdp_of(release: ReleaseType) -> np.ndarray:
+    """(len(ORDERS),) Renyi divergence of one release at `ORDERS`: the larger of both directions.
+
+    Guarantee: an upper bound, exact to a relative 1e-9 (or the plain Gaussian's order/(2 z^2) where that exceeds
+    500). Neighbours: one record becomes null. Under Poisson sampling, of the mixture of `mixture_of`; under fixed
+    sampling, of the plain Gaussian. Cached; the array is read-only.
+    Source: Mironov 2017; the mixture, h2fdp's privacy specification.
+
+    >>> bool(np.allclose(rdp_of(ReleaseType(2.0, steps=5, sampling_rate=0.01, sampling="fixed")), ORDERS / 8))
+    True
+    """
+    if math.isinf(release.noise_multiplier) or (release.sampling_rate == 0 and release.noise_multiplier > 0):
+        return _silence()
+    return renyi_divergence(mixture_of(release), release.noise_multiplier)
+
+
+@lru_cache(maxsize=1)
+def _silence() -> np.ndarray:
+    return _frozen(np.zeros(ORDERS.size))
+
+
+@lru_cache(maxsize=4096)
+def renyi_divergence(mixture: Mixture, noise_multiplier: float) -> np.ndarray:
+    """(len(ORDERS),) the larger of D(P||Q) and D(Q||P) at each order; read-only. No noise is inf at every order."""
+    if noise_multiplier == 0:
+        return _frozen(np.full(ORDERS.size, np.inf))
+    highest = max(mixture.shifts) / noise_multiplier
+    plain = ORDERS * (highest**2 / 2)
+    if len(mixture.shifts) == 1:
+        return _frozen(plain)
+    hopeful = plain <= HOPELESS
+    divergence = plain.copy()
+    if hopeful.any():
+        orders = ORDERS[hopeful].astype(float)
+        removed = _log_moment(mixture, noise_multiplier, orders, *_range_removed(orders, highest))
+        added = _log_moment(mixture, noise_multiplier, 1 - orders, *_range_added(orders, highest, mixture))
+        exact = np.maximum(removed, added) / (orders - 1) * (1 + SAFETY)
+        divergence[hopeful] = np.minimum(exact, plain[hopeful])
+    return _frozen(divergence)
+
+
+def _frozen(values: np.ndarray) -> np.ndarray:
+    values.flags.writeable = False
+    return values
+
+
+def _range_removed(orders: np.ndarray, highest: float) -> tuple[float, float, float]:
+    """First point, last point and step: r^a Q has its bumps in [0, a highest]."""
+    return -MARGIN, float(orders[-1]) * highest + MARGIN, 0.5
+
+
+def _range_added(orders: np.ndarray, highest: float, mixture: Mixture) -> tuple[float, float, float]:
+    """r^(1-a) Q has its mass above -(a-1) highest; a chance p_0 of no shift bounds it by p_0^(1-a) Q as well."""
+    excess = float(orders[-1]) - 1
+    unmoved = sum(chance for shift, chance in zip(*mixture, strict=True) if shift == 0)
+    reach = math.sqrt(-2 * excess * math.log(unmoved)) if unmoved > 0 else math.inf
+    return -min(excess * highest, reach) - MARGIN, MARGIN, 0.125
+
+
+def _log_moment(
+    mixture: Mixture, noise_multiplier: float, powers: np.ndarray, first: float, last: float, step: float
+) -> np.ndarray:
+    """(len(powers),) log E_Q[r^b], through E_Q[r^b - 1 - b (r - 1)] >= 0, which keeps its precision near 0.
+
+    Each row is scaled by its largest exponent, so that nothing overflows.
+    """
+    points = np.arange(math.floor(first / step), math.ceil(last / step) + 1) * step
+    loss = privacy_loss(mixture, noise_multiplier, points)
+    log_weight = -(points**2) / 2
+    exponents = np.multiply.outer(powers, loss) + log_weight
+    peaks = np.maximum(exponents.max(axis=1), 0.0)
+    tangent = np.exp(log_weight) + powers[:, None] * (np.exp(loss + log_weight) - np.exp(log_weight))
+    terms = np.exp(exponents - peaks[:, None]) - tangent * np.exp(-peaks)[:, None]
+    small = np.abs(np.multiply.outer(powers, loss)) < 0.05
+    powers_small, points_small = np.nonzero(small)
+    terms[small] = _second_order_on(powers[powers_small], np.expm1(loss[points_small])) * np.exp(
+        log_weight[points_small] - peaks[powers_small]
+    )
+    excess = terms.sum(axis=1) * (step / math.sqrt(2 * math.pi))
+    moments: np.ndarray = np.where(peaks == 0, np.log1p(excess), peaks + np.log(excess + np.exp(-peaks)))
+    return moments
+
+
+def _second_order_on(powers: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """(1 + x)^b - 1 - b x for small b x, by the binomial series from its second term."""
+    term: np.ndarray = powers * change
+    total: np.ndarray = np.zeros_like(term)
+    for degree in range(2, SERIES_TERMS + 1):
+        term = term * (powers - degree + 1) * change / degree
+        total += term
+    return total

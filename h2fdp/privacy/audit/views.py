@@ -1,0 +1,98 @@
+"""What each observer really received of a device in an interval (spec of privacy, table of observers).
+
+The account credits an observer with more than it receives (the cloud's with every piece of an upload, a peer's with its
+subnet's part of a global model): an audit attacks with what is really there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from h2fdp.privacy.audit.transcript import IntervalTranscript, SubnetTranscript
+from h2fdp.privacy.releases import Observer
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One vector that holds something of one device.
+
+    Attributes:
+        device: its number over the whole network.
+        values: (N,) on the canaries' coordinates; those of the device's own canaries are of interest.
+        weight: the share of the device's update in it.
+        noise_std: of the noise that the observer cannot subtract, as planned.
+        steps: local steps of the device that it accumulates.
+    """
+
+    device: int
+    values: np.ndarray
+    weight: float
+    noise_std: float
+    steps: int
+
+
+PeerOf = Callable[[int], int]
+
+
+def observations(
+    observer: Observer, transcript: IntervalTranscript, peer_of: PeerOf, edge_is_cloud: bool = False
+) -> Iterator[Observation]:
+    """What the observer received of each device that took part.
+
+    Args:
+        peer_of: device -> the one other device of its subnet that spies on it, fixed in advance; only for `peer`.
+        edge_is_cloud: the edge server is the cloud's own (a star), so the cloud sees single uploads.
+    """
+    for subnet in transcript.subnets:
+        for position, row in enumerate(subnet.rows.tolist()):
+            device = subnet.first_device + row
+            if observer == "edge" or (observer == "cloud" and edge_is_cloud):
+                yield from _by_edge(subnet, device, position)
+            elif observer == "peer":
+                yield from _by_peer(transcript, subnet, device, position, peer_of(device) - subnet.first_device)
+            elif observer == "cloud":
+                noise = math.sqrt(float(subnet.noise_variances.sum()))
+                yield Observation(device, subnet.upload, _weight(subnet, position), noise, sum(subnet.segments))
+            else:
+                weight, noise = subnet.share * _weight(subnet, position), math.sqrt(transcript.noise_variance)
+                yield Observation(device, transcript.moved, weight, noise, sum(subnet.segments))
+
+
+def _weight(subnet: SubnetTranscript, position: int) -> float:
+    return float(subnet.weights[position])
+
+
+def _by_edge(subnet: SubnetTranscript, device: int, position: int) -> Iterator[Observation]:
+    """Each upload of the device, under its own noise."""
+    assert subnet.source == "device", "a trusted edge server sees raw updates: outside of the threat model"
+    for segment, steps in enumerate(subnet.segments):
+        noise = float(subnet.noise_std[segment, position])
+        yield Observation(device, subnet.uploads[segment, position], 1.0, noise, steps)
+
+
+def _by_peer(
+    transcript: IntervalTranscript, subnet: SubnetTranscript, device: int, position: int, spy: int
+) -> Iterator[Observation]:
+    """Each local average of the subnet, and what the global model adds to them, less what the spy itself sent."""
+    at = np.flatnonzero(subnet.rows == spy)  # empty where the spy did not take part: then it knows nothing
+    known = np.einsum("p,spn->sn", subnet.weights[at], subnet.uploads[:, at])
+    hidden = subnet.noise_variances - subnet.noise_parts[:, at].sum(axis=1)
+    weight, last = _weight(subnet, position), len(subnet.segments) - 1
+    for segment in range(last):
+        average = subnet.received[segment] - subnet.received[segment + 1]
+        yield Observation(
+            device, average - known[segment], weight, math.sqrt(hidden[segment]), subnet.segments[segment]
+        )
+    local_averages = subnet.received[0] - subnet.received[last]
+    others = transcript.noise_variance - subnet.share**2 * float(subnet.noise_variances.sum())
+    yield Observation(
+        device,
+        transcript.moved - subnet.share * (local_averages + known[last]),
+        subnet.share * weight,
+        math.sqrt(subnet.share**2 * float(hidden[last]) + max(others, 0.0)),
+        subnet.segments[last],
+    )

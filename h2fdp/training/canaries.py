@@ -1,0 +1,115 @@
+"""Canaries in local steps: records with a made-up gradient, each on a coordinate that no other record touches.
+
+They test privacy from outside (`h2fdp.privacy.audit`). A canary is a record of its device in every respect: drawn with
+the device's rate, counted in the batch when it was drawn, clipped with the rest. One that is out is the null record of
+the adjacency: it contributes nothing and is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from h2fdp.training.batches import Batches, BatchSampler
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.loop import LoopEngine
+
+_OVERWHELMING = 1e12  # beside it a float32 forgets any gradient of training; its square is still a float32
+
+
+class CanaryModule(nn.Module):
+    """A module with N more parameters, last in its vector, that its output does not depend on.
+
+    So protocol, clipping and noise treat M + N coordinates alike, and data have no gradient on the last N.
+
+    >>> [tuple(each.shape) for each in CanaryModule(nn.Linear(2, 1, bias=False), canaries=3).parameters()]
+    [(1, 2), (3,)]
+    """
+
+    def __init__(self, model: nn.Module, canaries: int) -> None:
+        super().__init__()
+        self.model = model
+        self.coordinates = nn.ParameterList([nn.Parameter(torch.zeros(canaries))])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The model's output."""
+        output: Tensor = self.model(x)
+        return output
+
+
+@dataclass(frozen=True)
+class CanaryRecords:
+    """The canaries of one subnet's devices.
+
+    Attributes:
+        coordinates: for each row of the subnet, where its canaries act: (n_i,) positions in the vector of M + N.
+        included: for each row, (n_i,) bool: which of them are in.
+        dominating: their gradient outweighs any other; else it is as long as the clip norm.
+    """
+
+    coordinates: Sequence[np.ndarray]
+    included: Sequence[np.ndarray]
+    dominating: bool
+
+
+@dataclass(frozen=True)
+class CanarySampler(BatchSampler):
+    """Draws canaries along with a device's records: the k-th canary of a device has position D_i + k.
+
+    Each canary, in or out, is drawn with probability q_i at each slot from a stream of its device's own, so that no
+    coin changes any other draw. Those that are drawn and in come after the records of a batch.
+    """
+
+    canaries: CanaryRecords
+    device_name: Callable[[int], str]
+
+    def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray) -> Batches:
+        """See `BatchSampler.draw`."""
+        assert self.sampling == "poisson", "a canary is drawn independently of everything else"
+        batches = super().draw(interval, slots, rows)
+        drawn = [[self._drawn(interval, slot, int(row)) for row in rows] for slot in slots]
+        more = np.array([[len(each) for each in at_slot] for at_slot in drawn])
+        counts = batches.counts + more
+        indices = np.zeros((*counts.shape, max(int(counts.max()), 1)), dtype=np.int64)
+        width = min(indices.shape[2], batches.indices.shape[2])
+        indices[:, :, :width] = batches.indices[:, :, :width]
+        for at, device in np.argwhere(more > 0):
+            indices[at, device, batches.counts[at, device] : counts[at, device]] = drawn[at][device]
+        return Batches(indices, counts)
+
+    def _drawn(self, interval: int, slot: int, row: int) -> np.ndarray:
+        """Positions of the drawn canaries of a device that are in."""
+        included = self.canaries.included[row]
+        uniforms = self.streams.open(self.device_name(row), "canary", interval, slot).random(len(included))
+        return np.asarray(self.sizes[row] + np.flatnonzero(included & (uniforms < self.rates[row])))
+
+
+class CanaryEngine(LoopEngine):
+    """The reference engine, with canaries among the records of a batch.
+
+    Scope `batch`: (sum of data gradients + sum of canaries) / drawn, then clipped to G; a dominating canary that was
+    drawn alone turns that into G e_j. Scope `record`: every canary is clipped to G e_j, whichever kind it is.
+    """
+
+    def __init__(self, module: nn.Module, clipping: Clipping, canaries: CanaryRecords) -> None:
+        super().__init__(module, clipping)
+        self._canaries = canaries
+        dominating = canaries.dominating and clipping.scope == "batch"
+        self._length = _OVERWHELMING if dominating else clipping.norm
+
+    def _gradient(self, model: Tensor, records: DeviceRecords, row: int, drawn: np.ndarray) -> Tensor:
+        """(M + N,) as `LoopEngine`, over records and canaries."""
+        size = int(records.sizes[row])
+        data, canaries = drawn[drawn < size], drawn[drawn >= size] - size
+        if not canaries.size:
+            return super()._gradient(model, records, row, data)
+        total = torch.zeros_like(model)
+        if data.size:
+            total += data.size * self._mean(model, *records.gather(data + records.offsets[row]))
+        total[torch.from_numpy(self._canaries.coordinates[row][canaries])] += self._length
+        return self._clipped_batch(total / drawn.size)

@@ -1,0 +1,153 @@
+"""Accounts in every run: live columns, summary, ledger and plan agree; budgets stop a run; a killed run over-counts."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.experiment.ledger_account import RunPrivacy
+from h2fdp.experiment.privacy_plan import planned_accounts
+from h2fdp.experiment.privacy_report import privacy_report
+from h2fdp.privacy import OBSERVERS
+
+MIXED = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
+
+
+def small(topology=MIXED, **settings):
+    defaults = {"intervals": 5, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "epsilon": 4.0, "seed": 2}
+    return Experiment(topology=topology, data="digits", **{**defaults, **settings})
+
+
+@pytest.mark.parametrize("settings", [{}, {"participation": 0.4}, {"weights": "by-size"}, {"sampling": "fixed"}])
+def test_metrics_ledger_plan_and_summary_agree(tmp_path, settings):
+    experiment = small(**settings)
+    run = experiment.run(tmp_path / "run")
+    planned = planned_accounts(experiment.prepare())
+    last = run.metrics.iloc[-1]
+    for observer in OBSERVERS:
+        expected = run.privacy.epsilon(observer=observer)
+        assert last[f"epsilon_{observer}"] == pytest.approx(expected)
+        assert planned.worst(observer, 1e-5) == pytest.approx(expected)
+        assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(expected)
+    assert last["epsilon_claimed"] == pytest.approx(4.0)
+    assert run.metrics["epsilon_cloud"].is_monotonic_increasing
+
+
+def test_the_claim_grows_with_the_square_root_of_the_releases(tmp_path):
+    claimed = small(intervals=4).run(tmp_path / "run").metrics["epsilon_claimed"]
+    assert claimed.tolist() == pytest.approx([4.0 * (k / 4) ** 0.5 for k in range(1, 5)])
+
+
+def test_a_device_under_a_trusted_edge_server_has_no_edge_account(tmp_path):
+    run = small().run(tmp_path / "run")
+    trusted = {subnet.name for subnet in MIXED.subnets if subnet.trusted}
+    assert len(trusted) == 1
+    for device, accounts in run.summary["privacy"]["devices"].items():
+        assert ("edge" in accounts) is (device.split("/")[0] not in trusted)
+        assert {"peer", "cloud", "public"} <= set(accounts)
+    assert run.privacy.epsilon(observer="edge", device=next(iter(trusted)) + "/1") is None
+
+
+def test_without_a_guarantee_there_are_no_epsilons(tmp_path):
+    run = small(method="hfl").run(tmp_path / "run")
+    assert run.metrics[["epsilon_claimed", "epsilon_edge", "epsilon_cloud"]].isna().all(axis=None)
+    assert run.summary["privacy"] is None
+    with pytest.raises(UserError, match="adds no noise"):
+        privacy_report(small(method="hfl").prepare())
+
+
+@pytest.mark.parametrize("observers", [["edge", "peer", "cloud", "public"], ["cloud"]])
+def test_accounted_calibration_meets_the_target_of_the_observers_that_are_feared(tmp_path, observers):
+    run = small(calibration="accounted", target_observers=observers, epsilon=2.0).run(tmp_path / "run")
+    reached = max(run.privacy.epsilon(observer=observer) for observer in observers)
+    assert 1.98 < reached <= 2.0
+
+
+def test_accounted_calibration_by_pld_meets_its_own_target(tmp_path):
+    run = small(calibration="accounted", accountant="pld", epsilon=2.0).run(tmp_path / "run")
+    reached = max(run.privacy.epsilon(observer=observer, accountant="pld") for observer in OBSERVERS)
+    assert 1.97 < reached <= 2.0
+
+
+def test_calibrating_for_an_observer_that_sees_nothing_is_refused():
+    everyone_trusted = Topology.regular(edges=2, devices=2, trust=1.0)
+    with pytest.raises(UserError, match="see none in this network"):
+        small(everyone_trusted, calibration="accounted", target_observers=["edge"]).prepare()
+
+
+def test_a_budget_stops_the_run_before_it_is_exceeded(tmp_path):
+    free = small(intervals=8).run(tmp_path / "free").metrics["epsilon_cloud"]
+    budget = float(free.iloc[5]) * 1.02
+    run = small(intervals=8, budget={"cloud": budget}).run(tmp_path / "run")
+    assert run.summary["state"] == "budget spent"
+    assert run.summary["budget_spent_by"] == "cloud"
+    assert 4 <= run.summary["intervals"] <= 6
+    assert run.privacy.epsilon(observer="cloud") <= budget
+    ledger = [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
+    assert max(row["interval"] for row in ledger) == run.summary["intervals"]
+
+
+def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_left(tmp_path):
+    """SIGKILL as soon as the third interval's rows are on disk, while the interval runs (the engine sleeps in it)."""
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import sys, time\n"
+        "from h2fdp import Experiment, Topology\n"
+        "from h2fdp.nodes import EdgeServer\n"
+        "original = EdgeServer.run_interval\n"
+        "def slow(self, model, plan):\n"
+        "    upload = original(self, model, plan)\n"
+        "    if plan.interval == 2:\n"
+        f"        open({str(tmp_path / 'inside')!r}, 'w').close()\n"
+        "        time.sleep(60)\n"
+        "    return upload\n"
+        "EdgeServer.run_interval = slow\n"
+        "Experiment(topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=2), data='digits', intervals=5,\n"
+        "           local_steps=4, aggregate_every=2, batch_size=4, epsilon=4.0, seed=2).run(sys.argv[1])\n"
+    )
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path / "killed")]) as process:
+        while not (tmp_path / "inside").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    whole = small().run(tmp_path / "whole")
+    left = (tmp_path / "killed" / "privacy.jsonl").read_text().splitlines()
+    expected = [
+        line
+        for line in (whole.directory / "privacy.jsonl").read_text().splitlines()
+        if json.loads(line)["interval"] <= 3
+    ]
+    assert left == expected
+    partial = RunPrivacy(tmp_path / "killed").epsilon("cloud")
+    assert partial == pytest.approx(whole.metrics["epsilon_cloud"].iloc[2])
+
+
+def test_a_half_written_last_row_is_no_release(tmp_path):
+    run = small().run(tmp_path / "run")
+    before = run.privacy.epsilon(observer="cloud")
+    with (run.directory / "privacy.jsonl").open("a") as file:
+        file.write('{"interval": 6, "slot"')
+    assert run.privacy.epsilon(observer="cloud") == before
+
+
+def test_a_damaged_row_is_told_with_its_line(tmp_path):
+    run = small().run(tmp_path / "run")
+    ledger = run.directory / "privacy.jsonl"
+    lines = ledger.read_text().splitlines()
+    ledger.write_text("\n".join([lines[0], "{", *lines[2:]]) + "\n")
+    with pytest.raises(UserError, match=r"privacy\.jsonl:2: the line is damaged"):
+        _ = run.privacy
+
+
+def test_the_report_before_a_run_is_what_the_run_then_says(tmp_path):
+    experiment = small()
+    report = privacy_report(experiment.prepare())
+    run = experiment.run(tmp_path / "run")
+    for observer, numbers in report["observers"].items():
+        assert numbers["rdp"] == pytest.approx(run.privacy.epsilon(observer=observer))
+        assert numbers["attained"] <= min(numbers["rdp"], numbers["pld"]) <= numbers["coarse"] * (1 + 1e-6)
+        assert numbers["verdict"] in ("met", "open", "broken")
