@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from h2fdp.cli.options import AsJson
 from h2fdp.cli.tables import print_json, print_table
 
-_COLUMNS = ("name", "method", "seed", "state", "intervals", "accuracy", "accuracy_mean_last_20", "loss", "wall_s")
-_HEADS = {"accuracy_mean_last_20": "last 20", "wall_s": "wall s"}
+_COLUMNS = ("method", "seed", "state", "intervals", "accuracy", "accuracy_mean_last_20")
+_HEADS = {"accuracy_mean_last_20": "last 20", "intervals": "K"}
+
+
+def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """What a run reached, at which epsilon of the worst observer, in how much time."""
+    worst = (summary.get("privacy") or {}).get("worst") or {}
+    return {
+        "run": path.name,
+        **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS},
+        "epsilon": max((each["pld"] for each in worst.values()), default=None),
+        "wall s": summary.get("wall_s"),
+    }
 
 
 def runs_command(
@@ -31,9 +42,4 @@ def runs_command(
     elif not summaries:
         typer.echo(f"no runs in {directory}")
     else:
-        print_table(
-            [
-                {"run": path.name, **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS}}
-                for path, summary in summaries
-            ]
-        )
+        print_table([_row(path, summary) for path, summary in summaries])

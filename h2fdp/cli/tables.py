@@ -28,7 +28,7 @@ def print_table(
     from rich.table import Table
 
     names = list(columns or (rows[0] if rows else []))
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, show_edge=False)
     for name in names:
         numeric = any(isinstance(row.get(name), (int, float)) and not isinstance(row.get(name), bool) for row in rows)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")

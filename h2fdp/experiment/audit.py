@@ -16,8 +16,8 @@ from h2fdp.privacy import OBSERVERS, Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, attained
 from h2fdp.privacy.audit import (
     CanaryDesign,
+    CanaryEffect,
     CanaryKind,
-    canary_shift,
     epsilon_lower_bound,
     guess,
     guesses_planned,
@@ -124,8 +124,8 @@ def _scores(
 ) -> tuple[np.ndarray, PrivacyWatch, int]:
     """(N,) log likelihood ratio of "in" against "out"; the accounts of the run; its intervals."""
     blueprint, training = run.blueprint, run.config.training
-    assert blueprint.clipping is not None
     mine = design.coordinates(run.topology.devices)
+    effects = _effects(run, design)
     spies = _spies(run)
     scores = np.zeros(design.size)
     watch = PrivacyWatch(run)
@@ -140,13 +140,26 @@ def _scores(
             for seen in observations(observer, transcript, spies.__getitem__, blueprint.star):
                 at = mine[seen.device]
                 if at.size:
-                    rate, records = float(blueprint.rates[seen.device]), int(run.data.sizes[seen.device])
-                    own = canary_shift(design.kind, blueprint.clipping.scope, blueprint.clipping.norm, records, rate)
-                    shift = transcript.step_size * seen.weight * own
-                    scores[at] += log_likelihood_ratio(seen.values[at], shift, seen.noise_std, seen.steps, rate)
+                    unit, effect = transcript.step_size * seen.weight, effects[seen.device]
+                    moved = seen.values[at] - unit * effect.baseline * seen.steps
+                    rate = float(blueprint.rates[seen.device])
+                    scores[at] += log_likelihood_ratio(moved, unit * effect.shift, seen.noise_std, seen.steps, rate)
             done += 1
             on_interval({"interval": done})
     return scores, watch, done
+
+
+def _effects(run: Preparation, design: CanaryDesign) -> dict[int, CanaryEffect]:
+    """Device -> what its canaries do."""
+    clipping, rates = run.blueprint.clipping, run.blueprint.rates
+    assert clipping is not None, "a guarantee comes with clipping"
+    devices, canaries = np.unique(design.owners, return_counts=True)
+    return {
+        device: CanaryEffect.expected(
+            design.kind, clipping.scope, clipping.norm, int(run.data.sizes[device]), float(rates[device]), count
+        )
+        for device, count in zip(devices.tolist(), canaries.tolist(), strict=True)
+    }
 
 
 def _spies(run: Preparation) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ import yaml
 from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.releases import RELEASE_KEYS
 from h2fdp.privacy.statement import statement
 from h2fdp.records import read_ledger
 from h2fdp.topology import read as read_topology
-
-_KEYS = {field.name for field in fields(Release)}
 
 
 class RunPrivacy:
@@ -67,6 +65,6 @@ def _delta_of(run: Path) -> float:
 
 
 def _release(row: dict[str, Any], ledger: Path) -> Release:
-    if not isinstance(row, dict) or set(row) != _KEYS:
-        raise UserError(f"a row is no release; expected the keys {', '.join(sorted(_KEYS))}", str(ledger))
+    if not isinstance(row, dict) or set(row) != set(RELEASE_KEYS):
+        raise UserError(f"a row is no release; expected the keys {', '.join(RELEASE_KEYS)}", str(ledger))
     return Release(**row)

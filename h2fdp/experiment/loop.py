@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from h2fdp.experiment.outcome import Scoreboard
@@ -72,7 +72,7 @@ def run_intervals(
             progress.spent_by = progress.watch.admit(plan, releases)
             if progress.spent_by is not None:
                 return "budget spent"
-            ledger.append(map(asdict, releases))
+            ledger.append(release.as_row() for release in releases)
             _note_noise(progress, sources, plan)
             cloud.run_interval(plan)
             due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total

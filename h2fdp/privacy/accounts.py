@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.privacy.accounting import ReleaseType, epsilon_from_rdp, rdp_of
+from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_from_rdp, rdp_of
 from h2fdp.privacy.releases import OBSERVERS, Observer, Release, rows_in
 
 _DIGITS = 6  # of a noise multiplier, rounded down: an account is never below the exact one, and hardly above it
@@ -52,6 +52,40 @@ class DeviceClass:
     composition: dict[ReleaseType, int]
 
 
+class _Book:
+    """One observer's accounts of one subnet: counts (types, s) of what it received about each device."""
+
+    def __init__(self, size: int) -> None:
+        self.counts = np.zeros((0, size), dtype=np.int64)
+        self.kinds: dict[ReleaseType, int] = {}
+        self._rdp = np.empty((0, len(ORDERS)))
+
+    def row(self, kind: ReleaseType) -> np.ndarray:
+        """The counts of one type, to be changed in place."""
+        if kind not in self.kinds:
+            self.kinds[kind] = len(self.kinds)
+            self.counts = np.concatenate([self.counts, np.zeros((1, self.counts.shape[1]), dtype=np.int64)])
+            self._rdp = np.concatenate([self._rdp, rdp_of(kind)[None]])
+        found: np.ndarray = self.counts[self.kinds[kind]]
+        return found
+
+    def distinct(self) -> tuple[np.ndarray, np.ndarray]:
+        """(classes, types) distinct accounts, and (s,) the class of each device."""
+        by_device = self.counts.T
+        if (by_device == by_device[0]).all():  # equal devices, the usual case
+            return by_device[:1], np.zeros(len(by_device), dtype=np.int64)
+        rows, number = np.unique(by_device, axis=0, return_inverse=True)
+        return rows, number.ravel()
+
+    def rdp(self) -> np.ndarray:
+        """(classes, orders) Renyi divergence of each distinct account."""
+        rows, _ = self.distinct()
+        endless = np.isinf(self._rdp)
+        total: np.ndarray = rows @ np.where(endless, 0.0, self._rdp)
+        total[(rows @ endless) > 0] = np.inf
+        return total
+
+
 class Accounts:
     """The accounts of all observers about all devices of a network.
 
@@ -63,11 +97,7 @@ class Accounts:
         stops = np.cumsum(list(sizes.values()), dtype=np.int64).tolist()
         self._first = {edge: stop - size for (edge, size), stop in zip(sizes.items(), stops, strict=True)}
         self.sizes = dict(sizes)
-        self.devices = stops[-1] if stops else 0
-        self._types: dict[Observer, dict[ReleaseType, int]] = {observer: {} for observer in OBSERVERS}
-        self._counts: dict[Observer, np.ndarray] = {
-            observer: np.zeros((0, self.devices), dtype=np.int64) for observer in OBSERVERS
-        }
+        self._books: dict[Observer, dict[str, _Book]] = {observer: {} for observer in OBSERVERS}
 
     @classmethod
     def of_ledger(cls, releases: Iterable[Release]) -> Accounts:
@@ -84,40 +114,29 @@ class Accounts:
     def add(self, releases: Iterable[Release], times: int = 1) -> None:
         """Enter releases; `times` -1 takes back what was entered but not released."""
         for release in releases:
-            counts = self._counts_of(release.observer, release_type(release))
-            first = self._first[release.edge]
+            books = self._books[release.observer]
+            if release.edge not in books:
+                books[release.edge] = _Book(self.sizes[release.edge])
+            counts = books[release.edge].row(release_type(release))
             for part in rows_in(release.devices):
-                counts[first + part.start : first + part.stop] += times
-
-    def _counts_of(self, observer: Observer, kind: ReleaseType) -> np.ndarray:
-        types = self._types[observer]
-        if kind not in types:
-            types[kind] = len(types)
-            empty = np.zeros((1, self.devices), dtype=np.int64)
-            self._counts[observer] = np.concatenate([self._counts[observer], empty])
-        row: np.ndarray = self._counts[observer][types[kind]]
-        return row
+                counts[part] += times
 
     def classes(self, observer: Observer) -> Iterator[DeviceClass]:
         """The devices that this observer has received anything of, equal accounts together."""
-        counts = self._counts[observer].T
-        if not counts.size:
-            return
-        distinct, group = np.unique(counts, axis=0, return_inverse=True)
-        for number, row in enumerate(distinct.tolist()):
-            composition = {kind: count for kind, count in zip(self._types[observer], row, strict=True) if count}
-            if composition:
-                yield DeviceClass(np.flatnonzero(group.ravel() == number), composition)
+        found: dict[frozenset[tuple[ReleaseType, int]], list[np.ndarray]] = {}
+        for edge, book in self._books[observer].items():
+            rows, number = book.distinct()
+            for each, row in enumerate(rows.tolist()):
+                held = frozenset((kind, count) for kind, count in zip(book.kinds, row, strict=True) if count)
+                if held:
+                    found.setdefault(held, []).append(np.flatnonzero(number == each) + self._first[edge])
+        for held, devices in found.items():
+            yield DeviceClass(np.sort(np.concatenate(devices)), dict(held))
 
     def rdp(self, observer: Observer) -> np.ndarray:
         """(classes, orders) Renyi divergence that this observer holds of each distinct device; classes may be 0."""
-        kinds, counts = self._types[observer], self._counts[observer].T
-        if not kinds:
-            return np.empty((0, 0))
-        single = np.stack([rdp_of(kind) for kind in kinds])
-        distinct = np.unique(counts, axis=0)
-        with np.errstate(invalid="ignore"):  # 0 releases of infinite divergence are none
-            return np.where(distinct[:, :, None] > 0, distinct[:, :, None] * single, 0.0).sum(axis=1)
+        parts = [book.rdp() for book in self._books[observer].values()]
+        return np.concatenate(parts) if parts else np.empty((0, len(ORDERS)))
 
     def worst(self, observer: Observer, delta: float) -> float | None:
         """Accounted epsilon of the worst device, by `rdp`; None where the observer received no private release."""

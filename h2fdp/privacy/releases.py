@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -45,6 +46,14 @@ class Release:
     steps: int
     sampling_rate: float
     sampling: Sampling
+
+    def as_row(self) -> dict[str, Any]:
+        """The ledger's row."""
+        return dict(zip(RELEASE_KEYS, _values_of(self), strict=True))
+
+
+RELEASE_KEYS = tuple(field.name for field in fields(Release))
+_values_of = attrgetter(*RELEASE_KEYS)
 
 
 @dataclass(frozen=True)
@@ -115,14 +124,18 @@ def _noise_beyond_a_peer(parts: np.ndarray) -> np.ndarray:
 
 def _rows(upload: SubnetReleases, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
     """One row for each distinct (sensitivity, noise, rate); columns is (s, 3)."""
-    distinct, group = np.unique(columns, axis=0, return_inverse=True)
-    for number, (sensitivity, noise_std, rate) in enumerate(distinct.tolist()):
+    if (columns == columns[0]).all():  # equal devices, the usual case
+        groups = [(columns[0].tolist(), upload.rows)]
+    else:
+        distinct, number = np.unique(columns, axis=0, return_inverse=True)
+        groups = [(row, upload.rows[number.ravel() == each]) for each, row in enumerate(distinct.tolist())]
+    for (sensitivity, noise_std, rate), rows in groups:
         yield Release(
             upload.interval,
             upload.slot,
             upload.kind,
             upload.edge,
-            device_ranges(upload.rows[group.ravel() == number]),
+            device_ranges(rows),
             observer,
             sensitivity,
             noise_std,
@@ -150,5 +163,7 @@ def device_ranges(rows: np.ndarray | Sequence[int]) -> str:
     '1-3,5'
     """
     numbers = np.sort(np.asarray(rows)) + 1
+    if numbers.size > 1 and numbers[-1] - numbers[0] == numbers.size - 1:
+        return f"{numbers[0]}-{numbers[-1]}"
     runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
     return ",".join(str(run[0]) if run.size == 1 else f"{run[0]}-{run[-1]}" for run in runs)

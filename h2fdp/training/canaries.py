@@ -19,7 +19,8 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.loop import LoopEngine
 
-_OVERWHELMING = 1e12  # beside it a float32 forgets any gradient of training; its square is still a float32
+_LARGE = 1e6  # a data gradient under clip_scope batch whose length does not matter any more
+_OVERWHELMING = 1e14  # beside it a float32 forgets a batch of large gradients; its square is still a float32
 
 
 class CanaryModule(nn.Module):
@@ -46,10 +47,14 @@ class CanaryModule(nn.Module):
 class CanaryRecords:
     """The canaries of one subnet's devices.
 
+    A canary's gradient is G e_j. Where canaries are to dominate, it outweighs all others, and the device's data are the
+    worst that there can be beside it: each record's gradient, instead of what it would be, is a large multiple of
+    -sum_j e_j over the device's canaries, in or out.
+
     Attributes:
         coordinates: for each row of the subnet, where its canaries act: (n_i,) positions in the vector of M + N.
         included: for each row, (n_i,) bool: which of them are in.
-        dominating: their gradient outweighs any other; else it is as long as the clip norm.
+        dominating: see above.
     """
 
     coordinates: Sequence[np.ndarray]
@@ -92,24 +97,29 @@ class CanarySampler(BatchSampler):
 class CanaryEngine(LoopEngine):
     """The reference engine, with canaries among the records of a batch.
 
-    Scope `batch`: (sum of data gradients + sum of canaries) / drawn, then clipped to G; a dominating canary that was
-    drawn alone turns that into G e_j. Scope `record`: every canary is clipped to G e_j, whichever kind it is.
+    Scope `batch`: (sum of data gradients + sum of canaries) / drawn, clipped to G. A dominating canary turns it from
+    -G sum_k e_k / sqrt(n_i) to G e_j: with one canary a device, by the 2 G that the account allows.
+    Scope `record`: the mean over the drawn of data gradients and canaries, each clipped to G.
     """
 
     def __init__(self, module: nn.Module, clipping: Clipping, canaries: CanaryRecords) -> None:
         super().__init__(module, clipping)
         self._canaries = canaries
-        dominating = canaries.dominating and clipping.scope == "batch"
-        self._length = _OVERWHELMING if dominating else clipping.norm
+        self._bound = clipping.norm
+        self._free = canaries.dominating and clipping.scope == "batch"
 
     def _gradient(self, model: Tensor, records: DeviceRecords, row: int, drawn: np.ndarray) -> Tensor:
         """(M + N,) as `LoopEngine`, over records and canaries."""
         size = int(records.sizes[row])
         data, canaries = drawn[drawn < size], drawn[drawn >= size] - size
-        if not canaries.size:
+        own = torch.from_numpy(self._canaries.coordinates[row])
+        worst = self._canaries.dominating and len(own) > 0
+        if not worst and not canaries.size:
             return super()._gradient(model, records, row, data)
         total = torch.zeros_like(model)
-        if data.size:
+        if worst:
+            total[own] -= data.size * (_LARGE if self._free else self._bound / len(own) ** 0.5)
+        elif data.size:
             total += data.size * self._mean(model, *records.gather(data + records.offsets[row]))
-        total[torch.from_numpy(self._canaries.coordinates[row][canaries])] += self._length
+        total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._free else self._bound
         return self._clipped_batch(total / drawn.size)

@@ -21,12 +21,13 @@ NoisyMixture: TypeAlias = tuple[Mixture, float]
 
 RELATIVE_TOLERANCE = 5e-4
 ABSOLUTE_TOLERANCE = 1e-5
+HOPELESS = 100.0  # an epsilon beyond which 1 % is precise enough
 MOST_POINTS = 1 << 18  # of the grid of one release with up to 16 components; fewer for more
 MOST_COMPOSED = 1 << 23
 
 
 class EpsilonBracket(NamedTuple):
-    """Two epsilons around the true one; at most 0.05 % (or 1e-5) apart unless the finest grid was reached."""
+    """Two epsilons around the true one: at most 0.05 % (or 1e-5; beyond 100, 1 %) apart, short of the finest grid."""
 
     lower: float
     upper: float
@@ -48,9 +49,9 @@ def epsilon_bracket(mixtures: Mapping[NoisyMixture, int], delta: float) -> Epsil
     """The epsilon of releasing each mixture `count` times, all with noise above 0.
 
     Guarantee: `upper` is an upper bound, up to rounding: its grid dominates. The interval of the grid is halved until
-    epsilon falls by less than 0.05 % (or 1e-5); the error is of first order or better, so what remains is at most what
-    the last halving took away, and `lower` is `upper` less that. Rounding stays below 1e-9 of the probability mass for
-    10^6 releases, so `delta` should not be below 1e-8 there. Cached.
+    epsilon falls by less than 0.05 % (or 1e-5; beyond 100, 1 %). The error is of first order or better, so what is
+    left of it is at most what the last halving took away, and `lower` is `upper` less that. Rounding stays below 1e-9
+    of the probability mass for 10^6 releases, so `delta` should not be below 1e-8 there. Cached.
     Neighbours: those of the mixtures, both directions.
     Source: Koskela et al. 2020; Doroshenko et al. 2022; dp-accounting.
     """
@@ -79,8 +80,12 @@ def _bracket(parts: tuple[tuple[NoisyMixture, int], ...], delta: float) -> Epsil
         coarse, interval = fine, interval / 2
         fine = _epsilon_on_grid(parts, interval, delta)
         gain = max(0.0, coarse - fine)
-        if gain <= max(RELATIVE_TOLERANCE * fine, ABSOLUTE_TOLERANCE) or interval < 2 * finest:
+        if gain <= _tolerance(fine) or interval < 2 * finest:
             return EpsilonBracket(max(0.0, fine - gain), fine)
+
+
+def _tolerance(epsilon: float) -> float:
+    return max((RELATIVE_TOLERANCE if epsilon <= HOPELESS else 0.01) * epsilon, ABSOLUTE_TOLERANCE)
 
 
 def _first_interval(parts: tuple[tuple[NoisyMixture, int], ...], delta: float) -> float:

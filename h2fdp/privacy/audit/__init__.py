@@ -6,18 +6,18 @@ limits how many guesses can be right; more right guesses than that refute it.
 
 from h2fdp.privacy.audit.bound import epsilon_lower_bound
 from h2fdp.privacy.audit.design import CanaryDesign, CanaryKind
-from h2fdp.privacy.audit.evidence import canary_shift, log_likelihood_ratio
+from h2fdp.privacy.audit.evidence import CanaryEffect, log_likelihood_ratio
 from h2fdp.privacy.audit.guessing import guess, guesses_planned
 from h2fdp.privacy.audit.transcript import IntervalTranscript, SubnetTranscript
 from h2fdp.privacy.audit.views import Observation, observations
 
 __all__ = [
     "CanaryDesign",
+    "CanaryEffect",
     "CanaryKind",
     "IntervalTranscript",
     "Observation",
     "SubnetTranscript",
-    "canary_shift",
     "epsilon_lower_bound",
     "guess",
     "guesses_planned",

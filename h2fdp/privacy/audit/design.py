@@ -17,7 +17,8 @@ class CanaryDesign:
     """N canaries; canary j owns the j-th of N coordinates that are appended to the model.
 
     Attributes:
-        kind: `dirac` has a gradient of the clip norm, `dominating` one that no other record can outweigh.
+        kind: `dirac` canaries have a gradient of the clip norm, beside the data as they are; `dominating` ones
+            outweigh every other record, and the data beside them are the worst for them: they pull the other way.
         owners: (N,) number over the whole network of the device that each is a record of.
         included: (N,) bool, the fair coins.
     """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import binom
@@ -29,18 +32,40 @@ def log_likelihood_ratio(values: np.ndarray, shift: float, noise_std: float, ste
     return np.asarray(logsumexp(exponents, axis=-1))
 
 
-def canary_shift(kind: CanaryKind, clip_scope: str, clip_norm: float, records: int, rate: float) -> float:
-    """How far a drawn canary moves its coordinate of the step's gradient, about; the account allows 2 G.
+@dataclass(frozen=True)
+class CanaryEffect:
+    """What one local step does to a canary's coordinate of the clipped gradient, on average.
 
-    A dominating canary turns the clipped batch gradient into G e_j. Any other is one of the B + 1 drawn records, with
-    B ~ Bin(D_i, q_i): G E[1 / (B + 1)] = G (1 - (1-q)^(D+1)) / ((D+1) q). Other canaries are left out of account,
-    and so is the clipping of a batch gradient that a `dirac` canary shares with large gradients.
-
-    >>> canary_shift("dominating", "batch", 2.0, records=10, rate=0.1)
-    2.0
-    >>> canary_shift("dirac", "batch", 2.0, records=1, rate=1.0)
-    1.0
+    Attributes:
+        baseline: when the canary is not drawn.
+        shift: how much more when it is.
     """
-    if kind == "dominating" and clip_scope == "batch":
-        return clip_norm
-    return clip_norm * (1 - (1 - rate) ** (records + 1)) / ((records + 1) * rate)
+
+    baseline: float
+    shift: float
+
+    @classmethod
+    def expected(
+        cls, kind: CanaryKind, clip_scope: str, clip_norm: float, records: int, rate: float, canaries: int
+    ) -> CanaryEffect:
+        """The effect of one of a device's canaries; the account allows a shift of 2 G.
+
+        One of B + 1 drawn records, B ~ Bin(D_i, q_i), has the share h = E[1 / (B + 1)] = (1 - (1-q)^(D+1)) / ((D+1) q).
+        `dirac`: G h. `dominating`: from -G / sqrt(n) - unless nothing was drawn, or another of the n canaries - to
+        G under scope `batch`, to G h - (1 - h) G / sqrt(n) under `record`.
+
+        Args:
+            records, rate, canaries: D_i, q_i and n_i of the device.
+
+        >>> CanaryEffect.expected("dominating", "batch", 2.0, records=1, rate=1.0, canaries=1)
+        CanaryEffect(baseline=-2.0, shift=4.0)
+        >>> CanaryEffect.expected("dirac", "batch", 2.0, records=1, rate=1.0, canaries=1)
+        CanaryEffect(baseline=0.0, shift=1.0)
+        """
+        share = (1 - (1 - rate) ** (records + 1)) / ((records + 1) * rate)
+        if kind == "dirac":
+            return cls(0.0, clip_norm * share)
+        against = clip_norm / math.sqrt(canaries)
+        baseline = -against * (1 - (1 - rate) ** records) * (1 - rate / 2) ** (canaries - 1)
+        drawn = clip_norm if clip_scope == "batch" else clip_norm * share - (1 - share) * against
+        return cls(baseline, drawn - baseline)

@@ -1,0 +1,1 @@
+"""Experiment files, and the studies that fill tables of the documentation."""

@@ -1,0 +1,186 @@
+"""One suite that every accountant passes; how near each has to come is stated here and nowhere else."""
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from h2fdp.errors import UserError
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, UnsupportedRelease
+from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
+
+DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is asked of one accountant.
+
+    Attributes:
+        most_steps: the largest m that it accounts for under Poisson sampling.
+        jitter: relative; how far its numerics may break monotonicity.
+        above: largest ratio of its epsilon to the exact one of a pure Gaussian, for epsilons of 0.1 to 20.
+        examples: how many each property is tried on; opacus takes 20 ms an account.
+    """
+
+    most_steps: int
+    jitter: float
+    above: float
+    examples: int = 20
+
+
+EXPECTED = {
+    "rdp": Expected(most_steps=50, jitter=1e-12, above=1.20),
+    "classic-rdp": Expected(most_steps=50, jitter=1e-12, above=2.1),
+    "pld": Expected(most_steps=50, jitter=1e-3, above=1.0005),
+    "prv": Expected(most_steps=1, jitter=2.1e-2, above=1.03, examples=6),
+}
+
+
+def test_every_accountant_is_under_test():
+    assert set(EXPECTED) == set(ACCOUNTANTS)
+
+
+@pytest.fixture(scope="module", params=sorted(EXPECTED))
+def name(request):
+    return request.param
+
+
+def releases(name):
+    return st.builds(
+        ReleaseType,
+        noise_multiplier=st.floats(0.8, 30),
+        steps=st.integers(1, EXPECTED[name].most_steps),
+        sampling_rate=st.floats(0.001, 0.5),
+    ) | st.builds(
+        ReleaseType,
+        noise_multiplier=st.floats(2, 30),
+        steps=st.integers(1, 50),
+        sampling_rate=st.floats(0.001, 1),
+        sampling=st.just("fixed"),
+    )
+
+
+def compositions(name):
+    return st.dictionaries(releases(name), st.integers(1, 50), min_size=1, max_size=2)
+
+
+def epsilon(name, composition, delta=DELTA):
+    return ACCOUNTANTS[name].epsilon(composition, delta)
+
+
+def no_less(name, one, other):
+    return one >= other * (1 - EXPECTED[name].jitter) - 3e-3 * (name == "prv") - 2e-5
+
+
+def test_it_goes_by_its_name(name):
+    assert ACCOUNTANTS[name].name == name
+
+
+def test_nothing_released_costs_nothing(name):
+    assert epsilon(name, {}) == 0
+    assert epsilon(name, {ReleaseType(1.0, 1, 0.1): 0}) == 0
+
+
+def test_what_does_not_depend_on_the_record_costs_nothing(name):
+    assert epsilon(name, {ReleaseType(math.inf, 1, 0.1): 10, ReleaseType(1.0, 1, 0.0): 10}) == 0
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+def test_no_noise_is_infinite(name, sampling):
+    bare = ReleaseType(0.0, 1, 0.01, sampling)
+    assert epsilon(name, {bare: 1}) == math.inf
+    assert epsilon(name, {ReleaseType(5.0, 1, 0.01): 3, bare: 1}) == math.inf
+
+
+def test_more_releases_never_cost_less(name):
+    @settings(max_examples=EXPECTED[name].examples)
+    @given(compositions(name), st.data())
+    def check(composition, data):
+        release = data.draw(st.sampled_from(sorted(composition)))
+        more = {**composition, release: composition[release] + data.draw(st.integers(1, 50))}
+        assert no_less(name, epsilon(name, more), epsilon(name, composition))
+
+    check()
+
+
+def test_another_type_of_release_never_costs_less(name):
+    @settings(max_examples=EXPECTED[name].examples)
+    @given(compositions(name), releases(name))
+    def check(composition, release):
+        more = {**composition, release: composition.get(release, 0) + 1}
+        assert no_less(name, epsilon(name, more), epsilon(name, composition))
+
+    check()
+
+
+def test_more_noise_never_costs_more(name):
+    @settings(max_examples=EXPECTED[name].examples)
+    @given(compositions(name), st.floats(1.01, 3))
+    def check(composition, factor):
+        quieter = {
+            replace(release, noise_multiplier=release.noise_multiplier * factor): count
+            for release, count in composition.items()
+        }
+        assert no_less(name, epsilon(name, composition), epsilon(name, quieter))
+
+    check()
+
+
+def test_a_smaller_delta_never_costs_less(name):
+    @settings(max_examples=EXPECTED[name].examples)
+    @given(compositions(name))
+    def check(composition):
+        assert no_less(name, epsilon(name, composition, 1e-7), epsilon(name, composition, 1e-5))
+
+    check()
+
+
+@pytest.mark.parametrize("delta", [1e-7, 1e-5, 1e-3])
+@pytest.mark.parametrize(("noise_multiplier", "count"), [(1.0, 1), (2.0, 10), (10.0, 3), (40.0, 900), (8.0, 400)])
+@pytest.mark.parametrize("of", ["fixed batches", "certain draws"])
+def test_a_pure_gaussian_agrees_with_the_closed_form(name, noise_multiplier, count, delta, of):
+    fixed = of == "fixed batches"
+    release = ReleaseType(noise_multiplier, 7, 0.3 if fixed else 1.0, "fixed" if fixed else "poisson")
+    exact = exact_gaussian_epsilon(noise_multiplier / math.sqrt(count), delta)
+    found = epsilon(name, {release: count}, delta)
+    assert exact * (1 - 1e-9) <= found <= exact * EXPECTED[name].above
+
+
+def test_types_that_reveal_the_same_compose_alike_in_any_order(name):
+    small, large = ReleaseType(3.0, 1, 0.02), ReleaseType(9.0, 1, 0.2)
+    once = epsilon(name, {small: 40, large: 60})
+    assert epsilon(name, {large: 60, small: 40}) == pytest.approx(once, rel=1e-6)
+
+
+def test_what_it_cannot_account_for_is_refused_with_the_reason(name):
+    accumulated = {ReleaseType(3.0, 5, 0.02): 10}
+    if EXPECTED[name].most_steps >= 5:
+        assert 0 < epsilon(name, accumulated) < math.inf
+        return
+    with pytest.raises(UnsupportedRelease, match="one Poisson-sampled step a release, found 5: choose rdp or pld"):
+        epsilon(name, accumulated)
+
+
+def test_a_refusal_is_in_the_users_language():
+    assert issubclass(UnsupportedRelease, UserError)
+
+
+def test_prv_refuses_what_would_not_fit_into_memory():
+    with pytest.raises(UnsupportedRelease, match="too fine a mesh"):
+        ACCOUNTANTS["prv"].epsilon({ReleaseType(1.0, 1, 0.9): 10**9}, DELTA)
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.8, 1.5, 5.0])
+@pytest.mark.parametrize("sampling_rate", [0.002, 0.05, 0.5])
+@pytest.mark.parametrize("count", [1, 50, 1000])
+def test_accountants_agree_on_the_subsampled_gaussian(noise_multiplier, sampling_rate, count):
+    """Opacus within 1 % of rdp's epsilon above pld; pld <= rdp <= classic-rdp; rdp near pld where losses are bells."""
+    composition = {ReleaseType(noise_multiplier, 1, sampling_rate): count}
+    by = {name: epsilon(name, composition) for name in EXPECTED}
+    assert by["pld"] * 0.999 <= by["prv"] <= by["pld"] * 1.005 + 0.011 * by["rdp"] + 0.003
+    assert by["pld"] <= by["rdp"] * (1 + 5e-4) <= by["classic-rdp"] * (1 + 1e-3)
+    if 0.2 < by["pld"] < 3 and count > 1 and noise_multiplier > 1:
+        assert by["rdp"] <= by["pld"] * 4 / 3

@@ -1,0 +1,98 @@
+"""Which shift has which probability, and the privacy loss of a mixture."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.privacy.accounting import ReleaseType, mixture_of
+from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, attained_mixture_of, coarse_mixture_of, privacy_loss
+
+RELEASES = st.builds(
+    ReleaseType, st.floats(0.05, 1e4), steps=st.integers(1, 200), sampling_rate=st.floats(1e-6, 1.0)
+)
+
+
+def as_dictionary(mixture):
+    return dict(zip(*mixture, strict=True))
+
+
+def at_least(mixture, shift):
+    """The probability of a shift of at least this much."""
+    return sum(chance for s, chance in zip(*mixture, strict=True) if s >= shift - 1e-12)
+
+
+def test_the_accounted_shift_counts_the_steps_from_the_first_draw():
+    found = as_dictionary(mixture_of(ReleaseType(1.0, steps=3, sampling_rate=0.3)))
+    assert found == pytest.approx({1.0: 0.3, 2 / 3: 0.21, 1 / 3: 0.147, 0.0: 0.343})
+
+
+def test_the_attained_shift_counts_the_draws():
+    found = as_dictionary(attained_mixture_of(ReleaseType(1.0, steps=3, sampling_rate=0.3)))
+    assert found == pytest.approx({0.0: 0.343, 1 / 3: 0.441, 2 / 3: 0.189, 1.0: 0.027})
+
+
+def test_the_coarse_shift_is_full_once_drawn():
+    found = as_dictionary(coarse_mixture_of(ReleaseType(1.0, steps=3, sampling_rate=0.3)))
+    assert found == pytest.approx({0.0: 0.343, 1.0: 0.657})
+
+
+def test_fixed_batches_are_not_amplified_but_attain_no_more():
+    poisson, fixed = ReleaseType(1.0, 3, 0.3), ReleaseType(1.0, 3, 0.3, "fixed")
+    assert mixture_of(fixed) == coarse_mixture_of(fixed) == PLAIN_GAUSSIAN
+    assert attained_mixture_of(fixed) == attained_mixture_of(poisson)
+
+
+@pytest.mark.parametrize("rule", [mixture_of, attained_mixture_of, coarse_mixture_of])
+def test_a_record_in_every_batch_is_a_plain_gaussian(rule):
+    assert rule(ReleaseType(1.0, 7, 1.0)) == PLAIN_GAUSSIAN
+
+
+@given(RELEASES)
+def test_probabilities_are_positive_and_sum_to_one(release):
+    for rule in (mixture_of, attained_mixture_of, coarse_mixture_of):
+        mixture = rule(release)
+        assert min(mixture.probabilities) > 0
+        assert math.fsum(mixture.probabilities) == pytest.approx(1, abs=1e-12)
+        assert len(set(mixture.shifts)) == len(mixture.shifts)
+        assert 0 <= min(mixture.shifts) <= max(mixture.shifts) <= 1
+
+
+@given(RELEASES)
+def test_attained_accounted_and_coarse_are_ordered_stochastically(release):
+    attained, accounted, coarse = (rule(release) for rule in (attained_mixture_of, mixture_of, coarse_mixture_of))
+    for step in range(1, release.steps + 1):
+        shift = step / release.steps
+        assert at_least(attained, shift) <= at_least(accounted, shift) + 1e-12
+        assert at_least(accounted, shift) <= at_least(coarse, shift) + 1e-12
+
+
+@given(RELEASES)
+def test_the_privacy_loss_increases_and_averages_to_a_probability(release):
+    points = np.linspace(-20, 20 + 1 / release.noise_multiplier, 4001)
+    loss = privacy_loss(mixture_of(release), release.noise_multiplier, points)
+    assert (np.diff(loss) >= -1e-13 * np.abs(loss[1:])).all()
+    density = np.exp(loss - points**2 / 2) / math.sqrt(2 * math.pi)
+    assert np.trapezoid(density, points) == pytest.approx(1, abs=1e-9)
+
+
+def test_the_privacy_loss_keeps_its_precision_near_zero():
+    loss = privacy_loss(mixture_of(ReleaseType(1e4, 1, 1e-6)), 1e4, np.array([2.0]))
+    assert loss[0] == pytest.approx(1e-6 * (2e-4 - 5e-9 + 2e-8), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"noise_multiplier": -1.0, "steps": 1, "sampling_rate": 0.1},
+        {"noise_multiplier": math.nan, "steps": 1, "sampling_rate": 0.1},
+        {"noise_multiplier": 1.0, "steps": 0, "sampling_rate": 0.1},
+        {"noise_multiplier": 1.0, "steps": 1, "sampling_rate": 1.1},
+        {"noise_multiplier": 1.0, "steps": 1, "sampling_rate": 0.1, "sampling": "shuffled"},
+    ],
+)
+def test_a_release_that_cannot_be_is_not_described(wrong):
+    with pytest.raises(AssertionError):
+        ReleaseType(**wrong)

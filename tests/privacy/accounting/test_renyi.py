@@ -1,0 +1,134 @@
+"""The Renyi divergence of one release against closed forms, dp-accounting and quadrature in 40 digits."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+from h2fdp.privacy.accounting import ORDERS, Mixture, ReleaseType, mixture_of, rdp_of
+from h2fdp.privacy.accounting.mixtures import attained_mixture_of, coarse_mixture_of
+from h2fdp.privacy.accounting.renyi import renyi_divergence
+
+EXACT = 1e-8  # relative; the account adds 1e-9 on purpose
+
+
+def at(divergences, order):
+    return float(divergences[ORDERS == order][0])
+
+
+def subsampled_gaussian(order, noise_multiplier, sampling_rate):
+    """Mironov, Talwar and Zhang 2019, Sec. 3.3: the exact divergence at an integer order, in 60 digits."""
+    with mpmath.workdps(60):
+        q, z = mpmath.mpf(sampling_rate), mpmath.mpf(noise_multiplier)
+        terms = (
+            mpmath.binomial(order, k) * (1 - q) ** (order - k) * q**k * mpmath.exp((k * k - k) / (2 * z**2))
+            for k in range(order + 1)
+        )
+        return float(mpmath.log(mpmath.fsum(terms)) / (order - 1))
+
+
+def by_quadrature(mixture, noise_multiplier, order):
+    """The larger of both directions, by mpmath's adaptive quadrature."""
+    with mpmath.workdps(40):
+        z = mpmath.mpf(noise_multiplier)
+        parts = [(mpmath.mpf(s) / z, mpmath.mpf(p)) for s, p in zip(*mixture, strict=True)]
+        total = mpmath.fsum(p for _, p in parts)
+
+        def ratio(u):
+            return mpmath.fsum(p / total * mpmath.exp(a * u - a * a / 2) for a, p in parts)
+
+        def log_moment(power):
+            reach = int(abs(power) * max(a for a, _ in parts)) + 12
+            points = list(range(-reach, reach + 1, 4))
+            return mpmath.log(mpmath.quad(lambda u: mpmath.npdf(u) * ratio(u) ** power, points))
+
+        return float(max(log_moment(order), log_moment(1 - order)) / (order - 1))
+
+
+def test_orders_are_whole_and_increase_from_two():
+    assert ORDERS[0] == 2
+    assert np.issubdtype(ORDERS.dtype, np.integer)
+    assert (np.diff(ORDERS) > 0).all()
+    assert list(ORDERS[:63]) == list(range(2, 65))
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.3, 1.1, 7.0, 1e4])
+@pytest.mark.parametrize("sampling_rate", [1e-6, 0.015, 0.5])
+def test_one_step_is_the_sampled_gaussian_of_mironov(noise_multiplier, sampling_rate):
+    divergences = rdp_of(ReleaseType(noise_multiplier, 1, sampling_rate))
+    for order in (2, 3, 10, 32, 64, 256):
+        if order / (2 * noise_multiplier**2) <= 500:
+            exact = subsampled_gaussian(order, noise_multiplier, sampling_rate)
+            assert exact < at(divergences, order) <= exact * (1 + EXACT), order
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_a_record_that_is_always_there_is_a_plain_gaussian(sampling):
+    rate = 1.0 if sampling == "poisson" else 0.01
+    np.testing.assert_allclose(rdp_of(ReleaseType(3.0, 5, rate, sampling)), ORDERS / 18, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("release", "order"),
+    [
+        (ReleaseType(0.8, 3, 0.3), 2),
+        (ReleaseType(0.8, 3, 0.3), 24),
+        (ReleaseType(0.12, 2, 0.05), 2),
+        (ReleaseType(0.12, 2, 0.05), 7),
+        (ReleaseType(14.6, 5, 0.0267), 64),
+        (ReleaseType(2.0, 4, 0.9), 30),
+        (ReleaseType(1.5, 5, 1e-6), 16),
+    ],
+)
+@pytest.mark.parametrize("rule", [mixture_of, attained_mixture_of, coarse_mixture_of])
+def test_mixtures_agree_with_quadrature_in_forty_digits(release, order, rule):
+    found = at(renyi_divergence(rule(release), release.noise_multiplier), order)
+    exact = by_quadrature(rule(release), release.noise_multiplier, order)
+    assert exact * (1 - 1e-12) < found <= exact * (1 + EXACT)
+
+
+def test_one_step_agrees_with_dp_accounting():
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    event = dp_accounting.PoissonSampledDpEvent(0.02, dp_accounting.GaussianDpEvent(1.3))
+    theirs = RdpAccountant(orders=[int(order) for order in ORDERS[:63]])
+    theirs.compose(event)
+    np.testing.assert_allclose(rdp_of(ReleaseType(1.3, 1, 0.02))[:63], theirs._rdp, rtol=EXACT)
+
+
+@pytest.mark.parametrize("noise_multiplier", [1e-3, 0.05, 0.5, 1.0, 20.0, 1e4])
+@pytest.mark.parametrize("sampling_rate", [1e-6, 0.1, 0.999, 1.0])
+@pytest.mark.parametrize("steps", [1, 1000])
+def test_it_is_finite_and_below_the_plain_gaussian_at_any_extreme(noise_multiplier, sampling_rate, steps):
+    divergences = rdp_of(ReleaseType(noise_multiplier, steps, sampling_rate))
+    assert np.isfinite(divergences).all()
+    assert (divergences > 0).all()
+    assert (divergences <= ORDERS / (2 * noise_multiplier**2) * (1 + 1e-12)).all()
+    assert (np.diff(divergences) >= -1e-9 * divergences[1:]).all()
+
+
+def test_where_it_is_hopeless_the_plain_bound_stands():
+    divergences = rdp_of(ReleaseType(0.5, 5, 0.01))
+    hopeless = 2 * ORDERS > 500
+    np.testing.assert_array_equal(divergences[hopeless], 2.0 * ORDERS[hopeless])
+    assert (divergences[~hopeless] < 2.0 * ORDERS[~hopeless]).all()
+
+
+def test_no_noise_is_infinite_and_silence_is_free():
+    assert (rdp_of(ReleaseType(0.0, 5, 0.1)) == math.inf).all()
+    assert (rdp_of(ReleaseType(math.inf, 5, 0.1)) == 0).all()
+    assert (rdp_of(ReleaseType(1.0, 5, 0.0)) == 0).all()
+
+
+def test_it_is_computed_once_and_cannot_be_changed():
+    divergences = rdp_of(ReleaseType(1.0, 5, 0.1))
+    assert rdp_of(ReleaseType(1.0, 5, 0.1)) is divergences
+    with pytest.raises(ValueError, match="read-only"):
+        divergences[0] = 0.0
+
+
+def test_any_mixture_of_shifts_is_welcome():
+    mixture = Mixture((0.0, 0.25, 1.0), (0.5, 0.4, 0.1))
+    assert at(renyi_divergence(mixture, 1.0), 5) == pytest.approx(by_quadrature(mixture, 1.0, 5), rel=EXACT)
