@@ -20,8 +20,8 @@ def empty_accounts(run: Preparation) -> Accounts:
 def planned_accounts(run: Preparation, intervals: int | None = None) -> Accounts:
     """The accounts after the planned intervals (all of them by default).
 
-    With everybody taking part in every interval the intervals are alike in units of their sensitivity, and one is planned
-    for all; else each is planned with the participants that it will draw.
+    With everybody taking part in every interval the intervals are alike in units of their sensitivity, and one is
+    planned for all; else each is planned with the participants that it will draw.
     """
     count = run.config.training.intervals if intervals is None else intervals
     cloud = run.cloud(LocalTeam({}))

@@ -16,9 +16,9 @@ def privacy_report(run: Preparation) -> dict[str, Any]:
     """What the planned run gives each observer about its worst device, and all noises of the first interval.
 
     `claimed` is the paper's formula, `rdp` and `pld` upper bounds by the mixture of the specification, `coarse` the
-    subsampled Gaussian of the whole upload, `attained` a lower bound. The verdict: *met* when the smaller upper bound is
-    at most the claim, *broken* when the lower one is above it, *open* otherwise; *trusted* and *nothing released* say
-    themselves why there is no number.
+    subsampled Gaussian of the whole upload, `attained` a lower bound. The verdict: *met* when the smaller upper bound
+    is at most the claim, *broken* when the lower one is above it, *open* otherwise; *trusted* and *nothing released*
+    say themselves why there is no number.
 
     Raises:
         UserError: the method adds no noise.
@@ -71,7 +71,7 @@ def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float)
 
 
 def noises(run: Preparation) -> list[dict[str, Any]]:
-    """A row for each edge server and kind of release: who adds noise, and the standard deviations of the first interval."""
+    """A row for each edge server and kind of release: who adds noise, and the first interval's standard deviations."""
     plan = run.cloud(LocalTeam({})).plan(0)
     rows = []
     for facts in run.blueprint.facts():

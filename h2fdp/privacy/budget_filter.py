@@ -1,7 +1,7 @@
 """A privacy filter: training stops before an observer's budget would be exceeded (Feldman and Zrnic 2021).
 
-How much is released next may depend on what was released before. Composition stays valid for the divergence of one order
-that was fixed in advance, so each observer's order is chosen before the run and kept.
+How much is released next may depend on what was released before. Composition stays valid for the divergence of one
+order that was fixed in advance, so each observer's order is chosen before the run and kept.
 """
 
 from __future__ import annotations
