@@ -42,7 +42,7 @@ class Audit:
         epsilon_lower: epsilon is at least that, at this confidence.
         delta: of the guarantee under test.
         compositions: what the ledger of the same run says that the observer received of the audited devices: one
-            for each distinct account.
+            for each distinct account, none if a budget allowed no interval.
     """
 
     observer: Observer
@@ -60,11 +60,11 @@ class Audit:
 
     def accounted(self, accountant: str) -> float:
         """The ledger's epsilon about the worst audited device: what `epsilon_lower` must not exceed."""
-        return max(ACCOUNTANTS[accountant].epsilon(each, self.delta) for each in self.compositions)
+        return max((ACCOUNTANTS[accountant].epsilon(each, self.delta) for each in self.compositions), default=0.0)
 
     def attained(self) -> float:
-        """What a dominating record of the worst audited device gets for certain: as much as any audit could find."""
-        return max(attained(each, self.delta) for each in self.compositions)
+        """What a dominating record of the worst audited device gets: the most that these canaries can show."""
+        return max((attained(each, self.delta) for each in self.compositions), default=0.0)
 
 
 def audit(
@@ -137,13 +137,11 @@ def _scores(
             if watch.admit(plan, list(overheard.cloud.releases(plan))) is not None:
                 break
             transcript = overheard.run_interval(plan)
-            for seen in observations(observer, transcript, spies.__getitem__, blueprint.star):
-                at = mine[seen.device]
-                if at.size:
-                    unit, effect = transcript.step_size * seen.weight, effects[seen.device]
-                    moved = seen.values[at] - unit * effect.baseline * seen.steps
-                    rate = float(blueprint.rates[seen.device])
-                    scores[at] += log_likelihood_ratio(moved, unit * effect.shift, seen.noise_std, seen.steps, rate)
+            for seen in observations(observer, transcript, effects, spies.__getitem__, blueprint.star):
+                at, unit, effect = mine[seen.device], transcript.step_size * seen.weight, effects[seen.device]
+                moved = seen.values[at] - unit * effect.baseline * seen.steps
+                rate = float(blueprint.rates[seen.device])
+                scores[at] += log_likelihood_ratio(moved, unit * effect.shift, seen.noise_std, seen.steps, rate)
             done += 1
             on_interval({"interval": done})
     return scores, watch, done

@@ -38,7 +38,7 @@ class RdpAccountant:
 
     >>> from h2fdp.privacy.accounting import ReleaseType
     >>> round(RdpAccountant().epsilon({ReleaseType(1.1, steps=1, sampling_rate=0.015): 900}, delta=1e-5), 3)
-    2.491
+    2.505
     """
 
     name: ClassVar[str] = "rdp"

@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache, reduce
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from h2fdp.privacy.accounting.conversion import epsilon_from_rdp
-from h2fdp.privacy.accounting.loss_distribution import LossDistribution, loss_distributions, loss_moments
+from h2fdp.privacy.accounting.loss_composition import epsilon_of, repeated, together
+from h2fdp.privacy.accounting.loss_distribution import loss_distributions, loss_moments
 from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, Mixture
 from h2fdp.privacy.accounting.release_types import Composition, ReleaseType, revealing
 from h2fdp.privacy.accounting.renyi import renyi_divergence
@@ -107,14 +108,8 @@ def _finest_interval(parts: tuple[tuple[NoisyMixture, int], ...]) -> float:
 
 
 def _epsilon_on_grid(parts: tuple[tuple[NoisyMixture, int], ...], interval: float, delta: float) -> float:
-    from dp_accounting.pld.pld_pmf import DensePLDPmf
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-    def mass_function(losses: LossDistribution) -> Any:
-        return DensePLDPmf(interval, losses.lowest, losses.masses, losses.infinite, pessimistic_estimate=True)
-
-    composed = []
-    for mixture, count in parts:
-        removed, added = loss_distributions(*mixture, interval)
-        composed.append(PrivacyLossDistribution(mass_function(removed), mass_function(added)).self_compose(count))
-    return float(reduce(lambda one, other: one.compose(other), composed).get_epsilon_for_delta(delta))
+    directions = zip(*(loss_distributions(*mixture, interval) for mixture, _ in parts), strict=True)
+    counts = [count for _, count in parts]
+    return max(
+        epsilon_of(reduce(together, map(repeated, releases, counts)), interval, delta) for releases in directions
+    )

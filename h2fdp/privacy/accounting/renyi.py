@@ -2,8 +2,9 @@
 
 With P the mixture, Q = N(0, z^2) and r = P/Q, order a needs E_Q[r^a] (record removed) and E_Q[r^(1-a)] (added). Both
 integrands are analytic, so the trapezoid rule converges exponentially. For integer orders the first is a positive sum
-of unit Gaussians, where a step of 1/2 leaves a relative error of 1e-34; the second has no singularity within pi z of
-the real axis (in units of z), and a step of 1/8 leaves 1e-12 for every z.
+of unit Gaussians, where a step of 1/2 leaves a relative error of 1e-34. The second has no singularity within pi z of
+the real axis (in standard deviations); with a step of min(1/8, z/4) its error stayed below 1e-8 on a grid of z from
+0.05 to 500, q from 1e-6 to 0.9999 and m up to 20.
 """
 
 from __future__ import annotations
@@ -61,12 +62,23 @@ def renyi_divergence(mixture: Mixture, noise_multiplier: float) -> np.ndarray:
     hopeful = plain <= HOPELESS
     divergence = plain.copy()
     if hopeful.any():
-        orders = ORDERS[hopeful].astype(float)
-        removed = _log_moment(mixture, noise_multiplier, orders, *_range_removed(orders, highest))
-        added = _log_moment(mixture, noise_multiplier, 1 - orders, *_range_added(orders, highest, mixture))
-        exact = np.maximum(removed, added) / (orders - 1) * (1 + SAFETY)
+        exact = np.maximum(*directed_divergences(mixture, noise_multiplier, ORDERS[hopeful])) * (1 + SAFETY)
         divergence[hopeful] = np.minimum(exact, plain[hopeful])
     return _frozen(divergence)
+
+
+def directed_divergences(
+    mixture: Mixture, noise_multiplier: float, orders: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """D(P||Q) and D(Q||P) at increasing whole orders, both (len(orders),), by quadrature.
+
+    The first, a record removed, was the larger in all cases that were tried; Mironov et al. 2019 prove it for one step.
+    """
+    powers = orders.astype(float)
+    highest = max(mixture.shifts) / noise_multiplier
+    removed = _log_moment(mixture, noise_multiplier, powers, *_range_removed(powers, highest))
+    added = _log_moment(mixture, noise_multiplier, 1 - powers, *_range_added(powers, highest, mixture))
+    return removed / (powers - 1), added / (powers - 1)
 
 
 def _frozen(values: np.ndarray) -> np.ndarray:
@@ -80,11 +92,14 @@ def _range_removed(orders: np.ndarray, highest: float) -> tuple[float, float, fl
 
 
 def _range_added(orders: np.ndarray, highest: float, mixture: Mixture) -> tuple[float, float, float]:
-    """r^(1-a) Q has its mass above -(a-1) highest; a chance p_0 of no shift bounds it by p_0^(1-a) Q as well."""
+    """r^(1-a) Q has its mass above -(a-1) highest; a chance p_0 of no shift bounds it by p_0^(1-a) Q as well.
+
+    The tangent subtracted from it has the mass of P, up to `highest`. The nearest singularity is pi / highest off.
+    """
     excess = float(orders[-1]) - 1
     unmoved = sum(chance for shift, chance in zip(*mixture, strict=True) if shift == 0)
     reach = math.sqrt(-2 * excess * math.log(unmoved)) if unmoved > 0 else math.inf
-    return -min(excess * highest, reach) - MARGIN, MARGIN, 0.125
+    return -min(excess * highest, reach) - MARGIN, highest + MARGIN, min(1 / 8, 1 / (4 * highest))
 
 
 def _log_moment(
@@ -92,13 +107,14 @@ def _log_moment(
 ) -> np.ndarray:
     """(len(powers),) log E_Q[r^b], through E_Q[r^b - 1 - b (r - 1)] >= 0, which keeps its precision near 0.
 
-    Each row is scaled by its largest exponent, so that nothing overflows.
+    A row with large exponents is scaled by the largest, so that nothing overflows.
     """
     points = np.arange(math.floor(first / step), math.ceil(last / step) + 1) * step
     loss = privacy_loss(mixture, noise_multiplier, points)
     log_weight = -(points**2) / 2
     exponents = np.multiply.outer(powers, loss) + log_weight
-    peaks = np.maximum(exponents.max(axis=1), 0.0)
+    highest = exponents.max(axis=1)
+    peaks = np.where(highest > 1, highest, 0.0)
     tangent = np.exp(log_weight) + powers[:, None] * (np.exp(loss + log_weight) - np.exp(log_weight))
     terms = np.exp(exponents - peaks[:, None]) - tangent * np.exp(-peaks)[:, None]
     small = np.abs(np.multiply.outer(powers, loss)) < 0.05

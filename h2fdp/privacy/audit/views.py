@@ -7,7 +7,7 @@ subnet's part of a global model): an audit attacks with what is really there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,17 +39,24 @@ PeerOf = Callable[[int], int]
 
 
 def observations(
-    observer: Observer, transcript: IntervalTranscript, peer_of: PeerOf, edge_is_cloud: bool = False
+    observer: Observer,
+    transcript: IntervalTranscript,
+    watched: Container[int],
+    peer_of: PeerOf,
+    edge_is_cloud: bool = False,
 ) -> Iterator[Observation]:
-    """What the observer received of each device that took part.
+    """What the observer received of each watched device that took part.
 
     Args:
+        watched: the devices of interest; for `edge`, none under a trusted edge server.
         peer_of: device -> the one other device of its subnet that spies on it, fixed in advance; only for `peer`.
         edge_is_cloud: the edge server is the cloud's own (a star), so the cloud sees single uploads.
     """
     for subnet in transcript.subnets:
         for position, row in enumerate(subnet.rows.tolist()):
             device = subnet.first_device + row
+            if device not in watched:
+                continue
             if observer == "edge" or (observer == "cloud" and edge_is_cloud):
                 yield from _by_edge(subnet, device, position)
             elif observer == "peer":

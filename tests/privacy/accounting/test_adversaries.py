@@ -118,8 +118,6 @@ def test_training_on_random_losses_is_dominated(seed):
 def test_unstable_training_comes_within_a_hundredth_of_the_mixture():
     """The account is tight: a model that runs up wherever it has left its path, and down along it."""
     path = {0.0, -1.0, -2.0}
-    found = output_divergences(lambda model: -1000.0 + 1e-6 * model, [lambda m: 1.0 if m in path else -1.0], 1.0)
+    found = output_divergences(lambda model: -2.98, [lambda model: 1.0 if model in path else -1.0], other_rate=1.0)
     assert (found <= ACCOUNTED + ROUNDING).all()
-    lost = output_divergences(lambda model: -1.99, [lambda m: 1.0 if m in path else -1.0], 1.0)
-    assert (lost <= ACCOUNTED + ROUNDING).all()
-    assert lost[0, 0] > 0.99 * ACCOUNTED[0, 0]
+    assert found[0, 0] > 0.99 * ACCOUNTED[0, 0]

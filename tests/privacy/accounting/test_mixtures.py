@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from h2fdp.privacy.accounting import ReleaseType, mixture_of
 from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, attained_mixture_of, coarse_mixture_of, privacy_loss
 
-RELEASES = st.builds(
-    ReleaseType, st.floats(0.05, 1e4), steps=st.integers(1, 200), sampling_rate=st.floats(1e-6, 1.0)
-)
+RELEASES = st.builds(ReleaseType, st.floats(0.05, 1e4), steps=st.integers(1, 200), sampling_rate=st.floats(1e-6, 1.0))
 
 
 def as_dictionary(mixture):

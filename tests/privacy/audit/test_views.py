@@ -36,8 +36,7 @@ def interval(*subnets):
 
 
 def seen(observer, transcript, device, spy=None, **options):
-    found = observations(observer, transcript, lambda _: spy, **options)
-    return [each for each in found if each.device == device]
+    return list(observations(observer, transcript, {device}, lambda _: spy, **options))
 
 
 def test_an_edge_server_sees_each_upload_under_its_own_noise():

@@ -1,0 +1,102 @@
+"""The gridded privacy loss: mass, dominance, order of the error, agreement with dp-accounting."""
+
+import math
+
+import numpy as np
+import pytest
+
+from h2fdp.privacy.accounting import ReleaseType, mixture_of
+from h2fdp.privacy.accounting.loss_distribution import loss_distributions
+from h2fdp.privacy.accounting.mixture_composition import epsilon_bracket
+from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN
+from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
+from tests.privacy.accounting.hockey_stick import both_directions, line_density
+
+RELEASES = [ReleaseType(0.3, 3, 0.1), ReleaseType(1.0, 5, 0.02), ReleaseType(4.0, 2, 0.5), ReleaseType(1.0, 3, 1.0)]
+EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
+
+
+def delta_of(distribution, interval, epsilon):
+    losses = (distribution.lowest + np.arange(distribution.masses.size)) * interval
+    return distribution.infinite + float(distribution.masses @ np.maximum(-np.expm1(epsilon - losses), 0))
+
+
+def gridded(release, interval):
+    found = loss_distributions(mixture_of(release), release.noise_multiplier, interval)
+    return np.array([[delta_of(direction, interval, epsilon) for epsilon in EPSILONS] for direction in found])
+
+
+def exact(release):
+    cell = release.noise_multiplier / 2000
+    grid = np.arange(-10 * release.noise_multiplier, 1 + 10 * release.noise_multiplier, cell)
+    with_record = line_density(*mixture_of(release), release.noise_multiplier, grid)
+    return both_directions(with_record, line_density([0.0], [1.0], release.noise_multiplier, grid), EPSILONS, cell)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("interval", [1e-3, 0.05, 3.0])
+def test_mass_is_exact_on_both_sides(release, interval):
+    for direction in loss_distributions(mixture_of(release), release.noise_multiplier, interval):
+        losses = (direction.lowest + np.arange(direction.masses.size)) * interval
+        assert direction.masses.min() >= 0
+        assert direction.masses.sum() + direction.infinite == pytest.approx(1, abs=1e-13)
+        assert direction.masses @ np.exp(-losses) == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("interval", [1e-3, 0.05, 0.4])
+def test_it_dominates_the_exact_divergence_in_both_directions(release, interval):
+    assert (gridded(release, interval) >= exact(release) - 1e-8).all()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_fine_grid_is_exact(release):
+    np.testing.assert_allclose(gridded(release, 2e-4), exact(release), rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("release", RELEASES[1:])
+def test_its_error_is_of_second_order_in_the_interval(release):
+    def error(interval):
+        return float(np.max(gridded(release, interval) - gridded(release, interval / 32)))
+
+    assert error(0.01) < error(0.04) / 8
+
+
+@pytest.mark.parametrize("release", [ReleaseType(1.1, 1, 0.015), ReleaseType(0.4, 3, 0.05), ReleaseType(6.0, 20, 0.02)])
+@pytest.mark.parametrize("count", [1, 60])
+def test_it_agrees_with_the_grid_of_dp_accounting(release, count):
+    from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
+
+    theirs = from_mixture_gaussian_mechanism(
+        release.noise_multiplier, *mixture_of(release), value_discretization_interval=5e-3
+    ).self_compose(count)
+    ours = epsilon_bracket({(mixture_of(release), release.noise_multiplier): count}, 1e-5)
+    assert ours.upper == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=2e-3)
+    assert ours.lower <= theirs.get_epsilon_for_delta(1e-5)
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.05, 0.3, 1.0, 10.0, 1e3])
+def test_the_bracket_holds_the_exact_gaussian_epsilon(noise_multiplier):
+    bracket = epsilon_bracket({(PLAIN_GAUSSIAN, noise_multiplier): 1}, 1e-5)
+    exact_epsilon = exact_gaussian_epsilon(noise_multiplier, 1e-5)
+    assert bracket.lower <= exact_epsilon <= bracket.upper <= exact_epsilon * 1.01 + 1e-5
+
+
+@pytest.mark.parametrize("release", [ReleaseType(2.0, 5, 0.01), ReleaseType(20.0, 5, 0.2), ReleaseType(0.7, 2, 0.003)])
+def test_the_bracket_holds_what_a_far_finer_grid_says(release, monkeypatch):
+    from h2fdp.privacy.accounting import mixture_composition
+
+    mixtures = {(mixture_of(release), release.noise_multiplier): 300}
+    bracket = epsilon_bracket(mixtures, 1e-5)
+    mixture_composition._bracket.cache_clear()
+    monkeypatch.setattr(mixture_composition, "RELATIVE_TOLERANCE", 1e-6)
+    monkeypatch.setattr(mixture_composition, "ABSOLUTE_TOLERANCE", 1e-7)
+    finer = epsilon_bracket(mixtures, 1e-5)
+    mixture_composition._bracket.cache_clear()
+    assert bracket.lower <= finer.upper <= bracket.upper
+    assert bracket.upper <= finer.upper * (1 + 5e-4)
+
+
+def test_gaussians_compose_to_one_gaussian():
+    several = epsilon_bracket({(PLAIN_GAUSSIAN, 3.0): 4, (PLAIN_GAUSSIAN, 5.0): 7}, 1e-5)
+    assert several == epsilon_bracket({(PLAIN_GAUSSIAN, 1 / math.sqrt(4 / 9 + 7 / 25)): 1}, 1e-5)
