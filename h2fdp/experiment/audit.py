@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from h2fdp.errors import UserError
+from h2fdp.experiment.audit_subjects import UNSEEN, audited_devices, check_density, check_request, spies
 from h2fdp.experiment.loop import OnInterval
 from h2fdp.experiment.overhearing import OverheardRun
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_watch import PrivacyWatch
-from h2fdp.privacy import OBSERVERS, Observer
+from h2fdp.privacy import Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, attained
 from h2fdp.privacy.audit import (
     CanaryDesign,
@@ -25,8 +27,6 @@ from h2fdp.privacy.audit import (
     observations,
 )
 from h2fdp.runtime.backends import one_thread
-
-_MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,37 @@ def audit(
     noise_scale: float = 1.0,
     on_interval: OnInterval | None = None,
 ) -> Audit:
-    """Audit the prepared experiment in this process.
+    """Audit the prepared experiment for one observer; see `audits`."""
+    (found,) = audits(
+        run,
+        (observer,),
+        canaries,
+        kind,
+        confidence=confidence,
+        noise_scale=noise_scale,
+        on_interval=on_interval,
+    )
+    return found
 
-    1. N canaries are given to devices of which the observer receives something noisy, each in or out by a coin.
-    2. The experiment runs, with canaries in the local steps; after each interval, what the observer received on each
+
+def audits(
+    run: Preparation,
+    observers: Sequence[Observer],
+    canaries: int,
+    kind: CanaryKind = "dominating",
+    *,
+    confidence: float = 0.95,
+    noise_scale: float = 1.0,
+    on_interval: OnInterval | None = None,
+) -> list[Audit]:
+    """Audit the prepared experiment in this process, by one run for all these observers.
+
+    1. N canaries are given to devices of which an observer receives something noisy, each in or out by a coin. An
+       observer is asked about those of its own devices; one that has none is left out.
+    2. The experiment runs, with canaries in the local steps; after each interval, what an observer received on each
        canary's coordinate is added to the canary's score. A budget ends this run as it would end any.
-    3. The r/2 largest scores are guessed to be in, the r/2 smallest out; v right guesses bound epsilon from below.
+    3. The r/2 largest scores are guessed to be in, the r/2 smallest out; v right guesses bound epsilon from below, for
+       each observer at this confidence.
 
     Args:
         noise_scale: noise really added, as a multiple of the planned one that is accounted: below 1 the guarantee is
@@ -92,56 +117,76 @@ def audit(
     Raises:
         UserError: nothing to audit, or not like this.
     """
-    _check(run, observer, canaries, kind, confidence)
-    streams, rates = run.blueprint.streams, run.blueprint.rates
-    design = CanaryDesign.drawn(streams, kind, canaries, _audited_devices(run, observer))
-    _check_density(design, rates)
-    scores, watch, intervals = _scores(run, observer, design, noise_scale, on_interval or (lambda row: None))
-    guesses = guesses_planned(canaries)
-    called = guess(scores, guesses)
-    right = int(np.sum(called == np.where(design.included, 1, -1)))
-    delta = run.config.privacy.delta
-    return Audit(
-        observer=observer,
-        kind=kind,
-        canaries=canaries,
-        devices=len(np.unique(design.owners)),
-        per_batch=design.per_batch(rates),
-        intervals=intervals,
-        guesses=guesses,
-        right=right,
-        epsilon_lower=epsilon_lower_bound(right, guesses, canaries, delta, confidence),
-        confidence=confidence,
-        delta=delta,
-        compositions=tuple(
-            each.composition for each in watch.accounts.classes(observer) if np.isin(each.devices, design.owners).any()
-        ),
-    )
+    for observer in observers:
+        check_request(run, observer, canaries, kind, confidence)
+    audited = {observer: audited_devices(run, observer) for observer in observers}
+    if not any(devices.size for devices in audited.values()):
+        raise UserError(f"nothing to audit; {UNSEEN[observers[0]]}", key="observer")
+    design = CanaryDesign.drawn(run.blueprint.streams, kind, canaries, np.unique(np.concatenate([*audited.values()])))
+    check_density(design, run.blueprint.rates)
+    scores, watch, intervals = _scores(run, audited, design, noise_scale, on_interval or (lambda row: None))
+    found = []
+    for observer, devices in audited.items():
+        asked = np.isin(design.owners, devices)
+        if asked.any():
+            right, guesses = _right_guesses(scores[observer][asked], design.included[asked])
+            lower = epsilon_lower_bound(right, guesses, int(asked.sum()), run.config.privacy.delta, confidence)
+            owners = design.owners[asked]
+            compositions = tuple(
+                each.composition for each in watch.accounts.classes(observer) if np.isin(each.devices, owners).any()
+            )
+            found.append(
+                Audit(
+                    observer=observer,
+                    kind=kind,
+                    canaries=int(asked.sum()),
+                    devices=len(np.unique(owners)),
+                    per_batch=design.per_batch(run.blueprint.rates),
+                    intervals=intervals,
+                    guesses=guesses,
+                    right=right,
+                    epsilon_lower=lower,
+                    confidence=confidence,
+                    delta=run.config.privacy.delta,
+                    compositions=compositions,
+                )
+            )
+    return found
+
+
+def _right_guesses(scores: np.ndarray, included: np.ndarray) -> tuple[int, int]:
+    """v and r."""
+    guesses = guesses_planned(len(scores))
+    return int(np.sum(guess(scores, guesses) == np.where(included, 1, -1))), guesses
 
 
 def _scores(
-    run: Preparation, observer: Observer, design: CanaryDesign, noise_scale: float, on_interval: OnInterval
-) -> tuple[np.ndarray, PrivacyWatch, int]:
-    """(N,) log likelihood ratio of "in" against "out"; the accounts of the run; its intervals."""
-    blueprint, training = run.blueprint, run.config.training
+    run: Preparation,
+    audited: Mapping[Observer, np.ndarray],
+    design: CanaryDesign,
+    noise_scale: float,
+    on_interval: OnInterval,
+) -> tuple[dict[Observer, np.ndarray], PrivacyWatch, int]:
+    """Observer -> (N,) log likelihood ratio of "in" against "out"; the accounts of the run; its intervals."""
+    blueprint = run.blueprint
     mine = design.coordinates(run.topology.devices)
-    effects = _effects(run, design)
-    spies = _spies(run)
-    scores = np.zeros(design.size)
+    effects, spy_of = _effects(run, design), spies(run)
+    scores = {observer: np.zeros(design.size) for observer, devices in audited.items() if devices.size}
     watch = PrivacyWatch(run)
     done = 0
     with one_thread():
         overheard = OverheardRun(run, design, noise_scale)
-        for interval in range(training.intervals):
+        for interval in range(run.config.training.intervals):
             plan = overheard.cloud.plan(interval)
             if watch.admit(plan, list(overheard.cloud.releases(plan))) is not None:
                 break
             transcript = overheard.run_interval(plan)
-            for seen in observations(observer, transcript, effects, spies.__getitem__, blueprint.star):
-                at, unit, effect = mine[seen.device], transcript.step_size * seen.weight, effects[seen.device]
-                moved = seen.values[at] - unit * effect.baseline * seen.steps
-                rate = float(blueprint.rates[seen.device])
-                scores[at] += log_likelihood_ratio(moved, unit * effect.shift, seen.noise_std, seen.steps, rate)
+            for observer, score in scores.items():
+                for seen in observations(observer, transcript, effects, spy_of.__getitem__, blueprint.star):
+                    at, unit, effect = mine[seen.device], transcript.step_size * seen.weight, effects[seen.device]
+                    moved = seen.values[at] - unit * effect.baseline * seen.steps
+                    rate = float(blueprint.rates[seen.device])
+                    score[at] += log_likelihood_ratio(moved, unit * effect.shift, seen.noise_std, seen.steps, rate)
             done += 1
             on_interval({"interval": done})
     return scores, watch, done
@@ -158,65 +203,6 @@ def _effects(run: Preparation, design: CanaryDesign) -> dict[int, CanaryEffect]:
         )
         for device, count in zip(devices.tolist(), canaries.tolist(), strict=True)
     }
-
-
-def _spies(run: Preparation) -> list[int]:
-    """For each device, the other one of its subnet whose own noise is the largest part of the average; -1 if alone.
-
-    It is fixed for the whole run: a device's noise is proportional to q_j, its part of the average to rho_j q_j.
-    """
-    found: list[int] = []
-    for facts, first in zip(run.blueprint.facts(), run.blueprint.first_devices.tolist(), strict=False):
-        rows = np.arange(len(facts.records))
-        parts = facts.weights(rows, run.config.training.weights) * facts.sampling_rates
-        loudest, *others = np.argsort(-parts, kind="stable").tolist()
-        found += [first + (loudest if row != loudest else others[0]) if others else -1 for row in rows.tolist()]
-    return found
-
-
-def _audited_devices(run: Preparation, observer: Observer) -> np.ndarray:
-    """Numbers of the devices of which this observer receives anything that the guarantee covers."""
-    found: list[int] = []
-    for facts, first in zip(run.blueprint.facts(), run.blueprint.first_devices.tolist(), strict=False):
-        size = len(facts.records)
-        if (observer == "edge" and facts.noise_source != "device") or (observer == "peer" and size == 1):
-            continue
-        found += range(first, first + size)
-    if not found:
-        reason = {
-            "edge": "every edge server is trusted: it sees raw updates and is outside of the threat model",
-            "peer": "no subnet has two devices, so no device has a peer",
-        }[observer]
-        raise UserError(f"nothing to audit; {reason}", key="observer")
-    return np.array(found)
-
-
-def _check(run: Preparation, observer: str, canaries: int, kind: str, confidence: float) -> None:
-    if observer not in OBSERVERS:
-        raise UserError(f'expected one of {", ".join(OBSERVERS)}, found "{observer}"', key="observer")
-    if kind not in get_args(CanaryKind):
-        raise UserError(f'expected one of {", ".join(get_args(CanaryKind))}, found "{kind}"', key="kind")
-    if canaries < 1:
-        raise UserError(f"expected a whole number of at least 1, found {canaries}", key="canaries")
-    if not 0 < confidence < 1:
-        raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
-    if run.noise is None:
-        raise UserError("an audit needs a method that promises privacy; this one adds no noise", key="method")
-    if run.config.training.sampling != "poisson":
-        raise UserError(
-            "an audit needs poisson; a canary in a batch of fixed size would push out a record", key="training.sampling"
-        )
-
-
-def _check_density(design: CanaryDesign, rates: np.ndarray) -> None:
-    expected = design.per_batch(rates)
-    if expected > _MOST_PER_BATCH:
-        most = int(design.size * _MOST_PER_BATCH / expected)
-        raise UserError(
-            f"{design.size} canaries put {expected:.1f} into one batch on average, and they would hide each other; "
-            f"expected at most about {most} with these devices and sampling rates",
-            key="canaries",
-        )
 
 
 def as_dict(found: Audit) -> dict[str, Any]:

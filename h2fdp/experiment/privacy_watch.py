@@ -1,4 +1,4 @@
-"""Privacy while a run goes on: accounts brought up to date, budgets kept, columns for the metrics, the final summary."""
+"""Privacy while a run goes on: accounts brought up to date, budgets kept, columns of the metrics, the summary."""
 
 from __future__ import annotations
 

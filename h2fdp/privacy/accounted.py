@@ -25,8 +25,8 @@ def smallest_factor(
 ) -> float:
     """The smallest common factor on all noises at which every composition's epsilon is at most `target`.
 
-    Bisection on the logarithm, ended on the safe side within 0.1 %. The composition that is worst at one factor need not
-    be at another, so the answer is checked against all of them.
+    Bisection on the logarithm, ended on the safe side within 0.1 %. The composition that is worst at one factor need
+    not be at another, so the answer is checked against all of them.
 
     Args:
         compositions: what each watched observer would hold about each distinct device after the planned run.
