@@ -108,9 +108,14 @@ def _sampling_rates(config: ExperimentFile, data: FederatedData) -> np.ndarray:
     """(I,) q_i = batch_size / D_i, set before the run: it does not move with a neighbouring data set."""
     training = config.training
     if training.sampling_rate is not None:
-        return np.full(len(data.sizes), training.sampling_rate)
-    assert training.batch_size is not None
-    return np.minimum(1.0, training.batch_size / data.sizes)
+        rates = np.full(len(data.sizes), training.sampling_rate)
+    else:
+        assert training.batch_size is not None
+        rates = np.minimum(1.0, training.batch_size / data.sizes)
+    if training.sampling == "poisson":
+        return rates
+    # A batch of fixed size holds whole records: the rate is the one that is really drawn.
+    return np.asarray(np.clip(np.rint(rates * data.sizes), 1, data.sizes) / data.sizes)
 
 
 def _noise(config: ExperimentFile, rhythm: Rhythm) -> NoiseLevels | None:

@@ -10,7 +10,7 @@ from h2fdp.privacy.accounting.release_types import Composition
 def attained(composition: Composition, delta: float) -> float:
     """The epsilon that a dominating record really gets: a lower bound on the truth, by the binomial mixture.
 
-    Computed by privacy loss distributions and lowered by its own discretisation error (at most 0.05 %, or 1e-5), so
+    Computed by privacy loss distributions and lowered by the estimate of their error (`epsilon_bracket`; 0.05 %), so
     that a claim below it is broken. A run's releases are independent given the models, as their batches are.
     """
     return epsilon_of_mixtures(composition, attained_mixture_of, delta).lower
