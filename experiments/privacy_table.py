@@ -33,7 +33,7 @@ FEARED = {
     "edge": ["edge"],
     "all four": list(OBSERVERS),
 }
-HONEST = [(batch, every, step) for batch in (4, 8) for every in (5, 20) for step in (0.05, 0.15)]
+HONEST = [(batch, every, step) for batch in (2, 4) for every in (5, 10) for step in (0.03, 0.1)]
 Settings = tuple[str, ...]
 
 

@@ -182,7 +182,8 @@ def _scores(
                 break
             transcript = overheard.run_interval(plan)
             for observer, score in scores.items():
-                for seen in observations(observer, transcript, effects, spy_of.__getitem__, blueprint.star):
+                asked = {device: effects[device] for device in audited[observer].tolist() if device in effects}
+                for seen in observations(observer, transcript, asked, spy_of.__getitem__, blueprint.star):
                     at, unit, effect = mine[seen.device], transcript.step_size * seen.weight, effects[seen.device]
                     moved = seen.values[at] - unit * effect.baseline * seen.steps
                     rate = float(blueprint.rates[seen.device])

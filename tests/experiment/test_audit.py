@@ -12,7 +12,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.experiment.audit import as_dict, audit
+from h2fdp.experiment.audit import as_dict, audit, audits
 from h2fdp.experiment.overhearing import OverheardRun
 from h2fdp.nodes import LocalTeam
 from h2fdp.privacy import OBSERVERS
@@ -119,6 +119,8 @@ def test_only_devices_that_the_observer_may_spy_on_get_canaries():
     assert 0 < untrusted < 6
     assert audit(run, "edge", 12).devices == untrusted
     assert audit(run, "cloud", 12).devices == 6
+    together = {found.observer: found.devices for found in audits(run, ("edge", "cloud"), 12)}
+    assert together == {"edge": untrusted, "cloud": 6}
 
 
 def test_a_budget_ends_the_audited_run_as_it_would_end_any():
