@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
-from h2fdp.config.fields import Expect, Section
+from h2fdp.config.check import quote
+from h2fdp.config.fields import Expect, NamedSection, Section
 
 Objective = Annotated[Literal["plain"], Expect("plain")]
 Placement = Annotated[Literal["none", "hierarchical", "local"], Expect("one of none, hierarchical, local")]
@@ -43,7 +46,7 @@ _NAMED: dict[str, tuple[Method, str]] = {
 METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items()}
 
 
-class MethodSection(Method):
+class MethodSection(Method, NamedSection):
     """`method:` of an experiment: a name, or a mapping of axes that may extend a name.
 
     >>> MethodSection.model_validate("hfl-dp").privacy
@@ -52,6 +55,13 @@ class MethodSection(Method):
     'star'
     """
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The axes, and `extends`, which is gone once the section is checked."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        schema["anyOf"][1]["properties"]["extends"] = {"type": "string", "enum": list(METHODS)}
+        return schema
+
     @model_validator(mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
@@ -59,8 +69,8 @@ class MethodSection(Method):
         if not isinstance(stated, dict) or "extends" not in stated:
             return stated
         base = stated["extends"]
-        if base not in METHODS:
-            raise ValueError(f'expected one of {", ".join(METHODS)}, found "{base}"')
+        if not isinstance(base, str) or base not in METHODS:
+            raise ValueError(f"expected one of {', '.join(METHODS)}, found {quote(base)}")
         return METHODS[base].model_dump() | {axis: choice for axis, choice in stated.items() if axis != "extends"}
 
 

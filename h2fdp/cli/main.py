@@ -50,10 +50,15 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(_printable(str(error)), file=sys.stderr)
         sys.exit(MISTAKE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _printable(text: str) -> str:
+    """Text of a user's file must not steer the terminal: escape sequences are spelled out."""
+    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)

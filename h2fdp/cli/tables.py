@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,10 @@ import typer
 
 
 def print_json(values: Any) -> None:
-    """JSON with NaN and infinity as null, which JSON does not have."""
-    typer.echo(json.dumps(_finite(values), indent=2))
+    """JSON on standard output."""
+    from h2fdp.records.json_values import json_values
+
+    typer.echo(json.dumps(json_values(values), indent=2))
 
 
 def print_table(
@@ -55,11 +56,3 @@ def _words(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)
-
-
-def _finite(values: Any) -> Any:
-    if isinstance(values, Mapping):
-        return {key: _finite(value) for key, value in values.items()}
-    if isinstance(values, (list, tuple)):
-        return [_finite(value) for value in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values

@@ -2,8 +2,8 @@
 
 from h2fdp.config.check import check
 from h2fdp.config.document import Document, empty_document
-from h2fdp.config.fields import Section
+from h2fdp.config.fields import NamedSection, Section
 from h2fdp.config.parsing import parse
 from h2fdp.config.source import read_document
 
-__all__ = ["Document", "Section", "check", "empty_document", "parse", "read_document"]
+__all__ = ["Document", "NamedSection", "Section", "check", "empty_document", "parse", "read_document"]

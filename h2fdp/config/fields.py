@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 LARGEST_INTEGER = 2**31 - 1
 
@@ -21,6 +23,15 @@ class Section(BaseModel):
     """A mapping of a user's file: unknown keys, inexact types, NaN and infinities are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class NamedSection(Section):
+    """A section that a word may stand for: `softmax` is short for {name: softmax}."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Editors accept the word too."""
+        return {"anyOf": [{"type": "string"}, handler(core_schema)]}
 
 
 def shape(value: Any) -> str:
@@ -45,6 +56,8 @@ Count = Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number o
 Whole = Annotated[int, Field(ge=0, le=LARGEST_INTEGER), Expect("a whole number of at least 0")]
 Number = Annotated[float, Expect("a finite number")]
 Positive = Annotated[float, Field(gt=0), Expect("a finite number above 0")]
+# A factor of products that must neither vanish nor overflow in float32.
+Magnitude = Annotated[float, Field(ge=1e-9, le=1e9), Expect("a number from 1e-9 to 1e9")]
 NonNegative = Annotated[float, Field(ge=0), Expect("a finite number of at least 0")]
 Probability = Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")]
 Share = Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]

@@ -23,7 +23,7 @@ class Rhythm:
         """Slots of local aggregations, counted from the interval's start t_k: 1 .. tau_k - 1."""
         if self.every is not None:
             return tuple(range(self.every, local_steps, self.every))
-        parts = (self.per_interval or 0) + 1
+        parts = min(self.per_interval or 0, local_steps - 1) + 1  # more than one a slot is one a slot
         spread = {round(part * local_steps / parts) for part in range(1, parts)}
         return tuple(sorted(offset for offset in spread if 0 < offset < local_steps))
 

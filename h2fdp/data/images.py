@@ -64,7 +64,8 @@ class ImageSet:
         try:
             return Pool(self._read(root, train=True), self._read(root, train=False), 10, self.scaling)
         except (OSError, RuntimeError, ValueError, AssertionError, EOFError) as error:
-            text = f"the files of {self.name} in {root / self.folder} are damaged ({error}); delete them"
+            what = str(error) or type(error).__name__
+            text = f"the files of {self.name} in {root / self.folder} are damaged ({what}); delete them"
             raise UserError(text, key="data.name") from None
 
     def missing(self, root: Path) -> list[str]:
@@ -75,6 +76,8 @@ class ImageSet:
         held = getattr(import_module("torchvision.datasets"), self.reader)(str(root), train=train)
         images, labels = np.asarray(held.data), np.asarray(held.targets, dtype=np.int64)
         channels_first = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+        if len(labels) != len(images) or labels.min() < 0 or labels.max() > 9:
+            raise ValueError("labels are not 0 to 9, one for each image")
         return Records(np.ascontiguousarray(channels_first, dtype=np.uint8), labels)
 
     def _advice(self, root: Path, missing: list[str], reason: str) -> str:

@@ -94,16 +94,23 @@ def from_function(
     (array([[2. , 0.5]], dtype=float32), 2)
     """
     assert device_names, "a topology has devices"
-    held = [as_records(*function(device), f"the data of device {device}") for device in device_names]
+    held = [_given(function(device), f"the data of device {device}") for device in device_names]
     for device, records in zip(device_names, held, strict=True):
         if records.x.shape[1:] != held[0].x.shape[1:] or records.x.dtype != held[0].x.dtype:
             found = f"{records.x.shape[1:]} {records.x.dtype}, not {held[0].x.shape[1:]} {held[0].x.dtype}"
             raise UserError(f"the inputs of device {device} have shape and type {found}", key="data")
     train = Records(np.concatenate([part.x for part in held]), np.concatenate([part.y for part in held]))
-    test_records = as_records(*test, "the test data")
+    test_records = _given(test, "the test data")
     owners = np.repeat(np.arange(len(held)), [len(part) for part in held])
     pool = Pool(train, test_records, class_count(train, test_records, classes, "data"), Scaling(), owners)
     return _spread(name, pool, scaling or Scaling(), None, owners, len(held))
+
+
+def _given(pair: Any, what: str) -> Records:
+    """A user's pair of inputs and labels."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise UserError(f"{what}: expected a pair of inputs and labels, found {type(pair).__name__}", key="data")
+    return as_records(pair[0], pair[1], what)
 
 
 def _blocks(devices: int) -> list[tuple[str, int]]:

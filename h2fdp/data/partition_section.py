@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from h2fdp.config import Section
+from h2fdp.config import NamedSection, Section
 from h2fdp.config.fields import Count, Expect, Flag
 
 KINDS = ("labels_per_device", "dirichlet", "shards", "iid")
@@ -22,7 +22,7 @@ class SizesSection(Section):
     lognormal: LogDeviation
 
 
-class PartitionSection(Section):
+class PartitionSection(NamedSection):
     """One of the partitions, with its parameters; the word `iid` alone is short for {iid: true}."""
 
     labels_per_device: Count | None = None

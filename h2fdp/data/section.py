@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from h2fdp.config import Section
+from h2fdp.config import NamedSection
 from h2fdp.config.fields import Count, Expect, Flag, NonNegative, OpenProbability, Text
 from h2fdp.data.partition_section import PartitionSection
 from h2fdp.data.registry import DATA_SETS
@@ -21,7 +21,7 @@ DataName = Annotated[
 ]
 
 
-class DataSection(Section):
+class DataSection(NamedSection):
     """Which data set, and who holds what; the word `fashion-mnist` alone is short for {name: fashion-mnist}.
 
     Keys without a value here get the data set's own default; keys that mean nothing to it are refused, None stands for

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from h2fdp.config import read_document
 from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS
@@ -31,7 +30,8 @@ class RunPrivacy:
         releases = [_release(row, self._ledger) for row in read_ledger(self._ledger)]
         topology = run / "topology.yaml"
         if run.is_dir() and topology.exists():
-            network = read_topology(topology, seed=0)
+            drawn = read_topology(topology, seed=0)
+            network = drawn.as_star() if _configuration(run)["method"]["topology"] == "star" else drawn
             self.accounts = Accounts({subnet.name: subnet.size for subnet in network.subnets})
             self.accounts.add(releases)
             self.names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
@@ -57,11 +57,18 @@ class RunPrivacy:
         return statement(self.accounts, self.names, self.delta, accountants)
 
 
-def _delta_of(run: Path) -> float:
+def _configuration(run: Path) -> dict[str, Any]:
     config = run / "config.yaml"
     if not config.is_file():
+        raise UserError("expected a run directory with its config.yaml, or a ledger and its delta", str(run))
+    values: dict[str, Any] = read_document(config).values()
+    return values
+
+
+def _delta_of(run: Path) -> float:
+    if not run.is_dir():
         raise UserError("a ledger by itself does not say its delta; add --delta", str(run))
-    return float(yaml.safe_load(config.read_text())["privacy"]["delta"])
+    return float(_configuration(run)["privacy"]["delta"])
 
 
 def _release(row: dict[str, Any], ledger: Path) -> Release:

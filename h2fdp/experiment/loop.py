@@ -12,7 +12,7 @@ from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_watch import PrivacyWatch
 from h2fdp.nodes import Cloud, IntervalPlan
 from h2fdp.privacy import NoiseSource, Observer
-from h2fdp.records import METRICS_SCHEMA, LedgerFile, RunDirectory, write_table
+from h2fdp.records import LedgerFile, RunDirectory, metrics_schema, write_table
 from h2fdp.runtime import start_hosts
 
 State = Literal["done", "interrupted", "budget spent"]
@@ -36,6 +36,7 @@ class Progress:
     noise: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     cloud: Cloud | None = None
     spent_by: Observer | None = None
+    directory_made: bool = False
 
 
 def run_intervals(
@@ -80,7 +81,7 @@ def run_intervals(
             row = _row(plan, scores | progress.watch.columns(), time.perf_counter() - started)
             progress.rows.append(row)
             if (interval + 1) % run.config.runtime.checkpoint_every == 0:
-                write_table(directory.metrics, progress.rows, METRICS_SCHEMA)
+                write_table(directory.metrics, progress.rows, metrics_schema(run.data.validation is not None))
             on_interval(row)
     return "done"
 

@@ -29,12 +29,14 @@ class Preparation:
     """The parts of one run, built but not started.
 
     Attributes:
-        topology: the network that is simulated: a star where the method asks for one.
+        drawn: the topology as it was drawn for the seed.
+        topology: the network that is simulated: a star of all devices where the method asks for one.
         initial: (M,) w(0).
         noise: None where the method adds none.
     """
 
     config: ExperimentFile
+    drawn: Topology
     topology: Topology
     data: FederatedData
     blueprint: Blueprint
@@ -100,7 +102,7 @@ def prepare(
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
     return Preparation(
-        config, network, data, blueprint, Flat(initial).to_vector(initial), rhythm, _noise(config, rhythm)
+        config, topology, network, data, blueprint, Flat(initial).to_vector(initial), rhythm, _noise(config, rhythm)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from h2fdp.errors import UserError
@@ -10,6 +11,7 @@ from h2fdp.nodes import LocalTeam
 from h2fdp.privacy import Accounts
 from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.mechanism import LARGEST_NOISE, SMALLEST_NOISE
 
 
 def empty_accounts(run: Preparation) -> Accounts:
@@ -44,8 +46,10 @@ def calibrated(run: Preparation) -> Preparation:
         UserError: no target observer receives anything private, so that no noise would be asked for.
     """
     privacy = run.config.privacy
-    if run.noise is None or privacy.calibration == "paper":
+    if run.noise is None:
         return run
+    if privacy.calibration == "paper":
+        return _with_holdable_noise(run)
     accounts = planned_accounts(run)
     compositions: list[Composition] = [
         each.composition for observer in privacy.target_observers for each in accounts.classes(observer)
@@ -59,4 +63,16 @@ def calibrated(run: Preparation) -> Preparation:
     factor = smallest_factor(distinct, privacy.epsilon, lambda each: accountant.epsilon(each, privacy.delta))
     # Noise multipliers are rounded down to six digits in the ledger's account, which is to meet the target too.
     calibration = replace(run.noise.calibration, factor=factor * (1 + 2e-5))
-    return replace(run, noise=replace(run.noise, calibration=calibration))
+    return _with_holdable_noise(replace(run, noise=replace(run.noise, calibration=calibration)))
+
+
+def _with_holdable_noise(run: Preparation) -> Preparation:
+    """The run, unless its noises would vanish or overflow in the 32 bits of a model."""
+    training = run.config.training
+    last = math.sqrt(training.intervals) if training.step_decay == "sqrt" else 1.0
+    for part in run.cloud(LocalTeam({})).plan(0).subnets.values():
+        smallest, largest = float(part.noise_std.min()) / last, float(part.noise_std.max())
+        if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):
+            text = f"the noises come out between {smallest:.3g} and {largest:.3g}, which 32-bit numbers do not hold"
+            raise UserError(f"{text}; check epsilon, c2, clip_norm, step_size and the sampling rate", key="privacy")
+    return run

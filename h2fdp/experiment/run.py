@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +24,9 @@ from h2fdp.methods import name_of
 from h2fdp.models import Flat, build
 from h2fdp.records import (
     DEVICE_SCHEMA,
-    METRICS_SCHEMA,
     SCHEMA_VERSION,
     RunDirectory,
+    metrics_schema,
     read_summary,
     versions,
     write_table,
@@ -97,10 +98,31 @@ def start_run(
         own_parts: configuration keys that stand for a user's own Python objects, and what to write in their place.
     """
     progress = Progress(PrivacyWatch(preparation))
+    try:
+        _recorded(preparation, out, progress, overwrite, on_start, on_interval, stop, own_parts or {})
+    except UserError:
+        if progress.directory_made and not progress.rows:
+            shutil.rmtree(out)  # nothing ran, so nothing is in the way of the mended command
+        raise
+    return Run(out)
+
+
+def _recorded(
+    preparation: Preparation,
+    out: Path,
+    progress: Progress,
+    overwrite: bool,
+    on_start: Callable[[], None] | None,
+    on_interval: OnInterval | None,
+    stop: Callable[[], bool] | None,
+    own_parts: dict[str, str],
+) -> None:
+    """Run inside the locked directory; whatever happens, what was recorded is written."""
     started = time.perf_counter()
     with create(out, overwrite) as directory:
+        progress.directory_made = True
         state = "failed"
-        _write_inputs(preparation, directory, own_parts or {})
+        _write_inputs(preparation, directory, own_parts)
         directory.write_summary(_summary(preparation, progress, "running", 0.0))
         directory.log("start", backend=chosen_backend(preparation.config.runtime), seed=preparation.config.seed)
         try:
@@ -120,17 +142,17 @@ def start_run(
             _write_results(preparation, directory, progress)
             directory.write_summary(_summary(preparation, progress, state, wall_s))
             directory.log("end", state=state, intervals=len(progress.rows))
-    return Run(out)
 
 
 def _write_inputs(run: Preparation, directory: RunDirectory, own_parts: dict[str, str]) -> None:
     values = run.config.model_dump(mode="json") | {"topology": directory.topology.name, "sweep": {}} | own_parts
+    values["runtime"] |= {"backend": chosen_backend(run.config.runtime), "engine": run.blueprint.engine}
     write_text(directory.config, yaml.safe_dump(values, sort_keys=False, width=120))
-    write_topology(run.topology, directory.topology)
+    write_topology(run.drawn, directory.topology)
 
 
 def _write_results(run: Preparation, directory: RunDirectory, progress: Progress) -> None:
-    write_table(directory.metrics, progress.rows, METRICS_SCHEMA)
+    write_table(directory.metrics, progress.rows, metrics_schema(run.data.validation is not None))
     if progress.cloud is None or not progress.rows:
         return
     module = run.blueprint.module()

@@ -27,7 +27,7 @@ class ExperimentFile(Section):
     data: DataSection
     model: ModelSection = ModelSection(name="softmax")
     method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
-    training: TrainingSection = TrainingSection()
+    training: TrainingSection = TrainingSection.model_validate({})
     privacy: PrivacySection = PrivacySection()
     control: ControlSection = ControlSection()
     runtime: RuntimeSection = RuntimeSection()

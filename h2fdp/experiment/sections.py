@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from h2fdp.config.fields import (
     Count,
     Expect,
     Flag,
+    Magnitude,
     Number,
     OpenProbability,
     Positive,
@@ -28,18 +29,22 @@ Zero = Annotated[float, Field(ge=0, le=0), Expect("0 (faults come with a later v
 ObserverName = Annotated[Literal["edge", "peer", "cloud", "public"], Expect("one of edge, peer, cloud, public")]
 
 
+# Exactly one key of each pair is given; the first one's default holds where neither is.
+_PAIRS = {("aggregate_every", "aggregations_per_interval"): 5, ("batch_size", "sampling_rate"): 32}
+
+
 class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3)."""
 
     intervals: Count = 200
     local_steps: Count = 20
-    aggregate_every: Count | None = 5
+    aggregate_every: Count | None = None
     aggregations_per_interval: Whole | None = None
-    batch_size: Count | None = 32
+    batch_size: Count | None = None
     sampling_rate: Share | None = None
-    step_size: Positive = 0.1
+    step_size: Magnitude = 0.1
     step_decay: Annotated[Literal["sqrt", "none"], Expect("one of sqrt, none")] = "sqrt"
-    clip_norm: Positive | None = 1.0
+    clip_norm: Magnitude | None = 1.0
     clip_scope: Annotated[Literal["batch", "record"], Expect("one of batch, record")] = "batch"
     sampling: Annotated[Literal["poisson", "fixed"], Expect("one of poisson, fixed")] = "poisson"
     participation: Share = 1.0
@@ -48,32 +53,37 @@ class TrainingSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_of_each_pair(cls, value: Any) -> Any:
+    def _complete_pairs(cls, value: Any) -> Any:
+        """Of a pair of which nothing is said, the first key has its default."""
         if not isinstance(value, dict):
             return value
-        for pair in (("aggregate_every", "aggregations_per_interval"), ("batch_size", "sampling_rate")):
-            stated = [key for key in pair if key in value]
-            given = [key for key in stated if value[key] is not None]
-            if len(given) == 2 or (len(stated) == 2 and not given):
-                raise ValueError(
-                    f"expected exactly one of {pair[0]} and {pair[1]}, found "
-                    + ("both; set the other one to null" if given else "neither")
-                )
-            if stated == [pair[0]] and not given:
-                raise ValueError(f"{pair[0]} is null and {pair[1]} is not given; expected exactly one of them")
-            if stated == [pair[1]] and given:
-                value = {**value, pair[0]: None}
+        defaults = {first: default for (first, second), default in _PAIRS.items() if not {first, second} & set(value)}
+        return {**value, **defaults}
+
+    @field_validator("aggregations_per_interval", "sampling_rate", mode="before")
+    @classmethod
+    def _not_both(cls, value: Any, info: ValidationInfo) -> Any:
+        first = next(first for first, second in _PAIRS if second == info.field_name)
+        if value is not None and info.data.get(first) is not None:
+            raise ValueError(f"expected exactly one of {first} and {info.field_name}, found both; set {first} to null")
         return value
+
+    @model_validator(mode="after")
+    def _not_neither(self) -> TrainingSection:
+        for first, second in _PAIRS:
+            if getattr(self, first) is None and getattr(self, second) is None:
+                raise ValueError(f"expected exactly one of {first} and {second}, found neither")
+        return self
 
 
 class PrivacySection(Section):
     """The target and the calibration of the noises (H2FDP, Prop. 3.1)."""
 
-    epsilon: Positive = 1.0
+    epsilon: Magnitude = 1.0
     delta: OpenProbability = 1e-5
     calibration: Annotated[Literal["paper", "accounted"], Expect("one of paper, accounted")] = "paper"
     sensitivity: Annotated[Literal["paper", "tight"], Expect("one of paper, tight")] = "paper"
-    c2: Positive = 2**0.5
+    c2: Magnitude = 2**0.5
     v2: Annotated[None, Expect("null (used by the bounds of a later version)")] = None
     accountant: Annotated[Literal["rdp", "pld", "prv", "classic-rdp"], Expect("one of rdp, pld, prv, classic-rdp")] = (
         "rdp"

@@ -38,7 +38,11 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
         if key in whole:
             continue
         if key in _OWNER:
-            placed.setdefault(_OWNER[key], {})[key] = value
+            section = placed.setdefault(_OWNER[key], {})
+            if isinstance(section, dict):
+                section[key] = value
+            else:
+                problems.append(Problem(f"{_OWNER[key]} is given too, and is no mapping", "Experiment", key))
         else:
             close = difflib.get_close_matches(key, [*_OWNER, *ExperimentFile.model_fields], n=1)
             problems.append(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from h2fdp.config import Section
+from h2fdp.config import NamedSection
 from h2fdp.config.fields import Count, Expect
 from h2fdp.models.registry import MODELS
 
@@ -16,7 +16,7 @@ ModelName = Annotated[
 ]
 
 
-class ModelSection(Section):
+class ModelSection(NamedSection):
     """Which model, with its options; the word `mlp` alone is short for {name: mlp}.
 
     >>> ModelSection.model_validate("mlp").options()

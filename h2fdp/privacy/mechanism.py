@@ -6,6 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+# Below the normal range of float32 a noise vanishes or loses its digits; above it, it overflows.
+SMALLEST_NOISE, LARGEST_NOISE = 1e-30, 1e30
+
 
 def add_gaussian_noise(vector: Tensor, noise_std: float, generator: np.random.Generator) -> Tensor:
     """`vector` + N(0, noise_std^2 I), a new tensor.
@@ -16,9 +19,9 @@ def add_gaussian_noise(vector: Tensor, noise_std: float, generator: np.random.Ge
 
     Args:
         vector: (M,) float32.
-        noise_std: standard deviation of each coordinate, above 0.
+        noise_std: standard deviation of each coordinate, above 0, and not so small that it vanishes in float32.
         generator: a fresh stream; no two releases may share one.
     """
-    assert noise_std > 0, "a private release carries noise"
+    assert SMALLEST_NOISE <= noise_std <= LARGEST_NOISE, "a private release carries noise that float32 can hold"
     noise = torch.from_numpy(generator.standard_normal(vector.numel(), dtype=np.float32))
     return torch.add(vector, noise, alpha=noise_std)

@@ -2,7 +2,7 @@
 
 from h2fdp.records.directory import RunDirectory
 from h2fdp.records.ledger_file import LedgerFile, read_ledger
-from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, write_table
+from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_table
 from h2fdp.records.summary import SCHEMA_VERSION, read_summary, versions
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "LedgerFile",
     "RunDirectory",
+    "metrics_schema",
     "read_ledger",
     "read_summary",
     "versions",

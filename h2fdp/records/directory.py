@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
+from h2fdp.records.json_values import json_values
 from h2fdp.records.summary import SUMMARY
 
 _LOCK = ".lock"
@@ -58,7 +59,7 @@ class RunDirectory:
 
     def write_summary(self, values: dict[str, Any]) -> None:
         """Replace `summary.json`."""
-        write_text(self.path / SUMMARY, json.dumps(values, indent=2) + "\n")
+        write_text(self.path / SUMMARY, json.dumps(json_values(values), indent=2) + "\n")
 
     def log(self, event: str, **values: Any) -> None:
         """Append one event to `log.jsonl`."""
@@ -75,7 +76,7 @@ def create(path: Path, overwrite: bool = False) -> Iterator[RunDirectory]:
         UserError: `path` is a file, is in use, or holds something; with `overwrite` an earlier run gives way, and
             nothing else does.
     """
-    where = str(path)
+    where, path = str(path), path.resolve()
     if path.exists() and not path.is_dir():
         raise UserError("expected a directory for the run, found a file", where)
     if path.is_dir() and any(path.iterdir()):

@@ -32,7 +32,17 @@ DEVICE_SCHEMA = pa.schema(
 )
 
 
+VALIDATION_COLUMNS = [pa.field("validation_accuracy", pa.float64()), pa.field("validation_loss", pa.float64())]
+
+
+def metrics_schema(validation: bool) -> pa.Schema:
+    """The columns of the metrics; a run that holds out a validation split has two more."""
+    return pa.schema([*METRICS_SCHEMA, *VALIDATION_COLUMNS]) if validation else METRICS_SCHEMA
+
+
 def write_table(path: Path, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
     """Replace a table as a whole; a column that a row does not name is null in it."""
+    unknown = {key for row in rows for key in row} - set(schema.names)
+    assert not unknown, f"no column for {sorted(unknown)}"
     with replacing(path) as file:
         pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), file)

@@ -75,24 +75,37 @@ def _wait(pending: list[Any]) -> list[Any]:
         raise
 
 
+def _fitting_hosts(section: RuntimeSection, cpus: float) -> int:
+    """How many hosts to start; asking for more than there is fails at once, instead of waiting for ever."""
+    fitting = int(cpus / section.cpus_per_host)
+    if fitting < 1:
+        text = f"hosts of {section.cpus_per_host:g} CPUs were asked for, this machine has {cpus:g} CPUs"
+        raise UserError(f"{text}; expected at most {cpus:g}", key="runtime.cpus_per_host")
+    if section.hosts == "auto":
+        return fitting
+    if section.hosts > fitting:
+        text = f"{section.hosts} hosts of {section.cpus_per_host:g} CPUs were asked for, this machine has {cpus:g} CPUs"
+        raise UserError(f"{text}; expected at most {fitting}", key="runtime.hosts")
+    return section.hosts
+
+
 @contextmanager
 def ray_team(blueprint: Blueprint, section: RuntimeSection) -> Iterator[RayTeam]:
     """Start Ray unless it runs in this process already, place whole subnets on hosts, end what was started."""
     started_here = not ray.is_initialized()
     if started_here:
         # log_to_driver: what actors print belongs to nobody's terminal; their errors come back with the call.
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
+        # address="local": an address in the environment belongs to somebody else's cluster.
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=True,
+        )
     hosts: list[Any] = []
     try:
-        cpus = int(_resources().get("CPU", 1))
-        fitting = max(1, int(cpus / section.cpus_per_host))
-        wanted = fitting if section.hosts == "auto" else section.hosts
-        if wanted > fitting:
-            raise UserError(
-                f"{wanted} hosts of {section.cpus_per_host:g} CPUs were asked for, this machine has {cpus} CPUs"
-                f"; expected at most {fitting}",
-                key="runtime.hosts",
-            )
+        wanted = _fitting_hosts(section, _resources().get("CPU", 1.0))
         parts = packed(blueprint.topology.sizes, wanted)
         actor = ray.remote(Host).options(num_cpus=section.cpus_per_host)
         reference = ray.put(blueprint)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.errors import Problem, UserError
+from h2fdp.topology.uniqueness import repeated_names
 
 CLOUD = "cloud"
 Floats = NDArray[np.float64]
@@ -156,10 +157,10 @@ class Topology:
     def __post_init__(self) -> None:
         if not self.subnets:
             raise UserError("a network without edge servers", key=self.name)
-        names = [subnet.name for subnet in self.subnets]
-        if len(set(names)) < len(names):
-            repeated = sorted({name for name in names if names.count(name) > 1})
-            raise UserError(Problem(f'duplicate edge server "{name}"', key=self.name) for name in repeated)
+        if repeated := repeated_names(self.subnets):
+            raise UserError(Problem(f'two nodes have the name "{name}"', key=self.name) for name in repeated)
+        if len(self.subnets) > 1 and any(subnet.name == CLOUD for subnet in self.subnets):
+            raise UserError(f'"{CLOUD}" is the name of the cloud', key=self.name)
 
     @property
     def edges(self) -> int:

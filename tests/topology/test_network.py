@@ -30,7 +30,7 @@ def test_a_subnet_refuses_what_a_file_could_not_say(distance, power, names):
 
 def test_a_network_refuses_two_edge_servers_of_one_name():
     subnet = Subnet("a", True, [1.0], [1.0])
-    with pytest.raises(UserError, match='duplicate edge server "a"'):
+    with pytest.raises(UserError, match='two nodes have the name "a"'):
         Topology("net", (subnet, subnet))
 
 
@@ -58,3 +58,25 @@ def test_importing_the_room_loads_no_slow_library():
     code = "import sys, h2fdp.topology; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not {"networkx", "matplotlib", "torch", "sklearn", "scipy", "rich", "pandas"} & set(loaded)
+
+
+@pytest.mark.parametrize(
+    ("subnets", "name"),
+    [
+        ([("a", ("cam", "cam"), 2)], "cam"),
+        ([("a", ("cam",), 1), ("b", ("cam",), 1)], "cam"),
+        ([("a", None, 2), ("b", ("a/2",), 1)], "a/2"),
+        ([("a", None, 2), ("a/1", None, 1)], "a/1"),
+        ([("a", ("b",), 1), ("b", None, 1)], "b"),
+        ([("a", None, 1), ("a", None, 1)], "a"),
+    ],
+)
+def test_no_two_nodes_share_a_name_since_they_would_share_their_noise(subnets, name):
+    with pytest.raises(UserError, match=f'two nodes have the name "{name}"'):
+        Topology(
+            "own", tuple(Subnet(edge, False, [5.0] * size, [24.0] * size, names=names) for edge, names, size in subnets)
+        )
+
+
+def test_names_beyond_the_default_ones_are_free():
+    Topology("own", (Subnet("a", False, [5.0] * 2, [24.0] * 2), Subnet("b", False, [5.0], [24.0], names=("a/3",))))
