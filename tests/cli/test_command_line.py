@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -135,13 +134,11 @@ def test_ctrl_c_stops_cleanly_after_the_interval(experiment, tmp_path):
     assert summary["intervals"] >= 3
 
 
-def test_help_and_version_are_quick_and_plain():
-    began = time.process_time()
+def test_help_and_version_are_plain():
     for arguments in (["--help"], ["--version"], ["run", "--help"]):
         done = h2fdp(*arguments)
         assert done.returncode == 0
         assert done.stdout
-    assert time.process_time() - began < 60  # a hang, not a benchmark
 
 
 @pytest.mark.parametrize("command", ["methods", "models", "datasets", "schema"])
@@ -157,7 +154,7 @@ WRONG = {
     "training.interval=5": "training.interval: unknown key; did you mean `intervals`?",
     "training.step_size=.nan": "training.step_size: expected a finite number above 0, found NaN",
     "training.step_size=-1": "training.step_size: expected a finite number above 0, found -1",
-    "training.aggregations_per_interval=3": "training: expected exactly one of aggregate_every and aggregations_per",
+    "training.aggregations_per_interval=3": "expected exactly one of aggregate_every and aggregations_per_interval, found both",
     "privacy.delta=1.5": "privacy.delta: expected a number above 0 and below 1",
     "privacy.epsilon=0": "privacy.epsilon: expected a finite number above 0",
     "topology.trust.probability=1.2": "trust.probability: expected a number from 0 to 1, found 1.2",
@@ -168,6 +165,13 @@ WRONG = {
     "control.enabled=true": "control.enabled: expected false",
     "training.clip_norm=null": "training.clip_norm: a guarantee needs clipped gradients",
     "nonsense": "expected key=value",
+    "method={extends: [a]}": "method: expected one of hfl, hfl-dp, h2fdp, fedavg, found a list",
+    "training.clip_norm=1e39": "training.clip_norm: expected a number from 1e-9 to 1e9",
+    f"topology={'x' * 5000}": "topology: no such file",
+    "privacy.budget={cloud: 0}": "privacy.budget.cloud: expected a finite number above 0",
+    "privacy.target_observers=[]": "privacy.target_observers: expected a list of observers",
+    "runtime={backend: ray, cpus_per_host: 4000}": "runtime.cpus_per_host: hosts of 4000 CPUs",
+    "training.sampling_rate=0.1": "exactly one of batch_size and sampling_rate, found both; set batch_size to null",
 }
 
 
@@ -226,3 +230,24 @@ def test_what_is_no_experiment_file_is_refused_without_a_traceback(tmp_path, con
 def test_a_missing_file_and_a_directory_are_told(tmp_path):
     assert "no such file" in h2fdp("run", tmp_path / "missing.yaml").stderr
     assert "found a directory" in h2fdp("run", tmp_path).stderr
+
+
+def test_problems_of_an_inline_topology_and_of_the_rest_are_told_together(tmp_path):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(
+        SMALL.replace("count: 2", "count: none", 1).replace("intervals: 3", "intervals: two, sampling_rate: 1")
+    )
+    lines = h2fdp("run", file).stderr
+    for words in ("count: expected", "training.intervals: expected", "found both"):
+        assert words in lines
+
+
+def test_a_setting_reaches_below_a_word(experiment, tmp_path):
+    done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", "data.validation=0.2", "--quiet", "--json")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_could_not_start_leaves_no_directory_in_the_way(experiment, tmp_path):
+    done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", "runtime.hosts=4096")
+    assert done.returncode == 2
+    assert not (tmp_path / "run").exists()
