@@ -56,14 +56,17 @@ class Audit:
     epsilon_lower: float
     confidence: float
     delta: float
+    clip_scope: str
     compositions: tuple[Composition, ...]
 
     def accounted(self, accountant: str) -> float:
         """The ledger's epsilon about the worst audited device: what `epsilon_lower` must not exceed."""
         return max((ACCOUNTANTS[accountant].epsilon(each, self.delta) for each in self.compositions), default=0.0)
 
-    def attained(self) -> float:
-        """What a dominating record of the worst audited device gets: the most that these canaries can show."""
+    def attained(self) -> float | None:
+        """What a dominating record of the worst audited device gets; None where records are clipped one by one."""
+        if self.clip_scope == "record":
+            return None
         return max((attained(each, self.delta) for each in self.compositions), default=0.0)
 
 
@@ -148,6 +151,7 @@ def audits(
                     epsilon_lower=lower,
                     confidence=confidence,
                     delta=run.config.privacy.delta,
+                    clip_scope=run.config.training.clip_scope,
                     compositions=compositions,
                 )
             )

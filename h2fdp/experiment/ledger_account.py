@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Observer, Release
+from h2fdp.privacy import OBSERVERS, Accounts, Observer, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.releases import RELEASE_KEYS
+from h2fdp.privacy.releases import RELEASE_KEYS, rows_in
 from h2fdp.privacy.statement import statement
 from h2fdp.records import read_ledger
 from h2fdp.topology import read as read_topology
@@ -25,22 +27,30 @@ class RunPrivacy:
     """
 
     def __init__(self, run: Path, delta: float | None = None) -> None:
+        if not run.exists():
+            raise UserError("no such run directory or ledger", str(run))
         self._ledger = run / "privacy.jsonl" if run.is_dir() else run
         self.delta = delta if delta is not None else _delta_of(run)
-        releases = [_release(row, self._ledger) for row in read_ledger(self._ledger)]
         topology = run / "topology.yaml"
         if run.is_dir() and topology.exists():
             drawn = read_topology(topology, seed=0)
-            network = drawn.as_star() if _configuration(run)["method"]["topology"] == "star" else drawn
-            self.accounts = Accounts({subnet.name: subnet.size for subnet in network.subnets})
-            self.accounts.add(releases)
+            network = drawn.as_star() if _is_star(run) else drawn
+            sizes = {subnet.name: subnet.size for subnet in network.subnets}
+            self.accounts = Accounts(sizes)
+            self.accounts.add(self._releases(sizes))
             self.names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
         else:
-            self.accounts = Accounts.of_ledger(releases)
+            self.accounts = Accounts.of_ledger(self._releases(None))
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
+
+    def _releases(self, sizes: Mapping[str, int] | None) -> Iterator[Release]:
+        for number, row in enumerate(read_ledger(self._ledger), start=1):
+            yield _release(row, f"{self._ledger}:{number}", sizes)
 
     def epsilon(self, observer: Observer, accountant: str = "rdp", device: str | None = None) -> float | None:
         """What an observer holds about a device (default: the worst one); None where it received nothing private."""
+        if observer not in OBSERVERS:
+            raise UserError(f'expected one of {", ".join(OBSERVERS)}, found "{observer}"', key="observer")
         if accountant not in ACCOUNTANTS:
             raise UserError(f'expected one of {", ".join(ACCOUNTANTS)}, found "{accountant}"', key="accountant")
         if device is not None and device not in self.names:
@@ -65,13 +75,57 @@ def _configuration(run: Path) -> dict[str, Any]:
     return values
 
 
+def _is_star(run: Path) -> bool:
+    method = _configuration(run).get("method")
+    return isinstance(method, dict) and method.get("topology") == "star"
+
+
 def _delta_of(run: Path) -> float:
     if not run.is_dir():
         raise UserError("a ledger by itself does not say its delta; add --delta", str(run))
-    return float(_configuration(run)["privacy"]["delta"])
+    section = _configuration(run).get("privacy")
+    delta = section.get("delta") if isinstance(section, dict) else None
+    if not isinstance(delta, float) or not 0 < delta < 1:
+        raise UserError("there is no privacy.delta in the run's config.yaml; add --delta", str(run))
+    return delta
 
 
-def _release(row: dict[str, Any], ledger: Path) -> Release:
+def _release(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None) -> Release:
+    """A row of the ledger as a release.
+
+    Raises:
+        UserError: a row that no run wrote; nothing is left out of an account in silence.
+    """
     if not isinstance(row, dict) or set(row) != set(RELEASE_KEYS):
-        raise UserError(f"a row is no release; expected the keys {', '.join(RELEASE_KEYS)}", str(ledger))
+        raise UserError(f"a row is no release; expected the keys {', '.join(RELEASE_KEYS)}", where)
+    if problem := next((key for key, fits in _FITS.items() if not fits(row[key])), None):
+        raise UserError(f"no release of a run has {row[problem]!r} there", where, problem)
+    if sizes is not None and (
+        row["edge"] not in sizes or max(part.stop for part in rows_in(row["devices"])) > sizes[row["edge"]]
+    ):
+        raise UserError("the run's topology has no such devices", where, "devices")
     return Release(**row)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _number(value: Any, least: float, most: float = math.inf) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+
+
+_RANGES = re.compile(r"[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?(,[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?)*")
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "interval": _whole,
+    "slot": _whole,
+    "kind": lambda value: value in ("local", "global"),
+    "edge": lambda value: isinstance(value, str),
+    "devices": lambda value: isinstance(value, str) and _RANGES.fullmatch(value) is not None,
+    "observer": lambda value: value in OBSERVERS,
+    "sensitivity": lambda value: _number(value, 5e-324, 1e300),
+    "noise_std": lambda value: _number(value, 0.0, 1e300),
+    "steps": _whole,
+    "sampling_rate": lambda value: _number(value, 0.0, 1.0),
+    "sampling": lambda value: value in ("poisson", "fixed"),
+}

@@ -11,6 +11,7 @@ from h2fdp.nodes import LocalTeam
 from h2fdp.privacy import Accounts
 from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.accounts import COARSE
 from h2fdp.privacy.mechanism import LARGEST_NOISE, SMALLEST_NOISE
 
 
@@ -43,9 +44,11 @@ def calibrated(run: Preparation) -> Preparation:
     """The run with its noises scaled by one factor, so that every target observer's account meets the target.
 
     Raises:
-        UserError: no target observer receives anything private, so that no noise would be asked for.
+        UserError: no target observer receives anything private, so that no noise would be asked for; a budget or a
+            calibration where there is no guarantee to keep.
     """
     privacy = run.config.privacy
+    _check_that_it_protects(run)
     if run.noise is None:
         return run
     if privacy.calibration == "paper":
@@ -62,8 +65,22 @@ def calibrated(run: Preparation) -> Preparation:
     distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
     factor = smallest_factor(distinct, privacy.epsilon, lambda each: accountant.epsilon(each, privacy.delta))
     # Noise multipliers are rounded down to six digits in the ledger's account, which is to meet the target too.
-    calibration = replace(run.noise.calibration, factor=factor * (1 + 2e-5))
+    margin = 1 + 2e-5 if accounts.exact else COARSE
+    calibration = replace(run.noise.calibration, factor=factor * margin)
     return _with_holdable_noise(replace(run, noise=replace(run.noise, calibration=calibration)))
+
+
+def _check_that_it_protects(run: Preparation) -> None:
+    """A budget or an account needs a guarantee: without noise what is received is without bound."""
+    privacy = run.config.privacy
+    if run.noise is None:
+        if privacy.budget:
+            raise UserError("a budget needs a method that adds noise; this one adds none", key="privacy.budget")
+        if privacy.calibration == "accounted":
+            raise UserError("accounted needs a method that adds noise; this one adds none", key="privacy.calibration")
+    elif "edge" in privacy.budget and all(facts.noise_source != "device" for facts in run.blueprint.facts()):
+        text = "every edge server of this network is trusted and sees raw updates, which no budget covers"
+        raise UserError(text, key="privacy.budget.edge")
 
 
 def _with_holdable_noise(run: Preparation) -> Preparation:

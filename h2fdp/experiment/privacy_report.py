@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from h2fdp.errors import UserError
@@ -9,11 +10,13 @@ from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_plan import planned_accounts
 from h2fdp.nodes import LocalTeam
 from h2fdp.privacy import OBSERVERS, Accounts, Observer
-from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, attained, coarse
+from h2fdp.privacy.accounts import DeviceClass
+from h2fdp.privacy.statement import MOST_CLOSELY
 
 
 def privacy_report(run: Preparation) -> dict[str, Any]:
-    """What the planned run gives each observer about its worst device, and all noises of the first interval.
+    """What the planned run gives each observer, each number about the device that is worst by it; and all noises.
 
     `claimed` is the paper's formula, `rdp` and `pld` upper bounds by the mixture of the specification, `coarse` the
     subsampled Gaussian of the whole upload, `attained` a lower bound. The verdict: *met* when the smaller upper bound
@@ -40,26 +43,48 @@ def privacy_report(run: Preparation) -> dict[str, Any]:
 
 def _numbers(run: Preparation, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
     delta = run.config.privacy.delta
-    rdp = ACCOUNTANTS["rdp"]
+    rdp, pld = ACCOUNTANTS["rdp"], ACCOUNTANTS["pld"]
     classes = list(accounts.classes(observer))
     if not classes:
         trusted = observer == "edge"
         empty = dict.fromkeys(("rdp", "pld", "coarse", "attained"))
         return {**empty, "verdict": "trusted" if trusted else "nothing released", "device": None}
-    worst = max(classes, key=lambda each: rdp.epsilon(each.composition, delta))
+    classes.sort(key=lambda each: -rdp.epsilon(each.composition, delta))
+    closely = classes[:MOST_CLOSELY]
+    lower = [attained_about(run, each, delta) for each in closely]
+    upper = [min(rdp.epsilon(each.composition, delta), pld.epsilon(each.composition, delta)) for each in closely]
     numbers = {
-        "rdp": rdp.epsilon(worst.composition, delta),
-        "pld": ACCOUNTANTS["pld"].epsilon(worst.composition, delta),
-        "coarse": coarse(worst.composition, delta),
-        "attained": attained(worst.composition, delta),
+        "rdp": rdp.epsilon(classes[0].composition, delta),
+        "pld": max(pld.epsilon(each.composition, delta) for each in closely),
+        "coarse": max(coarse(each.composition, delta) for each in closely),
+        "attained": max((each for each in lower if each is not None), default=None),
     }
-    edge, row = accounts.place_of(int(worst.devices[0]))
+    edge, row = accounts.place_of(int(classes[0].devices[0]))
     subnet = next(each for each in run.topology.subnets if each.name == edge)
-    verdict = verdict_of(claimed, min(numbers["rdp"], numbers["pld"]), numbers["attained"])
+    verdict = verdict_of(claimed, max(upper), numbers["attained"])
     return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
 
 
-def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float) -> str:
+def attained_about(run: Preparation, devices: DeviceClass, delta: float) -> float | None:
+    """What a dominating record of the worst of these devices really gets; None for `clip_scope: record`.
+
+    It turns the clipped batch gradient by 2G when other records are drawn with it. Alone it moves it by G at most, from
+    nothing: such draws, of probability (1-q)^(D-1), are left out, which keeps this a lower bound for small batches.
+    With record clipping, what one record moves depends on how many are drawn; no bound is given.
+    """
+    if run.config.training.clip_scope == "record":
+        return None
+    numbers = devices.devices
+    company = 1 - (1 - run.blueprint.rates[numbers]) ** (run.data.sizes[numbers] - 1)
+    share = float(company.max())
+    composition: dict[ReleaseType, int] = {}
+    for kind, count in devices.composition.items():
+        seen = replace(kind, sampling_rate=kind.sampling_rate * share)
+        composition[seen] = composition.get(seen, 0) + count
+    return attained(composition, delta)
+
+
+def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float | None) -> str:
     """The words of every report.
 
     >>> verdict_of(1.0, 0.8, 0.2), verdict_of(1.0, 1.3, 0.2), verdict_of(1.0, 4.0, 1.2)
@@ -67,7 +92,7 @@ def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float)
     """
     if claimed is not None and accounted <= claimed:
         return "met"
-    return "broken" if claimed is None or attained_epsilon > claimed else "open"
+    return "broken" if claimed is not None and attained_epsilon is not None and attained_epsilon > claimed else "open"
 
 
 def noises(run: Preparation) -> list[dict[str, Any]]:

@@ -153,7 +153,7 @@ def _write_inputs(run: Preparation, directory: RunDirectory, own_parts: dict[str
 
 def _write_results(run: Preparation, directory: RunDirectory, progress: Progress) -> None:
     write_table(directory.metrics, progress.rows, metrics_schema(run.data.validation is not None))
-    if progress.cloud is None or not progress.rows:
+    if progress.cloud is None:
         return
     module = run.blueprint.module()
     Flat(module).load(module, progress.cloud.model)

@@ -1,7 +1,7 @@
 """What each observer holds about each device: how often it received which type of release.
 
-An account is a vector of counts, so it is brought up to date by a release at a cost that does not grow with what was
-released before, and equal devices are accounted once.
+An account is a vector of counts over a bounded number of types, so it is brought up to date by a release at a cost that
+does not grow with what was released before, and equal devices are accounted once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_from_rdp, rdp_
 from h2fdp.privacy.releases import OBSERVERS, Observer, Release, rows_in
 
 _DIGITS = 6  # of a noise multiplier, rounded down: an account is never below the exact one, and hardly above it
+
+# Where uneven devices take turns, nearly every interval has noises of its own. Beyond so many exact types about a
+# subnet, further ones share a coarser grid, so that an account's cost stays bounded however long a run is.
+_MOST_EXACT, COARSE = 64, 1.005
 
 
 def release_type(release: Release) -> ReleaseType:
@@ -29,6 +33,15 @@ def release_type(release: Release) -> ReleaseType:
     """
     ratio = release.noise_std / release.sensitivity
     return ReleaseType(_rounded_down(ratio), release.steps, release.sampling_rate, release.sampling)
+
+
+def _coarsened(kind: ReleaseType) -> ReleaseType:
+    """The type with its noise multiplier rounded down on a grid of half a per cent: that much may be over-counted."""
+    if not 0 < kind.noise_multiplier < math.inf:
+        return kind
+    step = math.log(COARSE)
+    down = math.exp(math.floor(math.log(kind.noise_multiplier) / step) * step) * (1 - 1e-12)
+    return replace(kind, noise_multiplier=down)
 
 
 def _rounded_down(value: float) -> float:
@@ -62,6 +75,8 @@ class _Book:
 
     def row(self, kind: ReleaseType) -> np.ndarray:
         """The counts of one type, to be changed in place."""
+        if kind not in self.kinds and len(self.kinds) >= _MOST_EXACT:
+            kind = _coarsened(kind)
         if kind not in self.kinds:
             self.kinds[kind] = len(self.kinds)
             self.counts = np.concatenate([self.counts, np.zeros((1, self.counts.shape[1]), dtype=np.int64)])
@@ -120,6 +135,11 @@ class Accounts:
             counts = books[release.edge].row(release_type(release))
             for part in rows_in(release.devices):
                 counts[part] += times
+
+    @property
+    def exact(self) -> bool:
+        """Whether no type had to share the coarser grid."""
+        return all(len(book.kinds) < _MOST_EXACT for books in self._books.values() for book in books.values())
 
     def classes(self, observer: Observer) -> Iterator[DeviceClass]:
         """The devices that this observer has received anything of, equal accounts together."""

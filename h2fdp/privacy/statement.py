@@ -10,6 +10,7 @@ from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.releases import OBSERVERS
 
 MOST_LISTED = 10_000  # devices that are listed one by one
+MOST_CLOSELY = 24  # distinct accounts of an observer, the worst first, that slow accountants look at
 
 
 def statement(accounts: Accounts, names: Sequence[str], delta: float, accountants: Sequence[str]) -> dict[str, Any]:
@@ -17,20 +18,29 @@ def statement(accounts: Accounts, names: Sequence[str], delta: float, accountant
 
     Args:
         names: of all devices, in the order of the tree.
-        accountants: names of `ACCOUNTANTS`; the first one says which device is the worst.
+        accountants: names of `ACCOUNTANTS`; by the first one's order, the others look at the 24 worst distinct accounts
+            of each observer (null elsewhere).
 
     Returns:
-        `delta`; `worst`: observer -> accountant -> epsilon, and `device`; `devices`: name -> observer -> accountant ->
+        `delta`; `worst`: observer -> accountant -> the largest epsilon, and the `device` that is worst by the first
+        accountant; `devices`: name -> observer -> accountant ->
         epsilon (empty for more than 10,000 devices). An observer that received nothing private about a device is
         missing there.
     """
     devices: dict[str, dict[str, Any]] = {name: {} for name in names} if len(names) <= MOST_LISTED else {}
     worst: dict[str, Any] = {}
+    first, *others = accountants
     for observer in OBSERVERS:
-        for each in accounts.classes(observer):
-            found = {name: ACCOUNTANTS[name].epsilon(each.composition, delta) for name in accountants}
-            if observer not in worst or found[accountants[0]] > worst[observer][accountants[0]]:
-                worst[observer] = {**found, "device": names[int(each.devices[0])]}
+        classes = [(ACCOUNTANTS[first].epsilon(each.composition, delta), each) for each in accounts.classes(observer)]
+        classes.sort(key=lambda item: -item[0])
+        for rank, (epsilon, each) in enumerate(classes):
+            found: dict[str, float | None] = {first: epsilon}
+            for name in others:
+                found[name] = ACCOUNTANTS[name].epsilon(each.composition, delta) if rank < MOST_CLOSELY else None
             for device in each.devices if devices else ():
                 devices[names[device]][observer] = found
+            so_far = worst.setdefault(observer, {"device": names[int(each.devices[0])]})
+            for name, value in found.items():
+                if value is not None:
+                    so_far[name] = max(value, so_far.get(name, 0.0))
     return {"delta": delta, "worst": worst, "devices": devices}

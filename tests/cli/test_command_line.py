@@ -152,11 +152,11 @@ WRONG = {
     "training.intervals=0": "training.intervals: expected a whole number of at least 1",
     "training.intervals=yes": "training.intervals: expected a whole number",
     "training.interval=5": "training.interval: unknown key; did you mean `intervals`?",
-    "training.step_size=.nan": "training.step_size: expected a finite number above 0, found NaN",
-    "training.step_size=-1": "training.step_size: expected a finite number above 0, found -1",
-    "training.aggregations_per_interval=3": "expected exactly one of aggregate_every and aggregations_per_interval, found both",
+    "training.step_size=.nan": "training.step_size: expected a number from 1e-9 to 1e9, found NaN",
+    "training.step_size=-1": "training.step_size: expected a number from 1e-9 to 1e9, found -1",
+    "training.aggregations_per_interval=3": "exactly one of aggregate_every and aggregations_per_interval, found both",
     "privacy.delta=1.5": "privacy.delta: expected a number above 0 and below 1",
-    "privacy.epsilon=0": "privacy.epsilon: expected a finite number above 0",
+    "privacy.epsilon=0": "privacy.epsilon: expected a number from 1e-9 to 1e9",
     "topology.trust.probability=1.2": "trust.probability: expected a number from 0 to 1, found 1.2",
     "method=h2pdf": "method: expected one of hfl, hfl-dp, h2fdp, fedavg",
     "model=sofmax": "model",
@@ -199,7 +199,7 @@ def test_all_problems_of_a_file_are_told_at_once_with_their_lines(tmp_path):
     assert any(
         line.startswith(f"{file}:5: training.stepsize: unknown key; did you mean `step_size`?") for line in lines
     )
-    assert f"{file}:7: privacy.epsilon: expected a finite number above 0, found -1" in lines
+    assert f"{file}:7: privacy.epsilon: expected a number from 1e-9 to 1e9, found -1" in lines
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -151,3 +152,94 @@ def test_the_report_before_a_run_is_what_the_run_then_says(tmp_path):
         assert numbers["rdp"] == pytest.approx(run.privacy.epsilon(observer=observer))
         assert numbers["attained"] <= min(numbers["rdp"], numbers["pld"]) <= numbers["coarse"] * (1 + 1e-6)
         assert numbers["verdict"] in ("met", "open", "broken")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"budget": {"cloud": 1.0}}, {"calibration": "accounted"}], ids=["budget", "accounted calibration"]
+)
+def test_what_would_protect_nothing_is_refused_without_noise(settings):
+    with pytest.raises(UserError, match="needs a method that adds noise"):
+        small(method="hfl", **settings).prepare()
+
+
+def test_a_budget_for_edge_servers_that_see_raw_updates_is_refused():
+    with pytest.raises(UserError, match="sees raw updates, which no budget covers"):
+        small(Topology.regular(edges=2, devices=2, trust=1.0), budget={"edge": 1.0}).prepare()
+
+
+def test_a_budget_that_forbids_the_first_interval_leaves_the_initial_model(tmp_path):
+    run = small(budget={"cloud": 1e-6}).run(tmp_path / "run")
+    assert (run.summary["state"], run.summary["intervals"]) == ("budget spent", 0)
+    assert run.model() is not None
+    assert run.privacy.epsilon(observer="cloud") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("devices", "99"),
+        ("devices", "0"),
+        ("devices", "abc"),
+        ("sensitivity", 0.0),
+        ("noise_std", float("nan")),
+        ("noise_std", "1"),
+        ("steps", 0),
+        ("steps", 2.5),
+        ("sampling_rate", 3),
+        ("sampling", "x"),
+        ("observer", "sky"),
+        ("edge", "nowhere"),
+        ("interval", None),
+    ],
+)
+def test_a_row_that_no_run_wrote_is_told_with_its_line_and_never_left_out(tmp_path, key, value):
+    run = small(intervals=1).run(tmp_path / "run")
+    ledger = run.directory / "privacy.jsonl"
+    first, second, *rest = ledger.read_text().splitlines()
+    ledger.write_text("\n".join([first, json.dumps({**json.loads(second), key: value}), *rest]) + "\n")
+    with pytest.raises(UserError, match=r"privacy\.jsonl:2"):
+        _ = run.privacy
+
+
+def test_questions_that_have_no_answer_are_told(tmp_path):
+    run = small(intervals=1).run(tmp_path / "run")
+    for wrong in ({"observer": "sky"}, {"observer": "edge", "accountant": "x"}, {"observer": "edge", "device": "x"}):
+        with pytest.raises(UserError):
+            run.privacy.epsilon(**wrong)
+    with pytest.raises(UserError, match="no such run directory"):
+        RunPrivacy(tmp_path / "missing")
+
+
+def test_fixed_batches_are_written_and_accounted_without_amplification(tmp_path):
+    fixed = small(sampling="fixed").run(tmp_path / "fixed")
+    rows = [json.loads(line) for line in (fixed.directory / "privacy.jsonl").read_text().splitlines()]
+    assert {row["sampling"] for row in rows} == {"fixed"}
+    poisson = small().run(tmp_path / "poisson")
+    assert fixed.privacy.epsilon(observer="cloud") > 1.5 * poisson.privacy.epsilon(observer="cloud")
+
+
+def test_record_clipping_claims_no_lower_bound():
+    numbers = privacy_report(small(clip_scope="record").prepare())["observers"]["cloud"]
+    assert numbers["attained"] is None
+    assert numbers["verdict"] in ("met", "open")
+
+
+@pytest.mark.parametrize(
+    ("trust", "observer", "pld", "coarse", "attained"),
+    [
+        (0, "edge", 0.784, 1.353, 0.245),
+        (0, "cloud", 0.325, None, None),
+        (0, "peer", 0.367, None, None),
+        (1, "cloud", 0.784, 1.353, 0.245),
+    ],
+)
+def test_the_papers_own_setting_gives_the_reference_values(data_root, trust, observer, pld, coarse, attained):
+    settings = [f"topology.trust.probability={trust}"]
+    file = Path(__file__).parents[2] / "experiments" / "fashion-mnist.yaml"
+    found = privacy_report(Experiment.from_file(file, settings).prepare(data_root))["observers"][observer]
+    assert found["claimed"] == pytest.approx(1.0)
+    assert found["pld"] == pytest.approx(pld, abs=1e-3)
+    assert found["verdict"] == "met"
+    if coarse is not None:
+        assert found["coarse"] == pytest.approx(coarse, abs=1e-3)
+        assert found["attained"] == pytest.approx(attained, abs=1e-3)
