@@ -211,10 +211,10 @@ def test_questions_that_have_no_answer_are_told(tmp_path):
 
 
 def test_fixed_batches_are_written_and_accounted_without_amplification(tmp_path):
-    fixed = small(sampling="fixed").run(tmp_path / "fixed")
+    fixed = small(sampling="fixed", epsilon=0.05).run(tmp_path / "fixed")
     rows = [json.loads(line) for line in (fixed.directory / "privacy.jsonl").read_text().splitlines()]
     assert {row["sampling"] for row in rows} == {"fixed"}
-    poisson = small().run(tmp_path / "poisson")
+    poisson = small(epsilon=0.05).run(tmp_path / "poisson")
     assert fixed.privacy.epsilon(observer="cloud") > 1.5 * poisson.privacy.epsilon(observer="cloud")
 
 
