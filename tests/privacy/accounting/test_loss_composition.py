@@ -16,7 +16,7 @@ INTERVAL = 0.05
 @st.composite
 def distributions(draw):
     weights = np.array(draw(st.lists(st.floats(0, 1), min_size=1, max_size=30))) + 1e-3
-    infinite = draw(st.sampled_from([0.0, 1e-9, 1e-3]))
+    infinite = draw(st.sampled_from([0.0, 3e-10, 2e-3]))  # never delta itself, where rounding decides
     return LossDistribution(draw(st.integers(-60, 60)), weights / weights.sum() * (1 - infinite), infinite)
 
 
