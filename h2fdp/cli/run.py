@@ -98,12 +98,12 @@ def _show_result(summary: dict[str, Any], directory: Path) -> None:
         ]
         if levels:
             facts[f"{kind} noise"] = "; ".join(levels)
-    if summary["privacy"]:
-        worst = summary["privacy"]["worst"]
-        facts["epsilon claimed"] = summary["privacy"]["claimed"]
-        facts["epsilon accounted"] = (
-            ", ".join(f"{each} {worst[each]['pld']:.3g}" for each in worst) + " (worst device, pld)"
-        )
+    if summary["privacy"] and summary["privacy"]["worst"]:
+        claimed, worst = summary["privacy"]["claimed"], summary["privacy"]["worst"]
+        confirmed = claimed is not None and all(each["pld"] <= claimed for each in worst.values())
+        hint = "" if confirmed else "; not confirmed by the account: see h2fdp privacy calibrate"
+        facts["epsilon claimed"] = ("nothing" if claimed is None else f"{claimed:.4g}") + hint
+        facts["epsilon accounted"] = ", ".join(f"{name} {each['pld']:.3g}" for name, each in worst.items()) + " (pld)"
     if summary["budget_spent_by"]:
         facts["stopped early"] = (
             f"interval {summary['intervals'] + 1} would exceed the budget of the observer {summary['budget_spent_by']}"

@@ -14,7 +14,6 @@ from h2fdp.config.fields import (
     Expect,
     Flag,
     Magnitude,
-    Number,
     OpenProbability,
     Positive,
     Probability,
@@ -137,4 +136,3 @@ class FaultsSection(Section):
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")]
-SweepAxis = list[Number | Flag | str | None]
