@@ -101,8 +101,10 @@ def start_run(
     try:
         _recorded(preparation, out, progress, overwrite, on_start, on_interval, stop, own_parts or {})
     except UserError:
-        if progress.directory_made and not progress.rows:
-            shutil.rmtree(out)  # nothing ran, so nothing is in the way of the mended command
+        if progress.directory_made and progress.cloud is None:
+            # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger
+            # may hold releases, and these are never dropped.
+            shutil.rmtree(out.resolve())
         raise
     return Run(out)
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from h2fdp import Experiment, Topology, load_model
+from h2fdp import Experiment, Topology, UserError, load_model
 from h2fdp.nodes import Cloud
 from h2fdp.records import METRICS_SCHEMA
 
@@ -146,3 +146,15 @@ def test_a_users_own_model_and_data_plug_in(tmp_path):
 def test_a_noise_free_run_learns_the_digits(tmp_path):
     run = small("hfl", intervals=20, local_steps=10, step_size=0.3).run(tmp_path / "run")
     assert run.summary["accuracy"] > 0.85
+
+
+def test_a_users_mistake_inside_the_first_interval_keeps_the_ledger(tmp_path, monkeypatch):
+    """The rows were on disk before it, and something may have left: they are never dropped."""
+
+    def failing(self, plan):
+        raise UserError("the data of a device cannot be read")
+
+    monkeypatch.setattr(Cloud, "run_interval", failing)
+    with pytest.raises(UserError, match="cannot be read"):
+        small().run(tmp_path / "run")
+    assert {row["interval"] for row in ledger(tmp_path / "run")} == {1}
