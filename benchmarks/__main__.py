@@ -12,6 +12,7 @@ from h2fdp.models import Flat, build
 from h2fdp.streams import Streams
 from h2fdp.training import ENGINES, BatchSampler, Clipping, DeviceRecords, build_engine
 from h2fdp.training.batches import row_length
+from h2fdp.training.objectives import Plain
 
 DEVICES, RECORDS, BATCH, STEPS, REPEATS = 10, 1200, 32, 10, 5
 CASES = (("softmax", (1, 28, 28)), ("mlp", (1, 28, 28)), ("ali-cnn-28", (1, 28, 28)), ("ali-cnn-32", (3, 32, 32)))
@@ -29,7 +30,7 @@ def device_steps_a_second(engine_name: str, model: str, shape: tuple[int, ...], 
         torch.tensor(0.0),
     )
     module = build(model, shape, 10)
-    engine = build_engine(engine_name, module, clipping)
+    engine = build_engine(engine_name, module, clipping, Plain())
     rates = np.full(DEVICES, BATCH / RECORDS)
     sampler = BatchSampler(Streams(1), "edge", "poisson", records.sizes, rates, row_length("poisson", BATCH))
     start = Flat(module).to_vector(module)

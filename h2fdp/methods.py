@@ -10,8 +10,8 @@ from pydantic_core import CoreSchema
 
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Expect, NamedSection, Section
+from h2fdp.training.objectives import ObjectiveSection
 
-Objective = Annotated[Literal["plain"], Expect("plain")]
 Placement = Annotated[Literal["none", "hierarchical", "local"], Expect("one of none, hierarchical, local")]
 ServerUpdate = Annotated[Literal["average"], Expect("average")]
 ScheduleName = Annotated[Literal["fixed"], Expect("fixed")]
@@ -30,7 +30,7 @@ class Method(Section):
             which has no local aggregations (they would be global ones).
     """
 
-    objective: Objective = "plain"
+    objective: ObjectiveSection = ObjectiveSection(name="plain")
     privacy: Placement = "none"
     server: ServerUpdate = "average"
     schedule: ScheduleName = "fixed"
@@ -41,6 +41,10 @@ _NAMED: dict[str, tuple[Method, str]] = {
     "hfl": (Method(), "hierarchical FedAvg without noise, the upper bound (Liu et al. 2020)"),
     "hfl-dp": (Method(privacy="local"), "hierarchical, every device adds its own noise (Shi et al. 2021)"),
     "h2fdp": (Method(privacy="hierarchical"), "noise where trust ends, fixed schedule (H2FDP, Algorithm 2)"),
+    "pedpfl": (
+        Method(objective=ObjectiveSection.model_validate("proximal"), privacy="local", topology="star"),
+        "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
+    ),
     "fedavg": (Method(topology="star"), "all devices under the cloud, no noise (McMahan et al. 2017)"),
 }
 METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items()}
@@ -76,10 +80,15 @@ class MethodSection(Method, NamedSection):
 
 def name_of(method: Method) -> str:
     """The method's name, or `custom` where no name stands for this point."""
-    axes = method.model_dump()
-    return next((name for name, known in METHODS.items() if known.model_dump() == axes), "custom")
+    point = _point(method)
+    return next((name for name, known in METHODS.items() if _point(known) == point), "custom")
+
+
+def _point(method: Method) -> dict[str, str]:
+    """The choice on each axis by name; parameters do not make another method."""
+    return method.model_dump() | {"objective": method.objective.name}
 
 
 def describe_methods() -> list[dict[str, str]]:
     """A row for each named method: its axes and its source."""
-    return [{"name": name, **method.model_dump(), "description": text} for name, (method, text) in _NAMED.items()]
+    return [{"name": name, **_point(method), "description": text} for name, (method, text) in _NAMED.items()]

@@ -20,6 +20,7 @@ from h2fdp.runtime import Blueprint
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping
+from h2fdp.training.objectives import objective_of
 
 DataSource = Callable[[Topology, Streams, Path | None], FederatedData]
 
@@ -94,6 +95,7 @@ def prepare(
         data,
         module,
         "loop",
+        objective_of(config.method.objective),
         clipping,
         training.sampling,
         _sampling_rates(config, data),

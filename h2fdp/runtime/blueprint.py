@@ -18,6 +18,7 @@ from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, build_engine
 from h2fdp.training.batches import Sampling, row_length
+from h2fdp.training.objectives import LocalObjective
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Blueprint:
     data: FederatedData
     module: Callable[[], nn.Module]
     engine: str
+    objective: LocalObjective
     clipping: Clipping | None
     sampling: Sampling
     rates: np.ndarray
@@ -92,7 +94,7 @@ class Blueprint:
             device_name=subnet.device_name,
             records=device_records(self.data, records, offsets),
             sampler=sampler,
-            engine=build_engine(self.engine, self.module(), self.clipping),
+            engine=build_engine(self.engine, self.module(), self.clipping, self.objective),
         )
 
 

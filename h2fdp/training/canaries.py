@@ -18,6 +18,7 @@ from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.loop import LoopEngine
+from h2fdp.training.objectives import LocalObjective
 
 _LARGE = 1e6  # a data gradient under clip_scope batch whose length does not matter any more
 _OVERWHELMING = 1e14  # beside it a float32 forgets a batch of large gradients; its square is still a float32
@@ -102,20 +103,22 @@ class CanaryEngine(LoopEngine):
     Scope `record`: the mean over the drawn of data gradients and canaries, each clipped to G.
     """
 
-    def __init__(self, module: nn.Module, clipping: Clipping, canaries: CanaryRecords) -> None:
-        super().__init__(module, clipping)
+    def __init__(
+        self, module: nn.Module, clipping: Clipping, objective: LocalObjective, canaries: CanaryRecords
+    ) -> None:
+        super().__init__(module, clipping, objective)
         self._canaries = canaries
         self._bound = clipping.norm
         self._free = canaries.dominating and clipping.scope == "batch"
 
-    def _gradient(self, model: Tensor, records: DeviceRecords, row: int, drawn: np.ndarray) -> Tensor:
+    def _gradient(self, records: DeviceRecords, row: int, drawn: np.ndarray, model: Tensor) -> Tensor:
         """(M + N,) as `LoopEngine`, over records and canaries."""
         size = int(records.sizes[row])
         data, canaries = drawn[drawn < size], drawn[drawn >= size] - size
         own = torch.from_numpy(self._canaries.coordinates[row])
         worst = self._canaries.dominating and len(own) > 0
         if not worst and not canaries.size:
-            return super()._gradient(model, records, row, data)
+            return super()._gradient(records, row, data, model)
         total = torch.zeros_like(model)
         if worst:
             total[own] -= data.size * (_LARGE if self._free else self._bound / len(own) ** 0.5)

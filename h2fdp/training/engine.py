@@ -12,6 +12,7 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.loop import LoopEngine
+from h2fdp.training.objectives import LocalObjective
 
 
 class Engine(Protocol):
@@ -20,7 +21,7 @@ class Engine(Protocol):
     def updates(
         self, start: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
     ) -> Tensor:
-        """Accumulated updates Delta_i = w_start - w_i = eta sum_l g_i(l), (7)-(8).
+        """Accumulated updates Delta_i = w_start - w_i, (7)-(8); eta sum_l g_i(l) for the plain objective.
 
         Args:
             start: (M,) the model received.
@@ -35,9 +36,9 @@ class Engine(Protocol):
         ...
 
 
-ENGINES: dict[str, Callable[[nn.Module, Clipping | None], Engine]] = {"loop": LoopEngine}
+ENGINES: dict[str, Callable[[nn.Module, Clipping | None, LocalObjective], Engine]] = {"loop": LoopEngine}
 
 
-def build_engine(name: str, module: nn.Module, clipping: Clipping | None) -> Engine:
+def build_engine(name: str, module: nn.Module, clipping: Clipping | None, objective: LocalObjective) -> Engine:
     """The engine of this name for a model; `loop` is the reference that others must agree with."""
-    return ENGINES[name](module, clipping)
+    return ENGINES[name](module, clipping, objective)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -11,15 +13,17 @@ from h2fdp.models import Flat
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.objectives import LocalObjective
 
 
 class LoopEngine:
     """Simple and right: plain autograd on one flat parameter vector."""
 
-    def __init__(self, module: nn.Module, clipping: Clipping | None) -> None:
+    def __init__(self, module: nn.Module, clipping: Clipping | None, objective: LocalObjective) -> None:
         self._module = module
         self._flat = Flat(module)
         self._clipping = clipping
+        self._objective = objective
 
     def updates(
         self, start: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
@@ -27,16 +31,17 @@ class LoopEngine:
         """See `Engine.updates`."""
         updates = torch.empty(len(rows), start.numel())
         for position, row in enumerate(rows):
-            model = start.clone()
+            model = start
             for slot in range(len(batches.counts)):
-                drawn = batches.of(slot, position)
-                if drawn.size:  # an empty Poisson batch gives a zero gradient
-                    model -= step_size * self._gradient(model, records, int(row), drawn)
+                gradient = partial(self._gradient, records, int(row), batches.of(slot, position))
+                model = self._objective.step(model, gradient, start, step_size)
             updates[position] = start - model
         return updates
 
-    def _gradient(self, model: Tensor, records: DeviceRecords, row: int, drawn: np.ndarray) -> Tensor:
-        """(M,) what a step follows: the mean gradient over the drawn records, clipped as asked."""
+    def _gradient(self, records: DeviceRecords, row: int, drawn: np.ndarray, model: Tensor) -> Tensor:
+        """(M,) what a step follows: the mean gradient over the drawn records, clipped as asked; zero without any."""
+        if not drawn.size:
+            return torch.zeros_like(model)
         return self._clipped_batch(self._mean(model, *records.gather(drawn + records.offsets[row])))
 
     def _mean(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:

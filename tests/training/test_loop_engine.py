@@ -7,6 +7,7 @@ from torch import nn
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, build_engine, evaluate
 from h2fdp.training.batches import Batches
+from h2fdp.training.objectives import Plain
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (12, 6)).astype(np.uint8)
@@ -48,7 +49,7 @@ def check(clipping, transform):
     batches = BatchSampler(Streams(1), "e", "poisson", RECORDS.sizes, np.array([0.3, 0.4]), 16).draw(
         0, range(6), np.arange(2)
     )
-    engine = build_engine("loop", module(), clipping)
+    engine = build_engine("loop", module(), clipping, Plain())
     found = engine.updates(torch.from_numpy(START).flatten(), RECORDS, np.arange(2), batches, 0.5)
     for row in range(2):
         expected = reference(row, [batches.of(slot, row) for slot in range(6)], 0.5, transform)
@@ -70,7 +71,7 @@ def test_clipping_each_records_gradient():
 
 def test_an_update_is_never_longer_than_its_steps_allow():
     batches = Batches(np.zeros((9, 2, 1), dtype=np.int64), np.ones((9, 2), dtype=np.int64))
-    engine = build_engine("loop", module(), Clipping(0.01))
+    engine = build_engine("loop", module(), Clipping(0.01), Plain())
     updates = engine.updates(torch.from_numpy(START).flatten(), RECORDS, np.arange(2), batches, 0.5)
     assert updates.norm(dim=1).max() <= 9 * 0.5 * 0.01 * (1 + 1e-4)
 

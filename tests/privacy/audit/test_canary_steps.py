@@ -11,6 +11,7 @@ from h2fdp.training import BatchSampler, Clipping, DeviceRecords
 from h2fdp.training.batches import Batches
 from h2fdp.training.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 from h2fdp.training.loop import LoopEngine
+from h2fdp.training.objectives import Plain
 
 RNG = np.random.default_rng(0)
 SIZES = np.array([5, 7])
@@ -41,7 +42,7 @@ def step(scope, dominating, positions, device=0):
     module = CanaryModule(linear(), 2)
     start = Flat(module).to_vector(module)
     batches = Batches(np.array([[positions]]), np.array([[len(positions)]]))
-    engine = CanaryEngine(module, Clipping(G, scope), canaries(dominating=dominating))
+    engine = CanaryEngine(module, Clipping(G, scope), Plain(), canaries(dominating=dominating))
     return engine.updates(start, RECORDS, np.array([device]), batches, 1.0)[0].numpy()
 
 
@@ -50,7 +51,7 @@ def data_gradient(scope, positions, device=0):
     batches = Batches(np.array([[positions]]), np.array([[len(positions)]]))
     clipping = None if scope is None else Clipping(G, scope)
     start = Flat(module).to_vector(module)
-    return LoopEngine(module, clipping).updates(start, RECORDS, np.array([device]), batches, 1.0)[0].numpy()
+    return LoopEngine(module, clipping, Plain()).updates(start, RECORDS, np.array([device]), batches, 1.0)[0].numpy()
 
 
 def test_without_canaries_in_the_batch_a_step_is_the_step_it_always_was():
