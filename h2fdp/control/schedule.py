@@ -1,14 +1,14 @@
-"""The fourth axis of a method: what is decided for the coming interval. Here: Algorithm 2, everything fixed."""
+"""The fourth axis of a method: who decides the coming interval, having seen the last one."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-StepDecay = Literal["sqrt", "none"]
+from h2fdp.control.observation import Observation
 
 
 @dataclass(frozen=True)
@@ -19,38 +19,36 @@ class Decision:
         local_steps: tau_k.
         step_size: eta_k.
         participation: (N,) s_c^k, how many devices of each subnet take part.
+        reasons: why, as a row of `control.jsonl`; None where nothing was weighed.
     """
 
     local_steps: int
     step_size: float
     participation: np.ndarray
+    reasons: Mapping[str, Any] | None = None
 
 
 class Schedule(Protocol):
     """Decides one interval after another."""
 
-    def decide(self, interval: int) -> Decision:
-        """The decision for `interval`, counted from 0."""
+    @property
+    def repeats(self) -> bool:
+        """Whether every interval has the same local steps and participation, known in advance."""
         ...
 
+    @property
+    def observes(self) -> bool:
+        """Whether `observe` wants to be called."""
+        ...
 
-@dataclass(frozen=True)
-class FixedSchedule:
-    """The same tau and the same share of devices in each interval; the step size may fall as 1/sqrt(k+1).
+    def ends(self, slot: int) -> bool:
+        """Whether training ends at this slot t_k, whatever the number of intervals."""
+        ...
 
-    Attributes:
-        sizes: (N,) s_c.
-        share: of each subnet's devices; a subnet sends at least one.
-    """
+    def decide(self, interval: int, slot: int) -> Decision:
+        """The decision for `interval`, counted from 0, which begins at `slot`; the same when asked again."""
+        ...
 
-    local_steps: int
-    step_size: float
-    decay: StepDecay
-    sizes: np.ndarray
-    share: float = 1.0
-
-    def decide(self, interval: int) -> Decision:
-        """See `Schedule.decide`."""
-        divisor = math.sqrt(interval + 1) if self.decay == "sqrt" else 1.0
-        taking_part = np.clip(np.rint(self.share * self.sizes), 1, self.sizes).astype(np.int64)
-        return Decision(self.local_steps, self.step_size / divisor, taking_part)
+    def observe(self, seen: Observation) -> None:
+        """Learn from what the cloud received in the interval that just ended."""
+        ...

@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
 from h2fdp.privacy import OBSERVERS, Accounts, Observer, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.calibration import ReleaseKind
 from h2fdp.privacy.releases import RELEASE_KEYS, rows_in
 from h2fdp.privacy.statement import statement
 from h2fdp.records import read_ledger
@@ -119,7 +120,7 @@ _RANGES = re.compile(r"[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?(,[1-9][0-9]{0,9}(-[1-9
 _FITS: dict[str, Callable[[Any], bool]] = {
     "interval": _whole,
     "slot": _whole,
-    "kind": lambda value: value in ("local", "global"),
+    "kind": lambda value: value in get_args(ReleaseKind),
     "edge": lambda value: isinstance(value, str),
     "devices": lambda value: isinstance(value, str) and _RANGES.fullmatch(value) is not None,
     "observer": lambda value: value in OBSERVERS,

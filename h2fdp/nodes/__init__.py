@@ -1,9 +1,20 @@
 """The protocol itself: cloud, edge servers, groups of devices. Plain Python that does not know where it runs."""
 
-from h2fdp.nodes.cloud import Cloud, IntervalPlan
+from h2fdp.nodes.cloud import Cloud
 from h2fdp.nodes.device_group import DeviceGroup
 from h2fdp.nodes.edge_server import EdgeServer
+from h2fdp.nodes.interval import IntervalPlan, SubnetFacts
 from h2fdp.nodes.plans import SubnetPlan, TrainingOrder
 from h2fdp.nodes.team import LocalTeam, Team
 
-__all__ = ["Cloud", "DeviceGroup", "EdgeServer", "IntervalPlan", "LocalTeam", "SubnetPlan", "Team", "TrainingOrder"]
+__all__ = [
+    "Cloud",
+    "DeviceGroup",
+    "EdgeServer",
+    "IntervalPlan",
+    "LocalTeam",
+    "SubnetFacts",
+    "SubnetPlan",
+    "Team",
+    "TrainingOrder",
+]

@@ -3,65 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
-from h2fdp.control import Decision, Rhythm, Schedule, draw_participants
+from h2fdp.control import Rhythm, Schedule, draw_participants
 from h2fdp.nodes.edge_server import weighted_sum
+from h2fdp.nodes.interval import (
+    IntervalPlan,
+    SubnetFacts,
+    Weighting,
+    numbers_released,
+    observation,
+    subnet_releases,
+)
 from h2fdp.nodes.plans import SubnetPlan
 from h2fdp.nodes.team import Team
-from h2fdp.privacy import NoiseLevels, NoiseSource, Release, Sampling, SubnetReleases, releases_of
+from h2fdp.privacy import NoiseLevels, Release, releases_of
 from h2fdp.streams import Streams
 
-Weighting = Literal["uniform", "by-size"]
-
-
-@dataclass(frozen=True)
-class SubnetFacts:
-    """What is public about a subnet: the cloud plans with it.
-
-    Attributes:
-        records: (s_c,) D_i.
-        sampling_rates: (s_c,) q_i.
-        sampling: how batches are drawn.
-        edge_is_cloud: the edge server is the cloud's own (a star).
-    """
-
-    name: str
-    noise_source: NoiseSource
-    records: np.ndarray
-    sampling_rates: np.ndarray
-    sampling: Sampling
-    edge_is_cloud: bool = False
-
-    def weights(self, rows: np.ndarray, weighting: Weighting) -> np.ndarray:
-        """rho_j of these devices: equal, or proportional to D_j; they sum to 1."""
-        counts = self.records[rows] if weighting == "by-size" else np.ones(len(rows))
-        return np.asarray(counts / counts.sum())
-
-
-@dataclass(frozen=True)
-class IntervalPlan:
-    """One interval of the whole network; `subnets` and `weights` (varrho_c, summing to 1) in the order of the tree."""
-
-    interval: int
-    first_slot: int
-    decision: Decision
-    subnets: dict[str, SubnetPlan]
-    weights: np.ndarray
-
-    @property
-    def participants(self) -> int:
-        """Devices that take part."""
-        return sum(len(plan.rows) for plan in self.subnets.values())
-
-    @property
-    def last_slot(self) -> int:
-        """t_{k+1}."""
-        return self.first_slot + self.decision.local_steps
+Estimates = Literal["released", "private", "oracle"]
 
 
 class Cloud:
@@ -72,6 +34,7 @@ class Cloud:
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
     3. `run_interval`: w(t_k) goes down to the subnets with active devices, their uploads come back.
     4. w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
+    5. A schedule that learns sees the uploads, and what subnets measured at w(t_{k+1}) if anything.
     """
 
     def __init__(
@@ -84,6 +47,7 @@ class Cloud:
         rhythm: Rhythm,
         noise: NoiseLevels | None,
         weighting: Weighting,
+        estimates: Estimates = "released",
     ) -> None:
         self.model = model
         self.next_slot = 0
@@ -94,10 +58,22 @@ class Cloud:
         self._rhythm = rhythm
         self._noise = noise
         self._weighting: Weighting = weighting
+        self._measures = schedule.observes and estimates != "released"
+        self._leaks = estimates == "oracle"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether all intervals are alike but for their step size and participants."""
+        return self._schedule.repeats
+
+    @property
+    def ended(self) -> bool:
+        """Whether the schedule's last slot is reached."""
+        return self._schedule.ends(self.next_slot)
 
     def plan(self, interval: int) -> IntervalPlan:
         """The plan of interval k, counted from 0."""
-        decision = self._schedule.decide(interval)
+        decision = self._schedule.decide(interval, self.next_slot)
         segments = self._rhythm.segments(decision.local_steps)
         subnets, mass = {}, []
         for facts, count in zip(self._facts.values(), decision.participation.tolist(), strict=True):
@@ -117,7 +93,15 @@ class Cloud:
             noise_std = self._noise.of_subnet(
                 facts.noise_source, segments, step_size, weights, facts.sampling_rates[rows]
             )
-        return SubnetPlan(interval, self.next_slot, segments, step_size, rows, weights, noise_std)
+        estimate_noise = None
+        if self._measures:
+            estimate_noise = np.empty(0) if self._leaks else self._noise_on_estimates(facts, rows)
+        return SubnetPlan(interval, self.next_slot, segments, step_size, rows, weights, noise_std, estimate_noise)
+
+    def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
+        assert self._noise is not None, "private estimates come with a method that adds noise"
+        numbers = numbers_released(facts.noise_source)
+        return self._noise.of_estimates(facts.noise_source, numbers, facts.sampling_rates[rows])
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
@@ -125,26 +109,8 @@ class Cloud:
             return
         for name, subnet in plan.subnets.items():
             facts = self._facts[name]
-            for segment, (steps, end) in enumerate(zip(subnet.segments, subnet.ends(), strict=True)):
-                yield from releases_of(
-                    SubnetReleases(
-                        interval=plan.interval + 1,
-                        slot=end,
-                        kind=subnet.kind(segment),
-                        edge=name,
-                        source=facts.noise_source,
-                        steps=steps,
-                        step_size=subnet.step_size,
-                        clip_norm=self._noise.clip_norm,
-                        rows=subnet.rows,
-                        weights=subnet.weights,
-                        sampling_rates=facts.sampling_rates[subnet.rows],
-                        noise_std=subnet.noise_std[segment],
-                        size=len(facts.records),
-                        sampling=facts.sampling,
-                        edge_is_cloud=facts.edge_is_cloud,
-                    )
-                )
+            for upload in subnet_releases(facts, plan, subnet, self._noise.clip_norm):
+                yield from releases_of(upload)
 
     def skip(self, plan: IntervalPlan) -> None:
         """Let the interval pass without running it, to plan the ones after it."""
@@ -153,6 +119,10 @@ class Cloud:
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
         if plan.subnets:
-            uploads = self._edges.call("run_interval", self.model, plan.subnets)
-            self.model = self.model - weighted_sum([uploads[name] for name in plan.subnets], plan.weights)
+            received = self._edges.call("run_interval", self.model, plan.subnets)
+            uploads, before = [received[name] for name in plan.subnets], self.model
+            self.model = before - weighted_sum(uploads, plan.weights)
+            if self._schedule.observes:
+                measured = self._edges.call("measure", self.model, plan.subnets) if self._measures else None
+                self._schedule.observe(observation(plan, before, uploads, self._facts, measured))
         self.next_slot = plan.last_slot

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from h2fdp.nodes.plans import TrainingOrder
+from h2fdp.nodes.measuring import DeviceMeasurements, Gauge, measure_devices
+from h2fdp.nodes.plans import MeasuringOrder, TrainingOrder
 from h2fdp.privacy import NoiseSource, add_gaussian_noise
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords, Engine
@@ -22,6 +23,7 @@ class DeviceGroup:
             without noise is not obeyed where the devices must add it.
         first_row: the row within the subnet of the first device of `records`.
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
+        gauge: how to measure for the controller; None in runs that never do.
     """
 
     streams: Streams
@@ -31,6 +33,7 @@ class DeviceGroup:
     records: DeviceRecords
     sampler: BatchSampler
     engine: Engine
+    gauge: Gauge | None = None
 
     def train(self, model: Tensor, order: TrainingOrder) -> Tensor:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
@@ -50,3 +53,26 @@ class DeviceGroup:
             name = self.device_name(int(row))
             stream = self.streams.open(name, f"noise-{order.kind}", order.interval, order.last_slot)
             updates[position] = add_gaussian_noise(updates[position], float(order.noise_std[position]), stream)
+
+    def measure(self, model: Tensor, order: MeasuringOrder) -> DeviceMeasurements:
+        """Estimates of Sec. 10 at `model` (M,); under an untrusted edge server under noise, unless the run leaks."""
+        assert self.gauge is not None, "this run does not measure"
+        values, gradients = measure_devices(
+            self.gauge,
+            self.sampler,
+            self.records,
+            model,
+            order.rows,
+            self.first_row,
+            order.interval,
+            order.slot,
+            order.reach,
+        )
+        if self.gauge.leaks or self.noise_source != "device":
+            return DeviceMeasurements(values, gradients)
+        assert len(order.noise_std) == len(order.rows), "no estimate leaves a device here without noise"
+        released = self.gauge.clipped(values)
+        for position, row in enumerate(order.rows):
+            stream = self.streams.open(self.device_name(int(row)), "noise-estimate", order.interval, order.slot)
+            released[position] += order.noise_std[position] * stream.standard_normal(released.shape[1])
+        return DeviceMeasurements(released, None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from h2fdp.nodes.plans import SubnetPlan, TrainingOrder
+from h2fdp.nodes.measuring import EDGE_NUMBERS, Gauge, SubnetMeasurements, relayed
+from h2fdp.nodes.plans import MeasuringOrder, SubnetPlan, TrainingOrder
 from h2fdp.nodes.team import Team
 from h2fdp.privacy import NoiseSource, add_gaussian_noise
 from h2fdp.streams import Streams
@@ -21,6 +24,7 @@ class EdgeServer:
         noise_source: who adds noise in this subnet.
         groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
         spans: name -> (first row, row after the last).
+        gauge: how to measure for the controller; None in runs that never do.
     """
 
     name: str
@@ -28,6 +32,7 @@ class EdgeServer:
     noise_source: NoiseSource
     groups: Team
     spans: dict[str, tuple[int, int]]
+    gauge: Gauge | None = None
 
     def run_interval(self, model: Tensor, plan: SubnetPlan) -> Tensor:
         """One interval from the global model w(t_k) (M,); the upload (M,).
@@ -52,15 +57,57 @@ class EdgeServer:
     def _collect(self, model: Tensor, plan: SubnetPlan, segment: int, start: int, end: int) -> list[Tensor]:
         """Uploads of the active devices in the order of their rows."""
         orders = {}
+        for name, held in self._held(plan):
+            noise = plan.noise_std[segment][held] if self.noise_source == "device" else np.empty(0)
+            orders[name] = TrainingOrder(
+                plan.interval, start, end, plan.kind(segment), plan.step_size, plan.rows[held], noise
+            )
+        uploads = self.groups.call("train", model, orders)
+        return [upload for name in orders for upload in uploads[name]]
+
+    def _held(self, plan: SubnetPlan) -> Iterator[tuple[str, np.ndarray]]:
+        """The groups with active devices, and which of the plan's rows each holds."""
         for name, (first, stop) in self.spans.items():
             held = (plan.rows >= first) & (plan.rows < stop)
             if held.any():
-                noise = plan.noise_std[segment][held] if self.noise_source == "device" else np.empty(0)
-                orders[name] = TrainingOrder(
-                    plan.interval, start, end, plan.kind(segment), plan.step_size, plan.rows[held], noise
-                )
-        uploads = self.groups.call("train", model, orders)
-        return [upload for name in orders for upload in uploads[name]]
+                yield name, held
+
+    def measure(self, model: Tensor, plan: SubnetPlan) -> SubnetMeasurements:
+        """Estimates of Sec. 10 at w(t_{k+1}) (M,), by the devices that took part in the interval.
+
+        A trusted edge server sees single devices and releases their maxima under one noise; an untrusted one relays the
+        mean of what devices released, and knows no dispersion. Deviation is that of one device drawn at random where
+        values are raw.
+        """
+        noise = plan.estimate_noise
+        assert self.gauge is not None, "this run does not measure"
+        assert noise is not None, "this interval is not measured"
+        by_devices = self.noise_source == "device" and not self.gauge.leaks
+        orders = {
+            name: MeasuringOrder(
+                plan.interval,
+                plan.last_slot,
+                plan.step_size,
+                plan.rows[held],
+                noise[held] if by_devices else np.empty(0),
+            )
+            for name, held in self._held(plan)
+        }
+        measured = self.groups.call("measure", model, orders)
+        values = np.concatenate([measured[name].values for name in orders])
+        if by_devices:
+            return relayed(self.gauge, values, noise)
+        gradients = torch.cat([measured[name].gradients for name in orders])
+        chosen = self.streams.open(self.name, "estimate-device", plan.interval, plan.last_slot).integers(len(values))
+        center = weighted_sum(list(gradients), plan.weights)
+        dispersion = float((gradients - center).norm(dim=1).max())
+        raw = np.array([values[:, 0].max(), values[chosen, 1], dispersion])
+        if self.gauge.leaks:
+            return SubnetMeasurements(raw, np.zeros(EDGE_NUMBERS), center)
+        stream = self.streams.open(self.name, "noise-estimate", plan.interval, plan.last_slot)
+        noise_std = float(noise[0])
+        released = self.gauge.clipped(raw) + noise_std * stream.standard_normal(EDGE_NUMBERS)
+        return SubnetMeasurements(released * self.gauge.ranges, noise_std * self.gauge.ranges, None)
 
     def _with_noise(self, average: Tensor, plan: SubnetPlan, segment: int, end: int) -> Tensor:
         stream = self.streams.open(self.name, f"noise-{plan.kind(segment)}", plan.interval, end)

@@ -23,6 +23,8 @@ class SubnetPlan:
         weights: (s_c^k,) rho_j, summing to 1.
         noise_std: (len(segments), s_c^k) where devices add noise, (len(segments), 1) where the edge server does,
             (len(segments), 0) where nobody does.
+        estimate_noise: (s_c^k,) or (1,), as above, on estimates for the controller that follow the interval, in units
+            of their ranges; (0,) where they go up raw; None where nothing is measured.
     """
 
     interval: int
@@ -32,6 +34,12 @@ class SubnetPlan:
     rows: np.ndarray
     weights: np.ndarray
     noise_std: np.ndarray
+    estimate_noise: np.ndarray | None = None
+
+    @property
+    def last_slot(self) -> int:
+        """t_{k+1}."""
+        return self.first_slot + sum(self.segments)
 
     def ends(self) -> tuple[int, ...]:
         """The slot of each aggregation."""
@@ -56,5 +64,23 @@ class TrainingOrder:
     last_slot: int
     kind: ReleaseKind
     step_size: float
+    rows: np.ndarray
+    noise_std: np.ndarray
+
+
+@dataclass(frozen=True)
+class MeasuringOrder:
+    """Measure at the broadcast model w(t_{k+1}), then send up what may leave.
+
+    Attributes:
+        slot: t_{k+1}.
+        reach: how far apart, in gradients, the two points of a secant are.
+        rows: (s,) rows within the subnet of the group's devices that took part.
+        noise_std: (s,) that each device adds to its numbers; empty where it adds none.
+    """
+
+    interval: int
+    slot: int
+    reach: float
     rows: np.ndarray
     noise_std: np.ndarray

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-ReleaseKind = Literal["local", "global"]
+ReleaseKind = Literal["local", "global", "estimate"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class PaperCalibration:
     Attributes:
         c2: the paper's unnamed constant.
         local_releases: l_c, the local aggregations planned for a subnet over the whole run.
-        global_releases: K_g, the global aggregations planned.
+        global_releases: K_g, the global aggregations planned; estimates for a controller are as many.
         factor: on all noises; 1 is the paper, another value comes from an account (`accounted.py`).
 
     >>> calibration = PaperCalibration(epsilon=1.0, delta=1e-5, c2=2**0.5, local_releases=600, global_releases=200)

@@ -10,7 +10,7 @@ import numpy as np
 
 from h2fdp.privacy.calibration import PaperCalibration, ReleaseKind
 from h2fdp.privacy.noise_placement import NoiseSource
-from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
+from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity, estimate_sensitivity
 
 SensitivityRule = Literal["paper", "tight"]
 
@@ -55,3 +55,9 @@ class NoiseLevels:
             own = accumulated_gradient_sensitivity(step_size, steps, self.clip_norm)
             rows.append(self.calibration.noise_std(kind, own, 1.0) * exposed)
         return np.stack(rows)
+
+    def of_estimates(self, source: NoiseSource, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
+        """(s,) or (1,) for estimates in units of their ranges; an edge server's maximum has no weights to shrink it."""
+        assert source != "none", "private estimates are released under noise"
+        exposed = sampling_rates if source == "device" else np.max(sampling_rates, keepdims=True)
+        return np.asarray(self.calibration.noise_std("estimate", estimate_sensitivity(numbers), 1.0) * exposed)

@@ -15,7 +15,6 @@ import numpy as np
 
 from h2fdp.privacy.calibration import ReleaseKind
 from h2fdp.privacy.noise_placement import NoiseSource
-from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
 
 Observer = Literal["edge", "peer", "cloud", "public"]
 OBSERVERS: tuple[Observer, ...] = get_args(Observer)
@@ -62,7 +61,8 @@ class SubnetReleases:
 
     Attributes:
         rows: (s,) the active devices, as row numbers within the subnet from 0.
-        weights: (s,) rho_j, summing to 1.
+        sensitivity: of one device's own part, before its weight.
+        weights: (s,) of the devices in what the edge server sends on: rho_j, summing to 1, for an average.
         sampling_rates: (s,) q_j.
         noise_std: (s,) under noise from devices, (1,) under noise from the edge server.
         size: s_c, devices of the subnet, active or not.
@@ -75,8 +75,7 @@ class SubnetReleases:
     edge: str
     source: NoiseSource
     steps: int
-    step_size: float
-    clip_norm: float
+    sensitivity: float
     rows: np.ndarray
     weights: np.ndarray
     sampling_rates: np.ndarray
@@ -95,7 +94,7 @@ def releases_of(upload: SubnetReleases) -> Iterator[Release]:
     """
     if upload.source == "none" or upload.rows.size == 0:
         return
-    own = accumulated_gradient_sensitivity(upload.step_size, upload.steps, upload.clip_norm)
+    own = upload.sensitivity
     everyone = np.ones(upload.rows.size)
     if upload.source == "device":
         single = np.stack([own * everyone, upload.noise_std, upload.sampling_rates], axis=1)

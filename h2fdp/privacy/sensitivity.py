@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def accumulated_gradient_sensitivity(step_size: float, steps: int, clip_norm: float, weight: float = 1.0) -> float:
     """L2 sensitivity of `weight` times an update of `steps` clipped local steps: 2 eta m G weight.
@@ -19,3 +21,18 @@ def accumulated_gradient_sensitivity(step_size: float, steps: int, clip_norm: fl
     0.8
     """
     return 2.0 * step_size * steps * clip_norm * weight
+
+
+ESTIMATE_BATCHES = 2  # mini-batches behind an estimate: each is a draw of a record
+
+
+def estimate_sensitivity(numbers: int) -> float:
+    """L2 sensitivity of `numbers` estimates for a controller, each clipped to a range and divided by it.
+
+    One record changes each number by at most 1 as soon as it is in either of the two mini-batches behind them. In the
+    account an upload of m draws moves by sensitivity / m at least when the record is drawn at all, hence the factor.
+
+    >>> estimate_sensitivity(4)
+    4.0
+    """
+    return ESTIMATE_BATCHES * math.sqrt(numbers)

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from h2fdp.data import FederatedData, Records
-from h2fdp.nodes import DeviceGroup, EdgeServer, LocalTeam
-from h2fdp.nodes.cloud import SubnetFacts
+from h2fdp.nodes import DeviceGroup, EdgeServer, LocalTeam, SubnetFacts
 from h2fdp.privacy import NoisePlacement
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology

@@ -57,18 +57,21 @@ class BatchSampler:
     rates: np.ndarray
     row_length: int
 
-    def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray) -> Batches:
-        """Batches of the devices `rows` (ascending rows within the subnet) at each of `slots`."""
-        uniforms = np.stack([self._uniforms(interval, slot, rows) for slot in slots])
+    def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str = "batch") -> Batches:
+        """Batches of the devices `rows` (ascending rows within the subnet) at each of `slots`.
+
+        Batches of another purpose than training are independent of those of training.
+        """
+        uniforms = np.stack([self._uniforms(interval, slot, rows, purpose) for slot in slots])
         if self.sampling == "fixed":
             return _without_replacement(uniforms, self.sizes[rows], self.fixed_sizes()[rows])
-        return self._poisson(interval, slots, rows, uniforms)
+        return self._poisson(interval, slots, rows, uniforms, purpose)
 
     def fixed_sizes(self) -> np.ndarray:
         """(s_c,) batch sizes under `fixed` sampling."""
         return np.asarray(np.clip(np.rint(self.rates * self.sizes), 1, self.sizes).astype(np.int64))
 
-    def _uniforms(self, interval: int, slot: int, rows: np.ndarray, purpose: str = "batch") -> np.ndarray:
+    def _uniforms(self, interval: int, slot: int, rows: np.ndarray, purpose: str) -> np.ndarray:
         """(len(rows), row_length) uniforms in (0, 1]; a run of neighbouring rows is read at once."""
         parts = []
         for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
@@ -77,7 +80,9 @@ class BatchSampler:
             parts.append(1.0 - np.random.Generator(bits).random((run.size, self.row_length)))
         return np.concatenate(parts)
 
-    def _poisson(self, interval: int, slots: Sequence[int], rows: np.ndarray, uniforms: np.ndarray) -> Batches:
+    def _poisson(
+        self, interval: int, slots: Sequence[int], rows: np.ndarray, uniforms: np.ndarray, purpose: str
+    ) -> Batches:
         """Gaps between drawn records are geometric: P[gap >= g] = (1 - q)^g."""
         rates, sizes = self.rates[rows][:, None], self.sizes[rows]
         positions = _positions(uniforms, rates)
@@ -87,7 +92,7 @@ class BatchSampler:
             for at, slot in enumerate(slots):
                 late = np.flatnonzero(unfinished[at])
                 if late.size:
-                    draws = self._uniforms(interval, slot, rows[late], f"batch-more-{more}")
+                    draws = self._uniforms(interval, slot, rows[late], f"{purpose}-more-{more}")
                     extra[at, late] = _positions(draws[None], rates[late])[0] + positions[at, late, -1:] + 1
             positions = np.concatenate([positions, extra], axis=2)
             more += 1

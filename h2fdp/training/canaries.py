@@ -74,10 +74,12 @@ class CanarySampler(BatchSampler):
     canaries: CanaryRecords
     device_name: Callable[[int], str]
 
-    def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray) -> Batches:
-        """See `BatchSampler.draw`."""
+    def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str = "batch") -> Batches:
+        """See `BatchSampler.draw`; no canary is in a batch for anything but training."""
         assert self.sampling == "poisson", "a canary is drawn independently of everything else"
-        batches = super().draw(interval, slots, rows)
+        batches = super().draw(interval, slots, rows, purpose)
+        if purpose != "batch":
+            return batches
         drawn = [[self._drawn(interval, slot, int(row)) for row in rows] for slot in slots]
         more = np.array([[len(each) for each in at_slot] for at_slot in drawn])
         counts = batches.counts + more

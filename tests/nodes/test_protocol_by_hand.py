@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from h2fdp.control import FixedSchedule, Rhythm
-from h2fdp.nodes import Cloud, LocalTeam
-from h2fdp.nodes.cloud import SubnetFacts
+from h2fdp.nodes import Cloud, LocalTeam, SubnetFacts
 from tests.nodes.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]
@@ -90,8 +89,10 @@ def test_a_subnet_without_active_devices_contributes_nothing_and_weights_renorma
     cloud = _cloud(
         {"e0": edge_server(TARGETS, "none", name="e0"), "e1": edge_server([[8.0]], "none", name="e1")}, [[10, 10], [10]]
     )
-    idle = cloud._schedule.decide(0)
-    cloud._schedule = type("Idle", (), {"decide": lambda self, k: type(idle)(2, 0.5, np.array([0, 1]))})()
+    idle = cloud._schedule.decide(0, 0)
+    cloud._schedule = type(
+        "Idle", (), {"observes": False, "decide": lambda self, k, slot: type(idle)(2, 0.5, np.array([0, 1]))}
+    )()
     cloud.run_interval(cloud.plan(0))
     assert cloud.model.item() == 6.0
 

@@ -1,0 +1,144 @@
+"""Problem P (H2FDP, Sec. 5): interval length and participation that balance energy, delay and the privacy gap.
+
+Given tau, every term is a sum of functions of one s_c, each of the form `a s + k + b1 / s + b2 / s^2`, because devices
+are drawn at random and s of them cost s times their subnet's mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What messages cost in the coming interval, (N,) each, means over a subnet's devices.
+
+    Attributes:
+        local_joules, local_seconds: of one device at a local aggregation.
+        global_joules, global_seconds: of one device at a global aggregation; the seconds there and back, edge-cloud
+            link included (Sec. 11).
+        link_joules: of the subnet's own message to the cloud.
+        step_joules: of one local step of one device, a single number.
+    """
+
+    local_joules: Floats
+    local_seconds: Floats
+    global_joules: Floats
+    global_seconds: Floats
+    link_joules: Floats
+    step_joules: float = 0.0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The three terms of the objective, unweighted or weighted alike; `total` is their sum."""
+
+    energy: float
+    delay: float
+    gap: float
+
+    @property
+    def total(self) -> float:
+        """The objective."""
+        return self.energy + self.delay + self.gap
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One instance of P.
+
+    Attributes:
+        remaining: T - t_k slots.
+        tau_max: the longest interval considered, at most `remaining`.
+        limits: (N,) s_c, the most devices that may take part.
+        trusted: (N,) 1 where the edge server adds the noise, 0 where devices do.
+        aggregations: tau -> K_l(tau), the local aggregations that really happen in an interval of that length.
+        prices: of messages.
+        gap_scale: (tau, K_l, active subnets) -> the factor of nu before its sum over subnets.
+        edge_gap, device_gap: c2^2 and v2^2, the gap's weights of subnets with and without trust.
+        alpha1, alpha2, alpha3: weights of energy, delay and gap; `alpha3` multiplies nu / phi.
+        allow_idle: whether whole subnets may sit out.
+    """
+
+    remaining: int
+    tau_max: int
+    limits: Counts
+    trusted: Floats
+    aggregations: Callable[[int], int]
+    prices: Prices
+    gap_scale: Callable[[int, int, int], float]
+    edge_gap: float
+    device_gap: float
+    alpha1: float
+    alpha2: float
+    alpha3: float
+    phi: float
+    allow_idle: bool = False
+
+    def coefficients(self, tau: int, active: int | None = None) -> Coefficients:
+        """Each subnet's share of the objective as a function of its s, for one tau.
+
+        Args:
+            active: subnets that take part, which nu counts; all by default.
+        """
+        local, rest = self.aggregations(tau), self.remaining / tau
+        prices = self.prices
+        energy = rest * (prices.global_joules + local * prices.local_joules) + self.remaining * prices.step_joules
+        delay = rest * (prices.global_seconds + local * prices.local_seconds)
+        gap = self.alpha3 / self.phi * self.gap_scale(tau, local, active or len(self.limits))
+        return Coefficients(
+            self.alpha1 * energy + self.alpha2 * delay,
+            self.alpha1 * rest * prices.link_joules,
+            gap * (1 - self.trusted) * self.device_gap,
+            gap * self.trusted * self.edge_gap,
+        )
+
+    def terms(self, tau: int, participation: Counts) -> Terms:
+        """The weighted terms at one point; `participation` (N,) holds 0 for subnets that sit out."""
+        active = participation > 0
+        local, rest, taking = self.aggregations(tau), self.remaining / tau, participation[active]
+        prices = self.prices
+        joules = prices.global_joules + local * prices.local_joules
+        energy = rest * float((taking * joules[active] + prices.link_joules[active]).sum())
+        energy += self.remaining * prices.step_joules * float(taking.sum())
+        delay = rest * float((taking * (prices.global_seconds + local * prices.local_seconds)[active]).sum())
+        trusted = self.trusted[active]
+        weights = trusted * self.edge_gap / taking**2 + (1 - trusted) * self.device_gap / taking
+        gap = self.gap_scale(tau, local, int(active.sum())) * float(weights.sum()) / self.phi
+        return Terms(self.alpha1 * energy, self.alpha2 * delay, self.alpha3 * gap)
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """(N,) a, k, b1, b2 of `a s + k + b1 / s + b2 / s^2`; none is negative, so each function is convex in s."""
+
+    linear: Floats
+    fixed: Floats
+    over_s: Floats
+    over_s2: Floats
+
+    def at(self, participation: Counts) -> Floats:
+        """(N,) each subnet's share of the objective."""
+        s = participation.astype(np.float64)
+        return self.linear * s + self.fixed + (self.over_s + self.over_s2 / s) / s
+
+    def best(self, limits: Counts) -> Counts:
+        """(N,) the s in 1..limits with the smallest share each, the smaller one of equals.
+
+        A convex function falls until its first step that is no fall: that step is found by bisection.
+        """
+        low, high = np.ones_like(limits), limits.copy()
+        while (low < high).any():
+            middle = (low + high) // 2
+            falls = self.at(middle + 1) < self.at(middle)
+            open_ = low < high
+            low = np.where(open_ & falls, middle + 1, low)
+            high = np.where(open_ & ~falls, middle, high)
+        return low
