@@ -9,16 +9,18 @@ if TYPE_CHECKING:
     from h2fdp.experiment import Experiment as Experiment
     from h2fdp.experiment import Run as Run
     from h2fdp.experiment import load_model as load_model
+    from h2fdp.experiment.plan import plan as plan
     from h2fdp.topology import Topology as Topology
 
 __version__ = "0.1.0"
-__all__ = ["Experiment", "Run", "Topology", "UserError", "__version__", "load_model"]
+__all__ = ["Experiment", "Run", "Topology", "UserError", "__version__", "load_model", "plan"]
 
 # torch takes two seconds to import: names are looked up when they are used, so that `h2fdp --help` answers at once.
 _HOMES = {
     "Experiment": "h2fdp.experiment",
     "Run": "h2fdp.experiment",
     "load_model": "h2fdp.experiment",
+    "plan": "h2fdp.experiment.plan",
     "Topology": "h2fdp.topology",
     "UserError": "h2fdp.errors",
 }

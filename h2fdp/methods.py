@@ -14,7 +14,8 @@ from h2fdp.training.objectives import ObjectiveSection
 
 Placement = Annotated[Literal["none", "hierarchical", "local"], Expect("one of none, hierarchical, local")]
 ServerUpdate = Annotated[Literal["average"], Expect("average")]
-ScheduleName = Annotated[Literal["fixed"], Expect("fixed")]
+ADAPTIVE = "h2fdp"
+ScheduleName = Annotated[Literal["fixed", "h2fdp"], Expect("one of fixed, h2fdp")]
 Shape = Annotated[Literal["tree", "star"], Expect("one of tree, star")]
 
 
@@ -25,7 +26,7 @@ class Method(Section):
         objective: what a device minimises.
         privacy: where noise is added.
         server: what the cloud does with the average of the uploads.
-        schedule: who decides interval length, participation and step size.
+        schedule: who decides interval length, participation and step size; `h2fdp` is `control.enabled`.
         topology: `tree` takes the network as it is; `star` puts all devices under one edge server, the cloud's own,
             which has no local aggregations (they would be global ones).
     """
@@ -41,6 +42,10 @@ _NAMED: dict[str, tuple[Method, str]] = {
     "hfl": (Method(), "hierarchical FedAvg without noise, the upper bound (Liu et al. 2020)"),
     "hfl-dp": (Method(privacy="local"), "hierarchical, every device adds its own noise (Shi et al. 2021)"),
     "h2fdp": (Method(privacy="hierarchical"), "noise where trust ends, fixed schedule (H2FDP, Algorithm 2)"),
+    "h2fdp-adaptive": (
+        Method(privacy="hierarchical", schedule="h2fdp"),
+        "noise where trust ends, tau, participation and step size from problem P (H2FDP, Algorithm 1)",
+    ),
     "pedpfl": (
         Method(objective=ObjectiveSection.model_validate("proximal"), privacy="local", topology="star"),
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",

@@ -104,6 +104,10 @@ def _show_result(summary: dict[str, Any], directory: Path) -> None:
         hint = "" if confirmed else "; not confirmed by the account: see h2fdp privacy calibrate"
         facts["epsilon claimed"] = ("nothing" if claimed is None else f"{claimed:.4g}") + hint
         facts["epsilon accounted"] = ", ".join(f"{name} {each['pld']:.3g}" for name, each in worst.items()) + " (pld)"
+    if summary["leaking"]:
+        facts["leaking"] = "control.estimates: oracle; the cloud saw raw gradients, which no epsilon here covers"
+    facts["energy"] = f"{summary['energy_j']:.4g} J"
+    facts["delay"] = f"{summary['delay_s']:.4g} s summed over devices; {summary['clock_s']:.4g} s on a simulated clock"
     if summary["budget_spent_by"]:
         facts["stopped early"] = (
             f"interval {summary['intervals'] + 1} would exceed the budget of the observer {summary['budget_spent_by']}"

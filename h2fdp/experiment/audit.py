@@ -181,6 +181,8 @@ def _scores(
     with one_thread():
         overheard = OverheardRun(run, design, noise_scale)
         for interval in range(run.config.training.intervals):
+            if overheard.cloud.ended:
+                break
             plan = overheard.cloud.plan(interval)
             if watch.admit(plan, list(overheard.cloud.releases(plan))) is not None:
                 break

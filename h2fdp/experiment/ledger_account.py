@@ -15,7 +15,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.calibration import ReleaseKind
 from h2fdp.privacy.releases import RELEASE_KEYS, rows_in
 from h2fdp.privacy.statement import statement
-from h2fdp.records import read_ledger
+from h2fdp.records import read_json_lines
 from h2fdp.topology import read as read_topology
 
 
@@ -45,7 +45,7 @@ class RunPrivacy:
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
 
     def _releases(self, sizes: Mapping[str, int] | None) -> Iterator[Release]:
-        for number, row in enumerate(read_ledger(self._ledger), start=1):
+        for number, row in enumerate(read_json_lines(self._ledger), start=1):
             yield _release(row, f"{self._ledger}:{number}", sizes)
 
     def epsilon(self, observer: Observer, accountant: str = "rdp", device: str | None = None) -> float | None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from h2fdp.experiment.cost_watch import CostWatch
 from h2fdp.experiment.outcome import Scoreboard
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_watch import PrivacyWatch
 from h2fdp.nodes import Cloud, IntervalPlan
 from h2fdp.privacy import NoiseSource, Observer
-from h2fdp.records import LedgerFile, RunDirectory, metrics_schema, write_table
+from h2fdp.records import JsonLines, RunDirectory, metrics_schema, write_table
 from h2fdp.runtime import start_hosts
 
 State = Literal["done", "interrupted", "budget spent"]
@@ -56,15 +57,23 @@ def run_intervals(
     3. the releases are written to the ledger and synced to disk;
     4. the subnets run the interval, the cloud averages;
     5. the model is evaluated, when it is due;
-    6. a row is added to the metrics, written out every `runtime.checkpoint_every` intervals.
+    6. what it cost is added up: energy, delay, simulated time;
+    7. a row is added to the metrics, written out every `runtime.checkpoint_every` intervals.
     """
     scoreboard = Scoreboard(run)
     sources = {subnet.name: subnet.noise_source for subnet in run.blueprint.facts()}
     total = run.config.training.intervals
-    with LedgerFile(directory.ledger) as ledger, start_hosts(run.blueprint, run.config.runtime) as edges:
+    costs = CostWatch(run)
+    with (
+        JsonLines(directory.ledger) as ledger,
+        JsonLines(directory.decisions) as decisions,
+        start_hosts(run.blueprint, run.config.runtime) as edges,
+    ):
         cloud = progress.cloud = run.cloud(edges)
         on_start()
         for interval in range(total):
+            if cloud.ended:
+                return "done"
             if stop():
                 return "interrupted"
             started = time.perf_counter()
@@ -74,11 +83,14 @@ def run_intervals(
             if progress.spent_by is not None:
                 return "budget spent"
             ledger.append(release.as_row() for release in releases)
+            if plan.decision.reasons is not None:
+                decisions.append([dict(plan.decision.reasons)])
             _note_noise(progress, sources, plan)
             cloud.run_interval(plan)
-            due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total
+            costs.add(plan)
+            due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
             scores = scoreboard.scores(cloud.model) if due else {}
-            row = _row(plan, scores | progress.watch.columns(), time.perf_counter() - started)
+            row = _row(plan, scores | progress.watch.columns() | costs.columns(), time.perf_counter() - started)
             progress.rows.append(row)
             if (interval + 1) % run.config.runtime.checkpoint_every == 0:
                 write_table(directory.metrics, progress.rows, metrics_schema(run.data.validation is not None))

@@ -10,14 +10,26 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from h2fdp.control import FixedSchedule, Rhythm
+from h2fdp.control import (
+    AdaptiveSchedule,
+    ControlledNetwork,
+    ControlSection,
+    FixedSchedule,
+    Horizon,
+    Rhythm,
+    Schedule,
+)
+from h2fdp.control.fixed import shared
 from h2fdp.data import FederatedData, load
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.models import Flat, build
 from h2fdp.nodes import Cloud, Team
 from h2fdp.privacy import NOISE_PLACEMENTS, NoiseLevels, PaperCalibration
+from h2fdp.radio import NetworkCosts
 from h2fdp.runtime import Blueprint
+from h2fdp.runtime.blueprint import Measuring
 from h2fdp.streams import Streams
+from h2fdp.theory import PrivacyTerms
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping
 from h2fdp.training.objectives import objective_of
@@ -33,6 +45,7 @@ class Preparation:
         drawn: the topology as it was drawn for the seed.
         topology: the network that is simulated: a star of all devices where the method asks for one.
         initial: (M,) w(0).
+        costs: of messages on the network's links.
         noise: None where the method adds none.
     """
 
@@ -43,24 +56,54 @@ class Preparation:
     blueprint: Blueprint
     initial: Tensor
     rhythm: Rhythm
+    costs: NetworkCosts
     noise: NoiseLevels | None
 
     def cloud(self, edges: Team) -> Cloud:
         """The cloud at the start of the run."""
-        training = self.config.training
-        schedule = FixedSchedule(
-            training.local_steps, training.step_size, training.step_decay, self.topology.sizes, training.participation
-        )
         return Cloud(
             self.initial,
             self.blueprint.streams,
             self.blueprint.facts(),
             edges,
-            schedule,
+            self.schedule(),
             self.rhythm,
             self.noise,
-            training.weights,
+            self.config.training.weights,
+            self.config.control.estimates,
         )
+
+    def schedule(self) -> Schedule:
+        """The schedule at the start of the run."""
+        if self.config.control.enabled:
+            return self.adaptive_schedule(self.config.control)
+        training = self.config.training
+        return FixedSchedule(
+            training.local_steps, training.step_size, training.step_decay, self.topology.sizes, training.participation
+        )
+
+    def adaptive_schedule(self, section: ControlSection) -> AdaptiveSchedule:
+        """Algorithm 1 under these settings, at the start of the run."""
+        assert self.noise is not None, "the controller weighs costs against noise"
+        training, privacy = self.config.training, self.config.privacy
+        facts = self.blueprint.facts()
+        network = ControlledNetwork(
+            [subnet.name for subnet in facts],
+            self.topology.sizes,
+            shared(self.topology.sizes, training.participation),
+            np.array([float(subnet.noise_source == "edge") for subnet in facts]),
+        )
+        terms = PrivacyTerms(
+            self.initial.numel(),
+            float(self.blueprint.rates.max()),
+            self.noise.clip_norm,
+            privacy.epsilon,
+            privacy.delta,
+            privacy.c2,
+            privacy.c2 if privacy.v2 is None else privacy.v2,
+        )
+        joules = self.topology.compute.joules_per_step
+        return AdaptiveSchedule(section, horizon(self.config), network, self.rhythm, self.costs, terms, joules)
 
 
 def prepare(
@@ -101,11 +144,29 @@ def prepare(
         _sampling_rates(config, data),
         NOISE_PLACEMENTS[config.method.privacy],
         star,
+        _measuring(config),
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
-    return Preparation(
-        config, topology, network, data, blueprint, Flat(initial).to_vector(initial), rhythm, _noise(config, rhythm)
-    )
+    vector = Flat(initial).to_vector(initial)
+    costs = NetworkCosts(network, vector.numel(), streams)
+    return Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, _noise(config, rhythm))
+
+
+def horizon(config: ExperimentFile) -> Horizon:
+    """K_g, T and where the controller starts."""
+    training = config.training
+    slots = training.intervals * training.local_steps if config.control.slots is None else config.control.slots
+    return Horizon(training.intervals, slots, training.local_steps, training.step_size)
+
+
+def _measuring(config: ExperimentFile) -> Measuring | None:
+    """What the nodes measure for the controller, if anything: beta, sigma and zeta_c up to stated ranges."""
+    control, training = config.control, config.training
+    if not control.enabled or control.estimates == "released":
+        return None
+    assert training.clip_norm is not None
+    beta = 10 * horizon(config).least_beta if control.beta_max is None else control.beta_max
+    return Measuring((beta, 2 * training.clip_norm, 2 * training.clip_norm), leaks=control.estimates == "oracle")
 
 
 def _sampling_rates(config: ExperimentFile, data: FederatedData) -> np.ndarray:
@@ -123,12 +184,19 @@ def _sampling_rates(config: ExperimentFile, data: FederatedData) -> np.ndarray:
 
 
 def _noise(config: ExperimentFile, rhythm: Rhythm) -> NoiseLevels | None:
-    """The paper's calibration for the numbers of releases that the fixed schedule plans."""
+    """The paper's calibration for the numbers of releases that are planned.
+
+    Under control that is K_g intervals with the most local aggregations that any tau has, so that the claim covers
+    whatever the controller does.
+    """
     if not NOISE_PLACEMENTS[config.method.privacy].private:
         return None
     training, privacy = config.training, config.privacy
     assert training.clip_norm is not None
-    local = len(rhythm.offsets(training.local_steps)) * training.intervals
+    lengths = [training.local_steps]
+    if config.control.enabled:
+        lengths = list(range(1, min(config.control.tau_max, horizon(config).slots) + 1))
+    local = max(len(rhythm.offsets(length)) for length in lengths) * training.intervals
     calibration = PaperCalibration(privacy.epsilon, privacy.delta, privacy.c2, local, training.intervals)
     return NoiseLevels(calibration, training.clip_norm, privacy.sensitivity)
 

@@ -23,6 +23,7 @@ def empty_accounts(run: Preparation) -> Accounts:
 def planned_accounts(run: Preparation, intervals: int | None = None) -> Accounts:
     """The accounts after the planned intervals (all of them by default).
 
+    Under control they are a forecast: the controller's choices from what it knows before the run.
     With everybody taking part in every interval the intervals are alike in units of their sensitivity, and one is
     planned for all; else each is planned with the participants that it will draw.
     """
@@ -30,10 +31,12 @@ def planned_accounts(run: Preparation, intervals: int | None = None) -> Accounts
     cloud = run.cloud(LocalTeam({}))
     accounts = empty_accounts(run)
     plan = cloud.plan(0)
-    if plan.participants == run.topology.devices:
+    if cloud.repeats and plan.participants == run.topology.devices:
         accounts.add(cloud.releases(plan), times=count)
         return accounts
     for interval in range(count):
+        if cloud.ended:
+            break
         plan = cloud.plan(interval)
         accounts.add(cloud.releases(plan))
         cloud.skip(plan)

@@ -8,10 +8,11 @@ from pydantic import Field
 
 from h2fdp.config import Document, Section, check
 from h2fdp.config.fields import Expect, Text
+from h2fdp.control import ControlSection
 from h2fdp.data import DataSection
 from h2fdp.errors import UserError
-from h2fdp.experiment.sections import ControlSection, FaultsSection, PrivacySection, Seed, TrainingSection
-from h2fdp.methods import METHODS, MethodSection
+from h2fdp.experiment.sections import FaultsSection, PrivacySection, Seed, TrainingSection
+from h2fdp.methods import ADAPTIVE, METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.privacy import NOISE_PLACEMENTS
 from h2fdp.runtime.section import RuntimeSection
@@ -42,8 +43,43 @@ def check_experiment(document: Document) -> ExperimentFile:
     Raises:
         UserError: with every problem of the file.
     """
-    experiment = check(ExperimentFile, document)
+    experiment = _with_one_schedule(check(ExperimentFile, document), document)
+    _check_control(experiment, document)
     return _with_privacy_defaults(experiment, document)
+
+
+def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
+    """`control.enabled` and the method's schedule are two ways to say the same."""
+    method, control = experiment.method, experiment.control
+    adaptive = method.schedule == ADAPTIVE
+    if adaptive and "enabled" in control.model_fields_set and not control.enabled:
+        text = f"the method's schedule is {ADAPTIVE}; expected true, or a method with schedule fixed"
+        raise UserError(text, document.where(("control", "enabled")), "control.enabled")
+    if not adaptive and not control.enabled:
+        return experiment
+    update = {
+        "method": method.model_copy(update={"schedule": ADAPTIVE}),
+        "control": control.model_copy(update={"enabled": True}),
+    }
+    return experiment.model_copy(update=update)
+
+
+def _check_control(experiment: ExperimentFile, document: Document) -> None:
+    """Raise for what the controller cannot do.
+
+    It weighs costs against the noise; accounted noise would have to be known before its choices are.
+    """
+    if not experiment.control.enabled:
+        return
+    if not NOISE_PLACEMENTS[experiment.method.privacy].private:
+        text = "the controller weighs energy and delay against noise; this method adds none"
+        raise UserError(text, document.where(("control", "enabled")), "control.enabled")
+    if experiment.privacy.calibration == "accounted":
+        text = (
+            "expected paper with control, whose tau and participants are not known in advance; "
+            "privacy.budget ends such a run in time"
+        )
+        raise UserError(text, document.where(("privacy", "calibration")), "privacy.calibration")
 
 
 def _with_privacy_defaults(experiment: ExperimentFile, document: Document) -> ExperimentFile:

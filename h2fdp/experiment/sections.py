@@ -1,4 +1,4 @@
-"""The `training:`, `privacy:`, `control:` and `faults:` sections of an experiment file.
+"""The `training:`, `privacy:` and `faults:` sections of an experiment file.
 
 A value that only a later version will honour is refused with those words: nothing that a user writes is ignored.
 """
@@ -12,7 +12,6 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from h2fdp.config.fields import (
     Count,
     Expect,
-    Flag,
     Magnitude,
     OpenProbability,
     Positive,
@@ -76,14 +75,17 @@ class TrainingSection(Section):
 
 
 class PrivacySection(Section):
-    """The target and the calibration of the noises (H2FDP, Prop. 3.1)."""
+    """The target and the calibration of the noises (H2FDP, Prop. 3.1).
+
+    `v2` is the twin of `c2` for untrusted subnets in the bounds (Theorem 4.3, problem P); null is c2.
+    """
 
     epsilon: Magnitude = 1.0
     delta: OpenProbability = 1e-5
     calibration: Annotated[Literal["paper", "accounted"], Expect("one of paper, accounted")] = "paper"
     sensitivity: Annotated[Literal["paper", "tight"], Expect("one of paper, tight")] = "paper"
     c2: Magnitude = 2**0.5
-    v2: Annotated[None, Expect("null (used by the bounds of a later version)")] = None
+    v2: Magnitude | None = None
     accountant: Annotated[Literal["rdp", "pld", "prv", "classic-rdp"], Expect("one of rdp, pld, prv, classic-rdp")] = (
         "rdp"
     )
@@ -91,24 +93,6 @@ class PrivacySection(Section):
         default=["edge", "peer", "cloud", "public"]
     )
     budget: dict[ObserverName, Positive] = Field(default_factory=dict)
-
-
-class ControlSection(Section):
-    """Adaptive control; its keys mean nothing while it is not enabled."""
-
-    enabled: Annotated[Literal[False], Expect("false (the controller comes with a later version)")] = False
-    alpha1: Annotated[float, Field(ge=0), Expect("a finite number of at least 0")] = 1
-    alpha2: Annotated[float, Field(ge=0), Expect("a finite number of at least 0")] = 1
-    alpha3: Annotated[float, Field(ge=0), Expect("a finite number of at least 0")] = 1
-    phi: Positive | None = None
-    tau_max: Count = 40
-    slots: Count | None = None
-    solver: Annotated[Literal["exact", "two-level"], Expect("one of exact, two-level")] = "exact"
-    allow_idle: Flag = False
-    channel: Annotated[Literal["known", "expected"], Expect("one of known, expected")] = "known"
-    estimates: Annotated[Literal["released", "private", "oracle"], Expect("one of released, private, oracle")] = (
-        "released"
-    )
 
 
 class StragglerSection(Section):

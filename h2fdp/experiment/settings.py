@@ -6,9 +6,10 @@ import difflib
 from typing import Any
 
 from h2fdp.config import Section
+from h2fdp.control import ControlSection
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.experiment.sections import ControlSection, PrivacySection, TrainingSection
+from h2fdp.experiment.sections import PrivacySection, TrainingSection
 from h2fdp.runtime.section import RuntimeSection
 
 _SECTIONS: dict[str, type[Section]] = {

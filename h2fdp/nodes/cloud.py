@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
-from h2fdp.control import Rhythm, Schedule, draw_participants
+from h2fdp.control import Estimates, Rhythm, Schedule, draw_participants
 from h2fdp.nodes.edge_server import weighted_sum
 from h2fdp.nodes.interval import (
     IntervalPlan,
@@ -22,8 +21,6 @@ from h2fdp.nodes.plans import SubnetPlan
 from h2fdp.nodes.team import Team
 from h2fdp.privacy import NoiseLevels, Release, releases_of
 from h2fdp.streams import Streams
-
-Estimates = Literal["released", "private", "oracle"]
 
 
 class Cloud:

@@ -53,6 +53,11 @@ class RunDirectory:
         return self.path / "privacy.jsonl"
 
     @property
+    def decisions(self) -> Path:
+        """The controller's decisions and its reasons, one JSON object a line; empty under a fixed schedule."""
+        return self.path / "control.jsonl"
+
+    @property
     def model(self) -> Path:
         """The model's state dict."""
         return self.path / "model.pt"

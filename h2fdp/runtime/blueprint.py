@@ -12,12 +12,21 @@ from torch import nn
 
 from h2fdp.data import FederatedData, Records
 from h2fdp.nodes import DeviceGroup, EdgeServer, LocalTeam, SubnetFacts
+from h2fdp.nodes.measuring import Gauge
 from h2fdp.privacy import NoisePlacement
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, build_engine
 from h2fdp.training.batches import Sampling, row_length
-from h2fdp.training.objectives import LocalObjective
+from h2fdp.training.objectives import LocalObjective, Plain
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """What nodes measure for the controller: the range of each number, and whether raw values go up."""
+
+    ranges: tuple[float, float, float]
+    leaks: bool
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,7 @@ class Blueprint:
         engine: name of the engine, the same on every host.
         rates: (I,) q_i of all devices, in the order of the tree.
         star: the one edge server is the cloud's own.
+        measuring: None where nothing is.
     """
 
     streams: Streams
@@ -42,6 +52,7 @@ class Blueprint:
     rates: np.ndarray
     noise_placement: NoisePlacement
     star: bool
+    measuring: Measuring | None = None
 
     @cached_property
     def first_devices(self) -> np.ndarray:
@@ -70,7 +81,13 @@ class Blueprint:
         subnet = self.topology.subnets[number]
         source = self.noise_placement.source(subnet.trusted)
         groups = LocalTeam({"devices": self.device_group(number)})
-        return EdgeServer(subnet.name, self.streams, source, groups, {"devices": (0, subnet.size)})
+        return EdgeServer(subnet.name, self.streams, source, groups, {"devices": (0, subnet.size)}, self._gauge())
+
+    def _gauge(self) -> Gauge | None:
+        if self.measuring is None:
+            return None
+        engine = build_engine(self.engine, self.module(), None, Plain())
+        return Gauge(engine, np.array(self.measuring.ranges), self.measuring.leaks)
 
     def device_group(self, number: int) -> DeviceGroup:
         """All devices of the number-th subnet."""
@@ -94,6 +111,7 @@ class Blueprint:
             records=device_records(self.data, records, offsets),
             sampler=sampler,
             engine=build_engine(self.engine, self.module(), self.clipping, self.objective),
+            gauge=self._gauge(),
         )
 
 

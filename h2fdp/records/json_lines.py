@@ -1,4 +1,4 @@
-"""The ledger on disk: the rows of an interval are synced before the interval starts."""
+"""Rows as JSON lines, synced when they are appended: the ledger, and the controller's decisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from h2fdp.errors import UserError
 
 
-class LedgerFile:
+class JsonLines:
     """Appends groups of rows; each `append` returns when the rows are on disk."""
 
     def __init__(self, path: Path) -> None:
@@ -27,7 +27,7 @@ class LedgerFile:
             os.fdatasync(self._file.fileno())
         return len(lines)
 
-    def __enter__(self) -> LedgerFile:
+    def __enter__(self) -> JsonLines:
         return self
 
     def __exit__(
@@ -36,14 +36,14 @@ class LedgerFile:
         self._file.close()
 
 
-def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a ledger.
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a ledger or of decisions.
 
     A last line without its end was being written when the writer died: its interval had not started, so nothing of it
     was released.
 
     Raises:
-        UserError: there is no ledger, or a line of it is damaged.
+        UserError: there is no such file, or a line of it is damaged.
     """
     try:
         lines = path.read_bytes().split(b"\n")

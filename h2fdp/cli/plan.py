@@ -1,0 +1,88 @@
+"""`h2fdp plan`: the controller's first decision, as text and as a map of its objective."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
+from h2fdp.cli.tables import print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from h2fdp.experiment.plan import ObjectiveMap, Plan
+
+_SHADES = "█▓▒░ "  # the best fifth of the logarithm first
+_MOST_COLUMNS = 66
+_MOST_EDGES_SHOWN = 30
+
+
+def plan_command(
+    file: ExperimentPath,
+    settings: Settings = None,
+    seed: Seed = None,
+    data_root: DataRoot = None,
+    png: Annotated[Path | None, typer.Option(help="Also draw the map of the objective into this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what the controller would decide for the first interval, and why; nothing is trained."""
+    from h2fdp.experiment.plan import plan
+
+    found = plan(file, [*(settings or []), *([] if seed is None else [f"seed={seed}"])], data_root)
+    if png is not None:
+        from h2fdp.experiment.plan_picture import draw
+
+        draw(found, png)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _show(found)
+
+
+def _show(plan: Plan) -> None:
+    rows = [
+        {
+            "edge server": name,
+            "trusted": facts["trusted"],
+            "devices": facts["devices"],
+            "take part": plan.participation[name],
+            "J/message": facts["device_joules"],
+            "s/message": facts["device_seconds"],
+        }
+        for name, facts in list(plan.edges.items())[:_MOST_EDGES_SHOWN]
+    ]
+    print_table(rows, title="first decision, at mean costs")
+    if len(plan.edges) > len(rows):
+        typer.echo(f"and {len(plan.edges) - len(rows)} more edge servers (--json has them all)")
+    other = plan.runner_up
+    facts: dict[str, Any] = {
+        "tau": plan.tau,
+        "objective": f"{plan.objective:.6g} = energy {plan.terms.energy:.4g} + delay {plan.terms.delay:.4g} "
+        f"+ privacy gap {plan.terms.gap:.4g}",
+        "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}",
+        "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
+    }
+    print_facts(facts)
+    typer.echo("\n" + "\n".join(_map_lines(plan.map, plan.tau)))
+
+
+def _word(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _map_lines(objective_map: ObjectiveMap, chosen: int) -> list[str]:
+    """The objective by shades, on a logarithmic scale; columns are thinned where the terminal is too narrow."""
+    values = np.log(np.maximum(np.array(objective_map.objective), 1e-300))
+    lengths = np.array(objective_map.tau)
+    columns = np.unique(np.linspace(0, len(lengths) - 1, min(len(lengths), _MOST_COLUMNS)).round().astype(int))
+    low, high = float(values.min()), float(values.max())
+    shade = np.minimum((values - low) / max(high - low, 1e-12) * len(_SHADES), len(_SHADES) - 1).astype(int)
+    lines = ["objective over tau (across) and devices of each subnet (down); darker is better, v marks tau"]
+    lines.append(" " * 6 + "".join("v" if lengths[column] == chosen else " " for column in columns))
+    for level, row in reversed(list(zip(objective_map.level, shade, strict=True))):
+        lines.append(f"{level:>5} " + "".join(_SHADES[row[column]] for column in columns))
+    last = str(lengths[columns[-1]])
+    lines.append(" " * 6 + "1" + last.rjust(len(columns) - 1) if len(columns) > 1 else " " * 6 + "1")
+    return lines

@@ -1,0 +1,51 @@
+"""The schema of `control:` in an experiment file (H2FDP, Secs. 9-10)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from h2fdp.config import Section
+from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative
+
+Estimates = Literal["released", "private", "oracle"]
+Weight = Annotated[float, Field(ge=0, le=1e12), Expect("a number from 0 to 1e12")]
+
+
+class ControlSection(Section):
+    """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off.
+
+    Attributes:
+        alpha1, alpha2, alpha3: weights of energy, delay and the privacy gap in problem P.
+        phi: brings the gap to the range of the other two; null chooses it so that they start alike.
+        tau_max: the longest interval.
+        slots: T; null is intervals x local_steps.
+        channel: `known` plans with the fading of the coming interval, `expected` with its mean.
+        estimates: where beta, sigma, zeta and zeta_c come from (Sec. 10).
+        beta, sigma, zeta, zeta_c: the operator's own values, until (or where) there are no estimates.
+        beta_max: the largest beta that private estimates can tell; null is ten times the smallest one used.
+    """
+
+    enabled: Flag = False
+    alpha1: Weight = 1
+    alpha2: Weight = 1
+    alpha3: Weight = 1
+    phi: Magnitude | None = None
+    tau_max: Annotated[int, Field(ge=1, le=10_000), Expect("a whole number from 1 to 10000")] = 40
+    slots: Count | None = None
+    solver: Annotated[Literal["exact", "two-level"], Expect("one of exact, two-level")] = "exact"
+    allow_idle: Flag = False
+    channel: Annotated[Literal["known", "expected"], Expect("one of known, expected")] = "known"
+    estimates: Annotated[Estimates, Expect("one of released, private, oracle")] = "released"
+    beta: Magnitude | None = None
+    sigma: NonNegative | None = None
+    zeta: NonNegative | None = None
+    zeta_c: NonNegative | None = None
+    beta_max: Magnitude | None = None
+
+    @model_validator(mode="after")
+    def _idle_needs_exact(self) -> ControlSection:
+        if self.allow_idle and self.solver != "exact":
+            raise ValueError("allow_idle needs solver exact; two levels leave no subnet out")
+        return self

@@ -1,0 +1,33 @@
+"""What a run has cost so far: energy, delay, simulated time (H2FDP, Sec. 11)."""
+
+from __future__ import annotations
+
+from h2fdp.experiment.preparation import Preparation
+from h2fdp.nodes import IntervalPlan
+from h2fdp.radio import interval_cost
+
+
+class CostWatch:
+    """Adds up the costs of intervals under the fading that each of them draws."""
+
+    def __init__(self, run: Preparation) -> None:
+        self._run = run
+        self._numbers = {subnet.name: number for number, subnet in enumerate(run.topology.subnets)}
+        self._energy_j = self._delay_s = self._clock_s = 0.0
+
+    def add(self, plan: IntervalPlan) -> None:
+        """An interval that was run."""
+        cost = interval_cost(
+            self._run.costs.drawn(plan.interval),
+            self._run.topology,
+            [self._numbers[name] for name in plan.subnets],
+            [subnet.rows for subnet in plan.subnets.values()],
+            [subnet.segments for subnet in plan.subnets.values()],
+        )
+        self._energy_j += cost.energy_j
+        self._delay_s += cost.delay_s
+        self._clock_s += cost.clock_s
+
+    def columns(self) -> dict[str, float]:
+        """Metrics columns: running sums."""
+        return {"energy_j": self._energy_j, "delay_s": self._delay_s, "clock_s": self._clock_s}
