@@ -18,6 +18,7 @@ FLOORS = {
     "training": 2,
     "privacy": 2,
     "records": 2,
+    "radio": 2,
     "control": 3,
     "nodes": 4,
     "runtime": 5,
@@ -63,7 +64,9 @@ def test_rooms_import_only_from_floors_below():
     assert wrong == []
 
 
-@pytest.mark.parametrize("room", ["nodes", "privacy", "training", "control", "data", "models", "topology", "records"])
+@pytest.mark.parametrize(
+    "room", ["nodes", "privacy", "training", "control", "data", "models", "topology", "radio", "records"]
+)
 def test_nothing_below_the_runtime_knows_ray(room):
     for file in (PACKAGE / room).rglob("*.py"):
         assert not any(name.split(".")[0] == "ray" for name in imports_of(file)), file
@@ -72,6 +75,10 @@ def test_nothing_below_the_runtime_knows_ray(room):
 def loaded_by(statement):
     code = f"import sys; {statement}; print(*sys.modules)"
     return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_the_radio_needs_no_slow_library():
+    assert not {"torch", "ray", "opacus", "sklearn", "scipy", "pandas", "networkx"} & loaded_by("import h2fdp.radio")
 
 
 def test_the_command_line_answers_without_the_slow_libraries():

@@ -5,6 +5,7 @@ A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,6 +66,14 @@ class DistanceRule:
     seed: int
 
 
+_ARRAYS: dict[str, tuple[str, Callable[[Floats], NDArray[np.bool_]]]] = {  # a subnet's, with what they may hold
+    "distance_m": ("finite numbers above 0", lambda values: np.isfinite(values) & (values > 0)),
+    "power_dbm": ("finite numbers", np.isfinite),
+    "relay_rate_bps": ("numbers above 0", lambda values: values > 0),
+    "relay_power_dbm": ("finite numbers", np.isfinite),
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Subnet:
     """An edge server and its s devices.
@@ -78,6 +87,9 @@ class Subnet:
         host: the label of the host that should hold this subnet; None for any.
         names: the devices' names; None when they are ``<edge>/1`` to ``<edge>/s``.
         distance_rule: how the distances were drawn, where that is known; no part of equality.
+        relay_rate_bps, relay_power_dbm: (s,) in a star, the wired link over which each device's own access point passes
+            its messages on to the cloud, so that they cost what they did in the tree; read-only. None where there
+            are none. Only the cloud's own edge server has them; they are not written to topology files.
     """
 
     name: str
@@ -88,21 +100,28 @@ class Subnet:
     host: str | None = None
     names: tuple[str, ...] | None = None
     distance_rule: DistanceRule | None = None
+    relay_rate_bps: Floats | None = None
+    relay_power_dbm: Floats | None = None
 
     def __post_init__(self) -> None:
         size = len(self.distance_m)
         if size == 0:
             raise UserError("an edge server without devices", key=self.name)
-        for name in ("power_dbm", "names"):
+        if (self.relay_rate_bps is None) != (self.relay_power_dbm is None):
+            raise UserError("expected relay_rate_bps and relay_power_dbm, or neither", key=self.name)
+        if self.relay_rate_bps is not None and self.link.rate_bps != float("inf"):
+            raise UserError("expected an infinite link.rate_bps beside relays", key=self.name)
+        for name in ("power_dbm", "names", "relay_rate_bps", "relay_power_dbm"):
             given = getattr(self, name)
             if given is not None and len(given) != size:
                 raise UserError(
                     f"expected {size} values as in distance_m, found {len(given)}", key=f"{self.name}.{name}"
                 )
-        for name in ("distance_m", "power_dbm"):
+        for name, (expected, valid) in _ARRAYS.items():
+            if getattr(self, name) is None:
+                continue
             values: Floats = np.array(getattr(self, name), dtype=np.float64)
-            if not np.isfinite(values).all() or (name == "distance_m" and (values <= 0).any()):
-                expected = "finite numbers above 0" if name == "distance_m" else "finite numbers"
+            if not valid(values).all():
                 raise UserError(f"expected {expected}", key=f"{self.name}.{name}")
             values.flags.writeable = False
             object.__setattr__(self, name, values)
@@ -123,12 +142,13 @@ class Subnet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Subnet):
             return NotImplemented
-        return (
-            (self.name, self.trusted, self.link, self.host, self.names)
-            == (other.name, other.trusted, other.link, other.host, other.names)
-            and np.array_equal(self.distance_m, other.distance_m)
-            and np.array_equal(self.power_dbm, other.power_dbm)
-        )
+        return (self.name, self.trusted, self.link, self.host, self.names) == (
+            other.name,
+            other.trusted,
+            other.link,
+            other.host,
+            other.names,
+        ) and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _ARRAYS)
 
     __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
@@ -178,24 +198,15 @@ class Topology:
         return np.array([subnet.size for subnet in self.subnets], dtype=np.int64)
 
     def as_star(self) -> Topology:
-        """The same devices under one untrusted edge server that is the cloud's own, so its link costs nothing.
-
-        This is the network of methods without edge servers, as FedAvg. Every device keeps its name, power and
-        distance to its access point.
+        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.topology.star.star_of`.
 
         >>> star = Topology.regular(edges=3, devices=2).as_star()
         >>> star.edges, star.devices, star.subnets[0].name, star.subnets[0].device_name(5)
         (1, 6, 'cloud', 'edge-3/2')
         """
-        only = Subnet(
-            name=CLOUD,
-            trusted=False,
-            distance_m=np.concatenate([subnet.distance_m for subnet in self.subnets]),
-            power_dbm=np.concatenate([subnet.power_dbm for subnet in self.subnets]),
-            link=Link(rate_bps=float("inf"), power_dbm=0.0),
-            names=tuple(name for subnet in self.subnets for name in subnet.device_names()),
-        )
-        return Topology(self.name, (only,), self.radio, self.compute)
+        from h2fdp.topology.star import star_of  # it builds on this module
+
+        return star_of(self)
 
     @classmethod
     def regular(

@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.topology import Subnet, Topology
+from h2fdp.topology import Link, Subnet, Topology
 
 
 def test_arrays_of_a_subnet_cannot_be_changed():
@@ -52,6 +53,41 @@ def test_the_star_holds_every_device_in_order_under_its_name():
 def test_the_star_of_a_star_is_itself():
     star = Topology.regular().as_star()
     assert star.as_star() == star
+
+
+def test_in_the_star_each_device_keeps_its_way_to_the_cloud():
+    network = Topology(
+        "net",
+        (
+            Subnet("a", True, [5.0, 6.0], [24.0, 20.0], Link(1e8, 38.0)),
+            Subnet("b", False, [7.0], [10.0], Link(5e6, 30.0)),
+        ),
+    )
+    (only,) = network.as_star().subnets
+    assert only.relay_rate_bps.tolist() == [1e8, 1e8, 5e6]
+    assert only.relay_power_dbm.tolist() == [38.0, 38.0, 30.0]
+    with pytest.raises(ValueError, match="read-only"):
+        only.relay_rate_bps[0] = 1.0
+
+
+def test_stars_with_other_relays_are_other_stars():
+    def star(rate, power):
+        return Topology("net", (Subnet("a", False, [5.0], [24.0], Link(rate, power)),)).as_star()
+
+    assert star(1e8, 38.0) == star(1e8, 38.0)
+    assert star(1e8, 38.0) != star(2e8, 38.0)
+    assert star(1e8, 38.0) != star(1e8, 37.0)
+    (relayed,) = star(1e8, 38.0).subnets
+    assert relayed != replace(relayed, relay_rate_bps=None, relay_power_dbm=None)
+
+
+@pytest.mark.parametrize(("rates", "powers", "link"), [
+    ([1.0], None, np.inf), (None, [1.0], np.inf), ([1.0, 2.0], [1.0, 2.0], np.inf), ([0.0], [1.0], np.inf),
+    ([np.nan], [1.0], np.inf), ([1.0], [np.inf], np.inf), ([1.0], [1.0], 1e8),
+])  # fmt: skip
+def test_a_subnet_refuses_relays_that_make_no_sense(rates, powers, link):
+    with pytest.raises(UserError):
+        Subnet("a", False, [1.0], [1.0], Link(link), relay_rate_bps=rates, relay_power_dbm=powers)
 
 
 def test_importing_the_room_loads_no_slow_library():

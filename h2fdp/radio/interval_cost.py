@@ -1,0 +1,179 @@
+"""What an interval costs: energy and delay as the paper sums them, and the time that a clock would show.
+
+H2FDP, Appendix D. With S the devices of subnet c that take part, e and t the cost of one message of a device, ebar and
+tbar that of one from the edge server to the cloud:
+
+    each local aggregation     E_Loc = sum_S e                D_Loc = sum_S t
+    the global aggregation     E_Glob = sum_S e + ebar        D_Glob = 2 sum_S (t + tbar)
+
+The paper counts ebar alone in E_Glob; devices do send at a global aggregation, so they are counted. In a star each
+message of a device goes on to the cloud by itself: e_relay takes ebar's place and t_relay that of tbar.
+
+Energy and delay add up everybody's. The clock runs while subnets work side by side:
+
+    clock = max_c [ steps * seconds_per_step + aggregations * (uplink_c + max_S t) ] + max_c 2 tbar_c
+
+where max_S t is the broadcast of the edge server at the rate of its slowest device. uplink_c is sum_S t when devices
+take turns (`tdma`). When s of them share the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from h2fdp.radio.messages import DrawnCosts
+from h2fdp.topology import Topology
+from h2fdp.topology.network import Floats
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalCost:
+    """The cost of one interval, and whose it is. Nodes that take no part have 0.
+
+    Attributes:
+        energy_j, delay_s: of the whole network, as the paper sums them; energy with that of computation.
+        clock_s: from the interval's start to its end, with the time of computation.
+        local_energy_j, local_delay_s: (N,) all local aggregations of a subnet.
+        global_energy_j, global_delay_s: (N,) the global aggregation, relays included.
+        compute_energy_j: (N,) all local steps of a subnet.
+        device_energy_j: (I,) what a device itself spends: all its messages and steps. The rest of `energy_j` is that of
+            the wires, `wired_energy_j`.
+        wired_energy_j: (N,) the message from a subnet's edge server to the cloud, or its devices' relays.
+        device_delay_s: (I,) a device's terms of `delay_s`.
+    """
+
+    energy_j: float
+    delay_s: float
+    clock_s: float
+    local_energy_j: Floats
+    global_energy_j: Floats
+    compute_energy_j: Floats
+    wired_energy_j: Floats
+    local_delay_s: Floats
+    global_delay_s: Floats
+    device_energy_j: Floats
+    device_delay_s: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Active:
+    """The subnets that have active devices and those devices, A and K of them.
+
+    Attributes:
+        subnets, sizes: (A,) numbers of the subnets in the network; how many active devices each has.
+        firsts: (A,) where each subnet's begin among the K.
+        rows: (K,) the devices' rows in the network.
+        aggregations, steps: (A,) of each subnet in the interval, the global aggregation included.
+    """
+
+    subnets: Integers
+    sizes: Integers
+    firsts: Integers
+    rows: Integers
+    aggregations: Floats
+    steps: Floats
+
+    def sums(self, values: Floats) -> Floats:
+        """(A,) the sum over each subnet's active devices of (K,) values."""
+        return np.add.reduceat(values, self.firsts)
+
+    def largest(self, values: Floats) -> Floats:
+        """(A,) the largest over each subnet's active devices of (K,) values."""
+        return np.maximum.reduceat(values, self.firsts)
+
+    def each(self, of_subnets: Floats) -> Floats:
+        """(K,) a subnet's value for each of its active devices."""
+        return np.repeat(of_subnets, self.sizes)
+
+
+def interval_cost(
+    costs: DrawnCosts,
+    topology: Topology,
+    subnets: Sequence[int],
+    rows: Sequence[Integers],
+    segments: Sequence[Sequence[int]],
+) -> IntervalCost:
+    """The cost of an interval.
+
+    Args:
+        costs: of one message in this interval.
+        topology: the network that they are of.
+        subnets: the numbers of the subnets that take part, from 0 in the order of the network, each once.
+        rows: for each of them the rows, within the subnet, of the devices that take part. A subnet without any costs
+            nothing.
+        segments: for each of them the local steps before each aggregation; the last aggregation is the global one.
+    """
+    active = _active(topology, subnets, rows, segments)
+    compute = topology.compute
+    joules, seconds = costs.joules[active.rows], costs.seconds[active.rows]
+    wire_seconds = costs.relay_seconds[active.rows] + active.each(costs.link_seconds[active.subnets])
+    local, steps = active.aggregations - 1, active.steps
+
+    wired = costs.link_joules[active.subnets] + active.sums(costs.relay_joules[active.rows])
+    sent, taken = active.sums(joules), active.sums(seconds)
+    compute_energy = compute.joules_per_step * (steps * active.sizes)
+    round_trips = 2 * active.sums(seconds + wire_seconds)
+    device_energy = joules * active.each(active.aggregations) + compute.joules_per_step * active.each(steps)
+    device_delay = seconds * active.each(local) + 2 * (seconds + wire_seconds)
+
+    def by_subnet(values: Floats) -> Floats:
+        return _spread(values, active.subnets, topology.edges)
+
+    return IntervalCost(
+        energy_j=float((local * sent + sent + wired + compute_energy).sum()),
+        delay_s=float((local * taken + round_trips).sum()),
+        clock_s=_clock_s(active, costs, topology, wire_seconds),
+        local_energy_j=by_subnet(local * sent),
+        global_energy_j=by_subnet(sent + wired),
+        compute_energy_j=by_subnet(compute_energy),
+        wired_energy_j=by_subnet(wired),
+        local_delay_s=by_subnet(local * taken),
+        global_delay_s=by_subnet(round_trips),
+        device_energy_j=_spread(device_energy, active.rows, topology.devices),
+        device_delay_s=_spread(device_delay, active.rows, topology.devices),
+    )
+
+
+def _active(
+    topology: Topology, subnets: Sequence[int], rows: Sequence[Integers], segments: Sequence[Sequence[int]]
+) -> _Active:
+    assert len(subnets) == len(rows) == len(segments) == len(set(subnets)), "one plan for each subnet"
+    busy = [index for index, of_subnet in enumerate(rows) if len(of_subnet)]
+    numbers = np.array([subnets[index] for index in busy], dtype=np.int64)
+    sizes = np.array([len(rows[index]) for index in busy], dtype=np.int64)
+    within = np.concatenate([np.zeros(0, dtype=np.int64), *(rows[index] for index in busy)])
+    all_sizes = topology.sizes
+    assert ((within >= 0) & (within < np.repeat(all_sizes[numbers], sizes))).all(), "rows are of the subnet"
+    starts = np.cumsum(all_sizes) - all_sizes
+    return _Active(
+        subnets=numbers,
+        sizes=sizes,
+        firsts=np.cumsum(sizes) - sizes,
+        rows=np.repeat(starts[numbers], sizes) + within,
+        aggregations=np.array([len(segments[index]) for index in busy], dtype=np.float64),
+        steps=np.array([sum(segments[index]) for index in busy], dtype=np.float64),
+    )
+
+
+def _clock_s(active: _Active, costs: DrawnCosts, topology: Topology, wire_seconds: Floats) -> float:
+    seconds = costs.seconds[active.rows]
+    if topology.radio.access == "tdma":
+        uplink = active.sums(seconds)
+    else:  # Q M / R over a share of the bandwidth, from that over the whole of it
+        sharing, snr = active.each(active.sizes.astype(np.float64)), costs.snr[active.rows]
+        uplink = active.largest(seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr))
+    busy = topology.compute.seconds_per_step * active.steps + active.aggregations * (uplink + active.largest(seconds))
+    return float(busy.max(initial=0.0) + 2 * wire_seconds.max(initial=0.0))
+
+
+def _spread(values: Floats, at: Integers, length: int) -> Floats:
+    """(length,) the values at their places, and 0 elsewhere."""
+    spread = np.zeros(length)
+    spread[at] = values
+    return spread

@@ -1,0 +1,154 @@
+"""What one message costs: the model's Q M bits over every device's channel and over every wired link.
+
+H2FDP, Appendix D: a message takes t = Q M / R seconds and p t joules. Everything is a flat array over the whole
+network, devices in the order of the tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from h2fdp.errors import UserError
+from h2fdp.radio.channel import fading_floor, fading_power, mean_snr, rate_bps, watts
+from h2fdp.radio.mean_cost import mean_inverse_log
+from h2fdp.streams import Streams
+from h2fdp.topology import Subnet, Topology
+from h2fdp.topology.network import Floats
+
+_SNR_RANGE = 1e-290, 1e290  # far beyond any channel, and far enough from what overflows
+
+
+@dataclass(frozen=True, eq=False)
+class MessageCosts:
+    """The cost of one message on each link of a network; the arrays are read-only.
+
+    Attributes:
+        seconds: (I,) t_j, from a device to its edge server over the whole bandwidth.
+        joules: (I,) e_j = p_j t_j.
+        link_seconds: (N,) tbar_c, from an edge server to the cloud; 0 where the link is infinitely fast.
+        link_joules: (N,) ebar_c = pbar_c tbar_c.
+        relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
+        relay_joules: (I,) the energy of that, spent by the access point.
+    """
+
+    seconds: Floats
+    joules: Floats
+    link_seconds: Floats
+    link_joules: Floats
+    relay_seconds: Floats
+    relay_joules: Floats
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            getattr(self, each.name).flags.writeable = False
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnCosts(MessageCosts):
+    """The costs of one interval, whose channels are known.
+
+    Attributes:
+        snr: (I,) p |h|^2 / (N0 W), each device's signal-to-noise ratio over the whole bandwidth. Devices that share the
+            bandwidth need it: over a part of it the noise is less.
+    """
+
+    snr: Floats
+
+
+class NetworkCosts:
+    """Message costs of a network, for each interval and in the mean.
+
+    >>> network = NetworkCosts(Topology.regular(edges=3, devices=2), parameters=7840, streams=Streams(1))
+    >>> network.drawn(interval=0).seconds.shape, network.expected().link_seconds.tolist()
+    ((6,), [0.0025088, 0.0025088, 0.0025088])
+    """
+
+    def __init__(self, topology: Topology, parameters: int, streams: Streams) -> None:
+        """Work out what does not change from interval to interval.
+
+        Args:
+            topology: the network.
+            parameters: M, the number of the model's parameters; a message has `radio.bits_per_parameter` bits for each.
+            streams: the run's randomness; fading is drawn from it.
+
+        Raises:
+            UserError: a channel or link whose costs no float can hold.
+        """
+        subnets, radio = topology.subnets, topology.radio
+        power_dbm = np.concatenate([subnet.power_dbm for subnet in subnets])
+        distance_m = np.concatenate([subnet.distance_m for subnet in subnets])
+        self._topology, self._parameters, self._streams = topology, parameters, streams
+        self._mean_snr = mean_snr(power_dbm, distance_m, radio)
+        self._power_w = watts(power_dbm)
+        self._wired = _wired_costs(topology, self.message_bits)
+        self._refuse_what_no_float_holds()
+
+    @property
+    def message_bits(self) -> int:
+        """Q M, the bits of one message."""
+        return self._topology.radio.bits_per_parameter * self._parameters
+
+    def drawn(self, interval: int) -> DrawnCosts:
+        """The costs under the fading of one interval; the same again for the same seed and interval."""
+        snr = self._mean_snr * fading_power(self._topology, self._streams, interval)
+        seconds = self.message_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
+        return DrawnCosts(seconds=seconds, joules=self._power_w * seconds, **self._wired, snr=snr)
+
+    def expected(self) -> MessageCosts:
+        """The mean costs over the fading, by quadrature; computed once."""
+        return self._expected
+
+    @cached_property
+    def _expected(self) -> MessageCosts:
+        radio = self._topology.radio
+        if radio.fading == "none":
+            seconds = self.message_bits / rate_bps(self._mean_snr, radio.bandwidth_hz)
+        else:
+            inverse = mean_inverse_log(self._mean_snr, fading_floor(radio))
+            seconds = self.message_bits * np.log(2.0) / radio.bandwidth_hz * inverse
+        return MessageCosts(seconds=seconds, joules=self._power_w * seconds, **self._wired)
+
+    def _refuse_what_no_float_holds(self) -> None:
+        radio = self._topology.radio
+        with np.errstate(all="ignore"):
+            least = self._mean_snr * (1.0 if radio.fading == "none" else fading_floor(radio))
+            possible = (least > _SNR_RANGE[0]) & (np.maximum(least, self._mean_snr) < _SNR_RANGE[1])
+            dearest = self._power_w * self.message_bits / rate_bps(least, radio.bandwidth_hz)
+        device_well = possible & np.isfinite(dearest) & np.isfinite(self._wired["relay_joules"])
+        link_well = np.isfinite(self._wired["link_joules"])
+        if not link_well.all():
+            edge = self._topology.subnets[int(np.argmin(link_well))]
+            raise UserError("the rate and power of its link give no finite cost of a message", key=edge.name)
+        if not device_well.all():
+            row = int(np.argmin(device_well))
+            starts = np.cumsum(self._topology.sizes) - self._topology.sizes
+            number = int(np.searchsorted(starts, row, side="right")) - 1
+            name = self._topology.subnets[number].device_name(row - int(starts[number]))
+            raise UserError("its distance, power and channel give no finite cost of a message", key=name)
+
+
+def _wired_costs(topology: Topology, bits: int) -> dict[str, Floats]:
+    """The costs of a message over the wires: links to the cloud, and relays in a star."""
+    links = [subnet.link for subnet in topology.subnets]
+    with np.errstate(all="ignore"):  # what is not finite is refused with the name of its node
+        link_seconds = bits / np.array([link.rate_bps for link in links])
+        link_joules = watts(np.array([link.power_dbm for link in links])) * link_seconds
+        relay_seconds = np.concatenate([_relay_seconds(subnet, bits) for subnet in topology.subnets])
+        relay_joules = np.concatenate([_relay_watts(subnet) for subnet in topology.subnets]) * relay_seconds
+    return {
+        "link_seconds": link_seconds,
+        "link_joules": link_joules,
+        "relay_seconds": relay_seconds,
+        "relay_joules": relay_joules,
+    }
+
+
+def _relay_seconds(subnet: Subnet, bits: int) -> Floats:
+    return np.zeros(subnet.size) if subnet.relay_rate_bps is None else bits / subnet.relay_rate_bps
+
+
+def _relay_watts(subnet: Subnet) -> Floats:
+    return np.zeros(subnet.size) if subnet.relay_power_dbm is None else watts(subnet.relay_power_dbm)
