@@ -8,8 +8,7 @@ import numpy as np
 
 from h2fdp.control.observation import Measurements, Observation
 from h2fdp.control.section import ControlSection
-from h2fdp.theory import ReleasedInterval, Smoothed, released_constants
-from h2fdp.theory import estimation
+from h2fdp.theory import ReleasedInterval, Smoothed, gradient_dispersion, released_constants
 
 NAMES = ("beta", "sigma", "zeta", "zeta_c")
 _WEIGHT = 0.2  # of the newest value: about the last five intervals count
@@ -84,5 +83,5 @@ def _measured(measurements: Measurements, weights: np.ndarray) -> dict[str, floa
         mean, deviation = float(precision @ values[known] / precision.sum()), float(precision.sum() ** -0.5)
         found[name] = mean if mean > _CLEAR * deviation else None
     if measurements.gradients is not None:
-        found["zeta"] = dispersion(measurements.gradients, weights)
+        found["zeta"] = gradient_dispersion(measurements.gradients, weights)
     return found

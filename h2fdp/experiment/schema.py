@@ -16,6 +16,7 @@ from h2fdp.methods import ADAPTIVE, METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.privacy import NOISE_PLACEMENTS
 from h2fdp.runtime.section import RuntimeSection
+from h2fdp.training.objectives import objective_of
 
 
 class ExperimentFile(Section):
@@ -91,6 +92,20 @@ def _with_privacy_defaults(experiment: ExperimentFile, document: Document) -> Ex
             document.where(("training", "clip_norm")),
             "training.clip_norm",
         )
+    if private and not objective_of(experiment.method.objective).keeps_sensitivity(_largest_step_size(experiment)):
+        text = (
+            f"the pull towards the received model is not clipped, and keeps the sensitivity only while step size times "
+            f"mu is at most 2; here the step size is up to {_largest_step_size(experiment):g}"
+        )
+        raise UserError(text, document.where(("method",)), "method.objective.mu")
     without = {"clip_norm": None, "sampling": "fixed"}
     defaults = {} if private else {key: value for key, value in without.items() if key not in training.model_fields_set}
     return experiment.model_copy(update={"training": training.model_copy(update=defaults)})
+
+
+def _largest_step_size(experiment: ExperimentFile) -> float:
+    """The largest eta_k that the schedule can choose; under control gamma grows as intervals become shorter."""
+    training = experiment.training
+    if not experiment.control.enabled:
+        return training.step_size
+    return training.step_size * max(training.local_steps, training.intervals) / training.intervals

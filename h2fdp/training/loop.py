@@ -33,15 +33,15 @@ class LoopEngine:
         for position, row in enumerate(rows):
             model = start
             for slot in range(len(batches.counts)):
-                gradient = partial(self._gradient, records, int(row), batches.of(slot, position))
+                drawn = batches.of(slot, position)
+                # An empty Poisson batch gives a zero gradient.
+                gradient = partial(self._gradient, records, int(row), drawn) if drawn.size else torch.zeros_like
                 model = self._objective.step(model, gradient, start, step_size)
             updates[position] = start - model
         return updates
 
     def _gradient(self, records: DeviceRecords, row: int, drawn: np.ndarray, model: Tensor) -> Tensor:
-        """(M,) what a step follows: the mean gradient over the drawn records, clipped as asked; zero without any."""
-        if not drawn.size:
-            return torch.zeros_like(model)
+        """(M,) what a step follows: the mean gradient over the drawn records, clipped as asked."""
         return self._clipped_batch(self._mean(model, *records.gather(drawn + records.offsets[row])))
 
     def _mean(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
