@@ -18,6 +18,7 @@ FLOORS = {
     "training": 2,
     "privacy": 2,
     "records": 2,
+    "theory": 2,
     "control": 3,
     "nodes": 4,
     "runtime": 5,
