@@ -19,6 +19,7 @@ FLOORS = {
     "privacy": 2,
     "records": 2,
     "radio": 2,
+    "theory": 2,
     "control": 3,
     "nodes": 4,
     "runtime": 5,

@@ -1,0 +1,91 @@
+"""Constants of the loss from what the cloud receives anyway: noisy uploads and its own models. Costs no privacy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from h2fdp.theory.denoising import Denoised, denoised_norm
+from h2fdp.theory.estimation import SHORTEST_SECANT
+
+
+@dataclass(frozen=True)
+class ReleasedInterval:
+    """What the cloud holds after interval k, for the n >= 1 subnets that took part.
+
+    Attributes:
+        uploads: (n, M) U_c, everything subnet c accumulated, about eta_k tau_k times a gradient, plus noise.
+        noise_variance: (n,) of each coordinate of U_c, all noises of the interval together.
+        weights: (n,) varrho_c, summing to 1.
+        step_size: eta_k.
+        local_steps: tau_k.
+        model: (M,) w(t_k), from which the interval started.
+    """
+
+    uploads: np.ndarray
+    noise_variance: np.ndarray
+    weights: np.ndarray
+    step_size: float
+    local_steps: int
+    model: np.ndarray
+
+    @property
+    def _per_gradient(self) -> float:
+        return 1.0 / (self.step_size * self.local_steps)
+
+    @property
+    def gradients(self) -> np.ndarray:
+        """(n, M) g_c = U_c / (eta_k tau_k): gradients averaged along the interval's path."""
+        return self.uploads * self._per_gradient
+
+    @property
+    def gradient_variance(self) -> np.ndarray:
+        """(n,) of each coordinate of g_c."""
+        return self.noise_variance * self._per_gradient**2
+
+
+@dataclass(frozen=True)
+class ReleasedConstants:
+    """Estimates of beta and zeta with what noise leaves of them.
+
+    Attributes:
+        smoothness: beta; None when there is nothing to compare with: no interval before, or a model that stood still.
+        network_dispersion: zeta.
+    """
+
+    smoothness: Denoised | None
+    network_dispersion: Denoised
+
+
+def released_constants(current: ReleasedInterval, previous: ReleasedInterval | None) -> ReleasedConstants:
+    """Estimates after interval k from its releases and those of interval k - 1.
+
+    beta = ||g^k - g^{k-1}|| / ||w(t_k) - w(t_{k-1})|| with g^k the weighted mean of g_c; zeta = max_c ||g_c - g^k||.
+    Both norms without the expected energy of their noise.
+
+    beta errs to the safe side, upwards: the noise of g^{k-1} also moved w(t_k), so that the squared change of
+    gradients has, beyond both noises' energies, about 2 eta tau v^{k-1} tr(H), H the Hessian and v^{k-1} the noise
+    variance of g^{k-1}. It is as noisy as one secant along one direction is.
+    """
+    secant = None if previous is None else _secant(current, previous)
+    return ReleasedConstants(secant, _network_dispersion(current))
+
+
+def _secant(current: ReleasedInterval, previous: ReleasedInterval) -> Denoised | None:
+    distance = float(np.linalg.norm(current.model - previous.model))
+    if distance < SHORTEST_SECANT:
+        return None
+    change = current.weights @ current.gradients - previous.weights @ previous.gradients
+    variance = sum(float(held.weights**2 @ held.gradient_variance) for held in (current, previous))
+    return denoised_norm(change / distance, variance / distance**2)
+
+
+def _network_dispersion(held: ReleasedInterval) -> Denoised:
+    """The largest norm that noise does not swamp; the largest of all when it swamps each."""
+    apart = held.gradients - held.weights @ held.gradients
+    of_mean = held.weights**2 * held.gradient_variance
+    # n_c is in the mean too: (1 - w_c)^2 v_c + sum over d != c of w_d^2 v_d.
+    variances = (1 - held.weights) ** 2 * held.gradient_variance + (of_mean.sum() - of_mean)
+    norms = [denoised_norm(vector, float(v)) for vector, v in zip(apart, variances, strict=True)]
+    return max(norms, key=lambda denoised: (not denoised.swamped, denoised.norm))
