@@ -53,8 +53,10 @@ def convergence_bound(
         2 (F(w(0)) - F*) / (gamma tau sqrt(K_g))
         + beta gamma (1 + ln K_g) / sqrt(K_g) [beta tau (B1^2 + B2^2) + tau G^2 + tau sigma^2]  +  2 (b)
 
-    It holds without noise, and with noise on quadratic losses. Noise on losses with other curvature can break it when
-    beta < 1 in the user's units, since B1^2 and B2^2 inherit Prop. 4.2's (`dispersion.py`).
+    It holds without noise, since tau G^2 alone bounds the path, and with noise in every run on quadratic losses. Noise
+    on a loss with a bend can break it where beta is far below 1 and subnets are millions: part (b) falls with N, the
+    bias that noise gives to gradients does not, and B2^2, which should pay for it, is a bound in some units of length
+    only (`dispersion_bounds`).
 
     Args:
         loss_above_best: F(w(0)) - F*.

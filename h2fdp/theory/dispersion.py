@@ -44,8 +44,8 @@ def dispersion_bounds(
 
     As printed they are no bounds in every unit: Z <= (eta tau)^2 B^2 is replaced by eta tau B^2, which needs
     eta tau <= 1 where the proposition grants eta tau <= 1/beta only; 2 B1^2 in Phi_c stands where the proof has
-    a gradient, 2 B1; and sqrt(K_g) of the noise is paid for with 1/(beta eta). All three are harmless for beta >= 1
-    unless dispersions are far below 1.
+    a gradient, 2 B1; and sqrt(K_g) of the noise is paid for with 1/(beta eta). No run with beta >= 1 is known to
+    break them.
 
     Args:
         trust: (N,) p_c.

@@ -35,7 +35,7 @@ def require_between(values: np.ndarray | float, lowest: float, highest: float, a
 
 def require_count(value: int, lowest: int, argument: str) -> None:
     """Raise a `UserError` unless `value` is a whole number of at least `lowest`."""
-    require(value == int(value) and value >= lowest, argument, value, f"a whole number of at least {lowest}")
+    require(value >= lowest and value % 1 == 0, argument, value, f"a whole number of at least {lowest}")
 
 
 def require_subnets(values: np.ndarray, subnets: int, argument: str) -> None:

@@ -182,6 +182,7 @@ CASE = {
         ({"beta": math.nan}, "smoothness: expected a finite number above 0, found nan"),
         ({"sigma": -1.0}, "minibatch_deviation: expected numbers of at least 0, found -1.0"),
         ({"zeta_c": [0.1, -0.3]}, "subnet_dispersion: expected numbers of at least 0, found -0.3"),
+        ({"k_g": math.nan}, "intervals: expected a whole number of at least 1, found nan"),
         ({"tau": 0}, "local_steps: expected a whole number of at least 1, found 0"),
         ({"k_l": 5}, "local_aggregations: expected fewer than the 5 local steps, found 5"),
         ({"k_g": 0}, "intervals: expected a whole number of at least 1, found 0"),
