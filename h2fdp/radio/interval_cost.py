@@ -9,12 +9,13 @@ tbar that of one from the edge server to the cloud:
 The paper counts ebar alone in E_Glob; devices do send at a global aggregation, so they are counted. In a star each
 message of a device goes on to the cloud by itself: e_relay takes ebar's place and t_relay that of tbar.
 
-Energy and delay add up everybody's. The clock runs while subnets work side by side:
+Energy and delay add up everybody's. The clock runs while subnets work side by side, and so do their access points:
 
-    clock = max_c [ steps * seconds_per_step + aggregations * (uplink_c + max_S t) ] + max_c 2 tbar_c
+    clock = max_a [ steps * seconds_per_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
 
-where max_S t is the broadcast of the edge server at the rate of its slowest device. uplink_c is sum_S t when devices
-take turns (`tdma`). When s of them share the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
+where S are now the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
+broadcast at the rate of the slowest of them. uplink_a is sum_S t when devices take turns (`tdma`). When s of them share
+the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
 """
 
 from __future__ import annotations
@@ -23,13 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from h2fdp.radio.messages import DrawnCosts
 from h2fdp.topology import Topology
-from h2fdp.topology.network import Floats
-
-Integers = NDArray[np.int64]
+from h2fdp.topology.arrays import Floats, Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +80,6 @@ class _Active:
     def sums(self, values: Floats) -> Floats:
         """(A,) the sum over each subnet's active devices of (K,) values."""
         return np.add.reduceat(values, self.firsts)
-
-    def largest(self, values: Floats) -> Floats:
-        """(A,) the largest over each subnet's active devices of (K,) values."""
-        return np.maximum.reduceat(values, self.firsts)
 
     def each(self, of_subnets: Floats) -> Floats:
         """(K,) a subnet's value for each of its active devices."""
@@ -162,13 +156,23 @@ def _active(
 
 
 def _clock_s(active: _Active, costs: DrawnCosts, topology: Topology, wire_seconds: Floats) -> float:
+    _, sizes = topology.access_points
+    points = np.repeat(np.arange(len(sizes)), sizes)[active.rows]  # (K,) each active device's
     seconds = costs.seconds[active.rows]
+
+    def over(gather: np.ufunc, values: Floats) -> Floats:
+        """(A,) the sum or maximum over each access point's active devices of (K,) values; 0 without any."""
+        gathered = np.zeros(len(sizes))
+        gather.at(gathered, points, values)
+        return gathered
+
     if topology.radio.access == "tdma":
-        uplink = active.sums(seconds)
+        uplink = over(np.add, seconds)
     else:  # Q M / R over a share of the bandwidth, from that over the whole of it
-        sharing, snr = active.each(active.sizes.astype(np.float64)), costs.snr[active.rows]
-        uplink = active.largest(seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr))
-    busy = topology.compute.seconds_per_step * active.steps + active.aggregations * (uplink + active.largest(seconds))
+        sharing, snr = np.bincount(points, minlength=len(sizes))[points], costs.snr[active.rows]
+        uplink = over(np.maximum, seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr))
+    on_air = (uplink + over(np.maximum, seconds))[points]  # (K,) as whoever shares an access point waits for the same
+    busy = topology.compute.seconds_per_step * active.each(active.steps) + active.each(active.aggregations) * on_air
     return float(busy.max(initial=0.0) + 2 * wire_seconds.max(initial=0.0))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from h2fdp.topology.network import Floats
+from h2fdp.topology.arrays import Floats
 
 _FARTHEST = 45.0  # X is above it with probability 3e-20, and costs less there than anywhere below
 _LONGEST_PANEL = 4.5  # in y

@@ -15,9 +15,10 @@ from h2fdp.errors import UserError
 from h2fdp.radio.channel import fading_floor, fading_power, mean_snr, rate_bps, watts
 from h2fdp.radio.mean_cost import mean_inverse_log
 from h2fdp.streams import Streams
-from h2fdp.topology import Subnet, Topology
-from h2fdp.topology.network import Floats
+from h2fdp.topology import Topology
+from h2fdp.topology.arrays import Floats, Integers
 
+_NO_LINK = "the rate and power of its link give no finite cost of a message"
 _SNR_RANGE = 1e-290, 1e290  # far beyond any channel, and far enough from what overflows
 
 
@@ -117,17 +118,26 @@ class NetworkCosts:
             least = self._mean_snr * (1.0 if radio.fading == "none" else fading_floor(radio))
             possible = (least > _SNR_RANGE[0]) & (np.maximum(least, self._mean_snr) < _SNR_RANGE[1])
             dearest = self._power_w * self.message_bits / rate_bps(least, radio.bandwidth_hz)
-        device_well = possible & np.isfinite(dearest) & np.isfinite(self._wired["relay_joules"])
+        names, sizes = self._topology.access_points
         link_well = np.isfinite(self._wired["link_joules"])
         if not link_well.all():
             edge = self._topology.subnets[int(np.argmin(link_well))]
-            raise UserError("the rate and power of its link give no finite cost of a message", key=edge.name)
+            raise UserError(_NO_LINK, key=edge.name)
+        relay_well = np.isfinite(self._wired["relay_joules"])
+        if not relay_well.all():
+            raise UserError(_NO_LINK, key=names[_place(sizes, int(np.argmin(relay_well)))[0]])
+        device_well = possible & np.isfinite(dearest)
         if not device_well.all():
-            row = int(np.argmin(device_well))
-            starts = np.cumsum(self._topology.sizes) - self._topology.sizes
-            number = int(np.searchsorted(starts, row, side="right")) - 1
-            name = self._topology.subnets[number].device_name(row - int(starts[number]))
+            number, row = _place(self._topology.sizes, int(np.argmin(device_well)))
+            name = self._topology.subnets[number].device_name(row)
             raise UserError("its distance, power and channel give no finite cost of a message", key=name)
+
+
+def _place(sizes: Integers, device: int) -> tuple[int, int]:
+    """The group that a device of the network is in, and its row there."""
+    starts = np.cumsum(sizes) - sizes
+    group = int(np.searchsorted(starts, device, side="right")) - 1
+    return group, device - int(starts[group])
 
 
 def _wired_costs(topology: Topology, bits: int) -> dict[str, Floats]:
@@ -136,8 +146,7 @@ def _wired_costs(topology: Topology, bits: int) -> dict[str, Floats]:
     with np.errstate(all="ignore"):  # what is not finite is refused with the name of its node
         link_seconds = bits / np.array([link.rate_bps for link in links])
         link_joules = watts(np.array([link.power_dbm for link in links])) * link_seconds
-        relay_seconds = np.concatenate([_relay_seconds(subnet, bits) for subnet in topology.subnets])
-        relay_joules = np.concatenate([_relay_watts(subnet) for subnet in topology.subnets]) * relay_seconds
+        relay_seconds, relay_joules = _relay_costs(topology, bits)
     return {
         "link_seconds": link_seconds,
         "link_joules": link_joules,
@@ -146,9 +155,10 @@ def _wired_costs(topology: Topology, bits: int) -> dict[str, Floats]:
     }
 
 
-def _relay_seconds(subnet: Subnet, bits: int) -> Floats:
-    return np.zeros(subnet.size) if subnet.relay_rate_bps is None else bits / subnet.relay_rate_bps
-
-
-def _relay_watts(subnet: Subnet) -> Floats:
-    return np.zeros(subnet.size) if subnet.relay_power_dbm is None else watts(subnet.relay_power_dbm)
+def _relay_costs(topology: Topology, bits: int) -> tuple[Floats, Floats]:
+    """(I,) seconds and (I,) joules of a device's message from its access point on."""
+    relays = topology.subnets[0].relays
+    if relays is None:
+        return np.zeros(topology.devices), np.zeros(topology.devices)
+    seconds = bits / relays.rate_bps
+    return relays.of_devices(seconds), relays.of_devices(watts(relays.power_dbm) * seconds)

@@ -4,6 +4,7 @@ from h2fdp.topology.drawing import draw
 from h2fdp.topology.generators import GENERATORS
 from h2fdp.topology.network import CLOUD, Compute, DistanceRule, Link, Radio, Subnet, Topology
 from h2fdp.topology.reading import from_document, read
+from h2fdp.topology.relays import Relays
 from h2fdp.topology.schema import TopologyFile
 from h2fdp.topology.writing import write
 
@@ -14,6 +15,7 @@ __all__ = [
     "DistanceRule",
     "Link",
     "Radio",
+    "Relays",
     "Subnet",
     "Topology",
     "TopologyFile",

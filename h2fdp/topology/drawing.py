@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from h2fdp.errors import UserError
+from h2fdp.topology.arrays import Floats
 from h2fdp.topology.layout import arrange, fits
-from h2fdp.topology.network import Floats, Topology
+from h2fdp.topology.network import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

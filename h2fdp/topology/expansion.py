@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from h2fdp.streams import Streams
+from h2fdp.topology.arrays import Floats
 from h2fdp.topology.naming import instance
-from h2fdp.topology.network import Compute, DistanceRule, Floats, Link, Radio, Subnet, Topology
+from h2fdp.topology.network import Compute, DistanceRule, Link, Radio, Subnet, Topology
 from h2fdp.topology.schema import (
     DEFAULT_TRUST_PROBABILITY,
     DevicesSection,

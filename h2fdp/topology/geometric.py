@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from h2fdp.streams import Streams
+from h2fdp.topology.arrays import Floats
 from h2fdp.topology.expansion import DRAWN_DECIMALS, draw_trust
-from h2fdp.topology.network import Floats, Subnet
+from h2fdp.topology.network import Subnet
 from h2fdp.topology.schema import DEFAULT_POWER_DBM
 
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m

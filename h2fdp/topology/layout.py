@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.topology.network import Floats, Topology
+from h2fdp.topology.arrays import Floats
+from h2fdp.topology.network import Topology
 
 MOST_EDGES_DRAWN = 24
 MOST_DEVICES_DRAWN = 400

@@ -5,17 +5,16 @@ A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from h2fdp.errors import Problem, UserError
+from h2fdp.topology.arrays import FINITE, FINITE_ABOVE_ZERO, Floats, Integers, read_only
+from h2fdp.topology.relays import Relays
 from h2fdp.topology.uniqueness import repeated_names
 
 CLOUD = "cloud"
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -66,14 +65,6 @@ class DistanceRule:
     seed: int
 
 
-_ARRAYS: dict[str, tuple[str, Callable[[Floats], NDArray[np.bool_]]]] = {  # a subnet's, with what they may hold
-    "distance_m": ("finite numbers above 0", lambda values: np.isfinite(values) & (values > 0)),
-    "power_dbm": ("finite numbers", np.isfinite),
-    "relay_rate_bps": ("numbers above 0", lambda values: values > 0),
-    "relay_power_dbm": ("finite numbers", np.isfinite),
-}
-
-
 @dataclass(frozen=True, eq=False)
 class Subnet:
     """An edge server and its s devices.
@@ -87,9 +78,9 @@ class Subnet:
         host: the label of the host that should hold this subnet; None for any.
         names: the devices' names; None when they are ``<edge>/1`` to ``<edge>/s``.
         distance_rule: how the distances were drawn, where that is known; no part of equality.
-        relay_rate_bps, relay_power_dbm: (s,) in a star, the wired link over which each device's own access point passes
-            its messages on to the cloud, so that they cost what they did in the tree; read-only. None where there
-            are none. Only the cloud's own edge server has them; they are not written to topology files.
+        relays: in a star, the access points that pass the devices' messages on to the cloud; None where the edge server
+            is the access point itself. Only the cloud's own edge server has them, in a network without others; they
+            are not written to topology files.
     """
 
     name: str
@@ -100,31 +91,20 @@ class Subnet:
     host: str | None = None
     names: tuple[str, ...] | None = None
     distance_rule: DistanceRule | None = None
-    relay_rate_bps: Floats | None = None
-    relay_power_dbm: Floats | None = None
+    relays: Relays | None = None
 
     def __post_init__(self) -> None:
         size = len(self.distance_m)
         if size == 0:
             raise UserError("an edge server without devices", key=self.name)
-        if (self.relay_rate_bps is None) != (self.relay_power_dbm is None):
-            raise UserError("expected relay_rate_bps and relay_power_dbm, or neither", key=self.name)
-        if self.relay_rate_bps is not None and self.link.rate_bps != float("inf"):
+        for name, numbers in (("distance_m", FINITE_ABOVE_ZERO), ("power_dbm", FINITE)):
+            object.__setattr__(self, name, read_only(getattr(self, name), numbers, size, f"{self.name}.{name}"))
+        if self.names is not None and len(self.names) != size:
+            raise UserError(f"expected {size} values, found {len(self.names)}", key=f"{self.name}.names")
+        if self.relays is not None and self.relays.devices != size:
+            raise UserError(f"expected {size} devices, found {self.relays.devices}", key=f"{self.name}.relays")
+        if self.relays is not None and self.link.rate_bps != float("inf"):
             raise UserError("expected an infinite link.rate_bps beside relays", key=self.name)
-        for name in ("power_dbm", "names", "relay_rate_bps", "relay_power_dbm"):
-            given = getattr(self, name)
-            if given is not None and len(given) != size:
-                raise UserError(
-                    f"expected {size} values as in distance_m, found {len(given)}", key=f"{self.name}.{name}"
-                )
-        for name, (expected, valid) in _ARRAYS.items():
-            if getattr(self, name) is None:
-                continue
-            values: Floats = np.array(getattr(self, name), dtype=np.float64)
-            if not valid(values).all():
-                raise UserError(f"expected {expected}", key=f"{self.name}.{name}")
-            values.flags.writeable = False
-            object.__setattr__(self, name, values)
 
     @property
     def size(self) -> int:
@@ -142,13 +122,11 @@ class Subnet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Subnet):
             return NotImplemented
-        return (self.name, self.trusted, self.link, self.host, self.names) == (
-            other.name,
-            other.trusted,
-            other.link,
-            other.host,
-            other.names,
-        ) and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _ARRAYS)
+        plain = ("name", "trusted", "link", "host", "names", "relays")
+        arrays = ("distance_m", "power_dbm")
+        return all(getattr(self, name) == getattr(other, name) for name in plain) and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
+        )
 
     __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
@@ -181,6 +159,8 @@ class Topology:
             raise UserError(Problem(f'two nodes have the name "{name}"', key=self.name) for name in repeated)
         if len(self.subnets) > 1 and any(subnet.name == CLOUD for subnet in self.subnets):
             raise UserError(f'"{CLOUD}" is the name of the cloud', key=self.name)
+        if len(self.subnets) > 1 and any(subnet.relays is not None for subnet in self.subnets):
+            raise UserError("expected relays in a star alone", key=self.name)
 
     @property
     def edges(self) -> int:
@@ -193,9 +173,20 @@ class Topology:
         return sum(subnet.size for subnet in self.subnets)
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Integers:
         """(N,) the number of devices of each subnet."""
         return np.array([subnet.size for subnet in self.subnets], dtype=np.int64)
+
+    @property
+    def access_points(self) -> tuple[tuple[str, ...], Integers]:
+        """Names of the access points, and (A,) the number of devices that send to each, in the order of the devices.
+
+        They are the edge servers or, in a star, those of the tree that it was made of.
+        """
+        relays = self.subnets[0].relays
+        if relays is not None:
+            return relays.names, relays.sizes
+        return tuple(subnet.name for subnet in self.subnets), self.sizes
 
     def as_star(self) -> Topology:
         """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.topology.star.star_of`.

@@ -14,7 +14,6 @@ from h2fdp.config.fields import (
     Expect,
     Flag,
     NonNegative,
-    Number,
     Positive,
     Probability,
     Section,
@@ -54,6 +53,12 @@ Name = Annotated[
 Rate = Annotated[
     float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_unlimited), Expect(f"a number above 0, or `{UNLIMITED}`")
 ]
+# Wide bounds on the radio's numbers: beyond them lie slips of sign, unit or zeros, told here with line and key.
+Decibels = Annotated[float, Field(ge=-300, le=100), Expect("a number from -300 to 100")]
+FadingFloor = Annotated[float, Field(ge=-100, le=20), Expect("a number from -100 to 20")]
+Bandwidth = Annotated[float, Field(ge=1e-6, le=1e6), Expect("a number from 1e-6 to 1e6")]
+Exponent = Annotated[float, Field(ge=0, le=20), Expect("a number from 0 to 20")]
+Bits = Annotated[int, Field(ge=1, le=1024), Expect("a whole number from 1 to 1024")]
 Scalar, Many, Mapping = Tag("scalar"), Tag("list"), Tag("mapping")
 
 
@@ -86,9 +91,9 @@ Distances = Annotated[
     Expect(f"a finite number above 0, a list of them, or {_DRAWN}"),
 ]
 Powers = Annotated[
-    Annotated[Number, Scalar] | Annotated[list[Number], Many],
+    Annotated[Decibels, Scalar] | Annotated[list[Decibels], Many],
     Discriminator(shape),
-    Expect("a finite number or a list of them"),
+    Expect("a number from -300 to 100 or a list of them"),
 ]
 HowMany = Annotated[
     Annotated[Count, Scalar] | Annotated[UniformCount, Mapping],
@@ -102,7 +107,7 @@ class DeviceSection(Section):
 
     name: Name | None = None
     distance_m: Distance = DEFAULT_DISTANCE_M
-    power_dbm: Number = DEFAULT_POWER_DBM
+    power_dbm: Decibels = DEFAULT_POWER_DBM
 
 
 class DevicesSection(Section):
@@ -125,7 +130,7 @@ class LinkSection(Section):
     """The link from an edge server to the cloud."""
 
     rate_mbps: Rate = 100.0
-    power_dbm: Number = 38.0
+    power_dbm: Decibels = 38.0
 
 
 Devices = Annotated[
@@ -155,20 +160,20 @@ class CloudSection(Section):
 class PathlossSection(Section):
     """10 log10 of the mean gain at distance d: beta0_db - 10 exponent log10(d / reference_m)."""
 
-    beta0_db: Number = -30.0
-    exponent: NonNegative = 3.75
+    beta0_db: Decibels = -30.0
+    exponent: Exponent = 3.75
     reference_m: Positive = 1.0
 
 
 class RadioSection(Section):
     """The wireless channel."""
 
-    bandwidth_mhz: Positive = 1.0
-    noise_dbm_per_hz: Number = -173.0
+    bandwidth_mhz: Bandwidth = 1.0
+    noise_dbm_per_hz: Decibels = -173.0
     access: Annotated[Literal["tdma", "ofdma"], Expect("one of tdma, ofdma")] = "tdma"
     fading: Annotated[Literal["rayleigh", "none"], Expect("one of rayleigh, none")] = "rayleigh"
-    fading_floor_db: Number = -20.0
-    bits_per_parameter: Count = 32
+    fading_floor_db: FadingFloor = -20.0
+    bits_per_parameter: Bits = 32
     pathloss: PathlossSection = PathlossSection()
 
 

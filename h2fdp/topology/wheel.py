@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from h2fdp.topology.arrays import Floats
 from h2fdp.topology.drawing import draw_cloud, look
-from h2fdp.topology.network import Floats, Topology
+from h2fdp.topology.network import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

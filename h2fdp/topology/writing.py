@@ -15,7 +15,8 @@ def write(topology: Topology, path: str | Path, state_trust: bool = True) -> Non
     """Write YAML, GraphML or node-link JSON, by the suffix of the path.
 
     Args:
-        topology: the network. A star is written without its relays: they belong to the network that it was made of.
+        topology: the network. A star is written without its relays, which belong to the network that it was made of:
+            what is read back has one channel for all devices, no wires behind it, and other fading.
         path: the file; one that is there is replaced.
         state_trust: whether each edge server's trust is written as drawn, or left to be drawn from the probability.
 

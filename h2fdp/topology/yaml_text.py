@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from h2fdp.config.scalars import plain_scalar
-from h2fdp.topology.network import Floats, Link, Subnet, Topology
+from h2fdp.topology.arrays import Floats
+from h2fdp.topology.network import Link, Subnet, Topology
 from h2fdp.topology.schema import DEFAULT_TRUST_PROBABILITY, UNLIMITED
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule

@@ -75,6 +75,14 @@ def test_a_draw_depends_on_no_other_edge_server():
     assert fading_power(alike(2, 5, names=("c", "b")), Streams(1), 9).tolist() == [*drawn[8:], *drawn[3:8]]
 
 
+def test_a_star_sees_the_channels_of_its_tree():
+    tree = alike(3, 5, 2)
+    for interval in (0, 8):
+        drawn = fading_power(tree, Streams(1), interval)
+        assert fading_power(tree.as_star(), Streams(1), interval).tolist() == drawn.tolist()
+        assert fading_power(tree.as_star().as_star(), Streams(1), interval).tolist() == drawn.tolist()
+
+
 def test_fading_is_exponential_above_its_floor():
     floor = 0.01
     drawn = fading_power(alike(100_000, 100_000), Streams(11), 0)

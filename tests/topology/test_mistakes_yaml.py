@@ -40,6 +40,21 @@ def edge(body):
     (edge(f"{DEVICE}, link: {{rate_mbps: 0}}"), "2: edges[0].link.rate_mbps: expected a number above 0, or `unl"),
     (edge(f"{DEVICE}, repeat: 3"), "2: edges[0].name: expected {i} in a name under `repeat: 3`, as in \"a-{i}\""),
     (edge(DEVICE) + "trust: {probability: 1.2}", "3: trust.probability: expected a number from 0 to 1, found 1.2"),
+    (edge("devices: {count: 2, power_dbm: 24000}"), "2: edges[0].devices.power_dbm: expected a number from -300 to"),
+    (edge("devices: {count: 2, power_dbm: [1, 101]}"),
+     "2: edges[0].devices.power_dbm[1]: expected a number from -300 to 100, found 101"),
+    (edge("devices: [{power_dbm: -301}]"), "2: edges[0].devices[0].power_dbm: expected a number from -300 to 100"),
+    (edge(f"{DEVICE}, link: {{power_dbm: 500}}"), "2: edges[0].link.power_dbm: expected a number from -300 to 100"),
+    *[(edge(DEVICE) + f"radio: {{{key}: {value}}}", f"3: radio.{key}: expected {words}, found {value}")
+      for key, words, values in (
+          ("fading_floor_db", "a number from -100 to 20", (-101, 21)),
+          ("noise_dbm_per_hz", "a number from -300 to 100", (-301, 101)),
+          ("bandwidth_mhz", "a number from 1e-6 to 1e6", (0, 20000000)),
+          ("bits_per_parameter", "a whole number from 1 to 1024", (0, 1025)))
+      for value in values],
+    *[(edge(DEVICE) + f"radio: {{pathloss: {{{key}: {value}}}}}",
+       f"3: radio.pathloss.{key}: expected a number from {words}, found {value}")
+      for key, words, value in (("beta0_db", "-300 to 100", -301), ("exponent", "0 to 20", 21))],
     (edge(DEVICE) + "radio: {access: cdma}", '3: radio.access: expected one of tdma, ofdma, found "cdma"'),
     (edge(DEVICE) + "  - {name: a, devices: {count: 1}}", '3: edges[1].name: duplicate name "a" (first on line 2)'),
     (edge("devices: [{name: x}, {name: x}]"), '2: edges[0].devices[1].name: duplicate name "x" (first on line 2)'),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.topology import Link, Subnet, Topology
+from h2fdp.topology import Link, Relays, Subnet, Topology
 
 
 def test_arrays_of_a_subnet_cannot_be_changed():
@@ -63,31 +63,61 @@ def test_in_the_star_each_device_keeps_its_way_to_the_cloud():
             Subnet("b", False, [7.0], [10.0], Link(5e6, 30.0)),
         ),
     )
-    (only,) = network.as_star().subnets
-    assert only.relay_rate_bps.tolist() == [1e8, 1e8, 5e6]
-    assert only.relay_power_dbm.tolist() == [38.0, 38.0, 30.0]
-    with pytest.raises(ValueError, match="read-only"):
-        only.relay_rate_bps[0] = 1.0
+    relays = network.as_star().subnets[0].relays
+    assert relays == Relays(("a", "b"), [2, 1], [1e8, 5e6], [38.0, 30.0])
+    assert relays.of_devices(relays.rate_bps).tolist() == [1e8, 1e8, 5e6]
+    for array in (relays.sizes, relays.rate_bps, relays.power_dbm):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_a_star_has_the_access_points_of_its_tree():
+    network = Topology.geometric(edges=5, devices=4)
+    for names, sizes in (network.access_points, network.as_star().access_points):
+        assert names == tuple(subnet.name for subnet in network.subnets)
+        assert sizes.tolist() == network.sizes.tolist()
+
+
+def test_the_relays_of_a_million_devices_stay_few():
+    relays = Topology.regular(edges=1000, devices=1000).as_star().subnets[0].relays
+    assert sum(array.nbytes for array in (relays.sizes, relays.rate_bps, relays.power_dbm)) == 24_000
 
 
 def test_stars_with_other_relays_are_other_stars():
-    def star(rate, power):
-        return Topology("net", (Subnet("a", False, [5.0], [24.0], Link(rate, power)),)).as_star()
+    def star(rate=1e8, power=38.0, second="b", names=(("x",), ("y", "z"))):
+        subnets = [
+            Subnet(edge, False, [5.0] * len(own), [24.0] * len(own), Link(rate, power), names=own)
+            for edge, own in zip(("a", second), names, strict=True)
+        ]
+        return Topology("net", tuple(subnets)).as_star()
 
-    assert star(1e8, 38.0) == star(1e8, 38.0)
-    assert star(1e8, 38.0) != star(2e8, 38.0)
-    assert star(1e8, 38.0) != star(1e8, 37.0)
-    (relayed,) = star(1e8, 38.0).subnets
-    assert relayed != replace(relayed, relay_rate_bps=None, relay_power_dbm=None)
+    given = star()
+    assert given == star()
+    for other in (star(rate=2e8), star(power=37.0), star(second="c"), star(names=(("x", "y"), ("z",)))):
+        assert given != other
+    assert given.subnets[0] != replace(given.subnets[0], relays=None)
 
 
-@pytest.mark.parametrize(("rates", "powers", "link"), [
-    ([1.0], None, np.inf), (None, [1.0], np.inf), ([1.0, 2.0], [1.0, 2.0], np.inf), ([0.0], [1.0], np.inf),
-    ([np.nan], [1.0], np.inf), ([1.0], [np.inf], np.inf), ([1.0], [1.0], 1e8),
+@pytest.mark.parametrize(("names", "sizes", "rates", "powers"), [
+    ((), [], [], []), (("a", "a"), [1, 1], [1.0, 1.0], [1.0, 1.0]), (("a",), [0], [1.0], [1.0]),
+    (("a",), [1, 1], [1.0], [1.0]), (("a",), [1], [1.0, 2.0], [1.0]), (("a",), [1], [1.0], [1.0, 2.0]),
+    (("a",), [1], [0.0], [1.0]), (("a",), [1], [np.nan], [1.0]), (("a",), [1], [1.0], [np.inf]),
 ])  # fmt: skip
-def test_a_subnet_refuses_relays_that_make_no_sense(rates, powers, link):
-    with pytest.raises(UserError):
-        Subnet("a", False, [1.0], [1.0], Link(link), relay_rate_bps=rates, relay_power_dbm=powers)
+def test_relays_that_make_no_sense(names, sizes, rates, powers):
+    with pytest.raises(UserError, match="relays"):
+        Relays(names, sizes, rates, powers)
+
+
+@pytest.mark.parametrize(("size", "rate"), [(2, np.inf), (1, 1e8)])
+def test_a_subnet_refuses_relays_of_other_devices_or_before_a_link_of_its_own(size, rate):
+    with pytest.raises(UserError, match="cloud"):
+        Subnet("cloud", False, [1.0] * size, [1.0] * size, Link(rate), relays=Relays(("a",), [1], [1e8], [38.0]))
+
+
+def test_relays_are_in_stars_alone():
+    relayed = Subnet("s", False, [1.0], [1.0], Link(np.inf), relays=Relays(("a",), [1], [1e8], [38.0]))
+    with pytest.raises(UserError, match="star"):
+        Topology("net", (relayed, Subnet("b", False, [1.0], [1.0])))
 
 
 def test_importing_the_room_loads_no_slow_library():

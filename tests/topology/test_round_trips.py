@@ -11,21 +11,21 @@ from h2fdp.errors import UserError
 from h2fdp.topology import GENERATORS, Compute, Link, Radio, Subnet, Topology, read, write
 
 positive = st.floats(1e-6, 1e9)
-numbers = st.floats(-1e6, 1e6)
+decibels = st.floats(-300, 100)  # what a file may say
 names = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=12).filter(
     lambda name: name.isprintable() and "{i}" not in name and name != "cloud" and "/" not in name
 )
-links = st.builds(Link, (positive.map(lambda rate: rate * 1e6)) | st.just(float("inf")), numbers)
+links = st.builds(Link, (positive.map(lambda rate: rate * 1e6)) | st.just(float("inf")), decibels)
 radios = st.builds(
     Radio,
-    positive.map(lambda width: width * 1e6),
-    numbers,
+    st.floats(1e-6, 1e6).map(lambda width: width * 1e6),
+    decibels,
     st.sampled_from(["tdma", "ofdma"]),
     st.sampled_from(["rayleigh", "none"]),
-    numbers,
-    st.integers(1, 64),
-    numbers,
-    positive,
+    st.floats(-100, 20),
+    st.integers(1, 1024),
+    decibels,
+    st.floats(0, 20),
     positive,
 )
 
@@ -38,7 +38,7 @@ def topologies(draw):
     subnets = []
     for name, size in zip(taken, sizes, strict=False):
         own = tuple(taken.pop() for _ in range(size)) if draw(st.booleans()) else None
-        lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (positive, numbers)]
+        lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (positive, decibels)]
         subnets.append(Subnet(name, draw(st.booleans()), *lists, draw(links), draw(st.none() | names), own))
     compute = Compute(draw(st.floats(0, 10)), draw(st.floats(0, 10)))
     return Topology(draw(names), tuple(subnets), draw(radios), compute, draw(st.none() | st.floats(0, 1)))
@@ -66,8 +66,8 @@ def test_every_generated_network_and_its_star(tmp_path, kind, suffix):
 
 
 def without_relays(subnet):
-    """What a file can say of a star: the links behind its devices belong to the network that it was made of."""
-    return replace(subnet, relay_rate_bps=None, relay_power_dbm=None)
+    """What a file can say of a star: its access points belong to the network that it was made of."""
+    return replace(subnet, relays=None)
 
 
 @pytest.mark.parametrize(

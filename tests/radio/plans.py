@@ -1,0 +1,112 @@
+"""Networks, plans of an interval, and what they cost: by the package, and by the formulas written out."""
+
+from dataclasses import replace
+from math import log10
+
+import numpy as np
+from hypothesis import strategies as st
+
+from h2fdp.radio import NetworkCosts, interval_cost
+from h2fdp.streams import Streams
+from h2fdp.topology import Compute, Link, Radio, Subnet, Topology
+
+# One hertz, noise of a milliwatt, no path loss: a device of 10 log10(x) dBm has a signal-to-noise ratio of x.
+PLAIN = Radio(bandwidth_hz=1.0, noise_dbm_per_hz=0.0, pathloss_db=0.0, pathloss_exponent=0.0, fading="none")
+THREE = 10 * log10(3)  # R = log2(1 + 3) = 2 bits a second
+
+
+def cost(topology, subnets, rows, segments, bits=8, seed=1, interval=0):
+    radio = replace(topology.radio, bits_per_parameter=1)
+    network = replace(topology, radio=radio)
+    drawn = NetworkCosts(network, bits, Streams(seed)).drawn(interval)
+    return interval_cost(drawn, network, subnets, [np.array(r, dtype=np.int64) for r in rows], segments)
+
+
+def everybody(topology, segments, **options):
+    rows = [range(size) for size in topology.sizes]
+    return cost(topology, range(topology.edges), rows, [segments] * topology.edges, **options)
+
+
+@st.composite
+def trees(draw):
+    rates = st.floats(1e3, 1e9) | st.just(float("inf"))
+    subnets = []
+    for number in range(draw(st.integers(1, 4))):
+        size = draw(st.integers(1, 4))
+        lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (st.floats(1, 2e3), st.floats(0, 40))]
+        subnets.append(Subnet(f"edge-{number}", True, *lists, Link(draw(rates), draw(st.floats(0, 50)))))
+    radio = Radio(
+        bandwidth_hz=draw(st.floats(1e3, 1e8)),
+        access=draw(st.sampled_from(["tdma", "ofdma"])),
+        fading=draw(st.sampled_from(["rayleigh", "none"])),
+        bits_per_parameter=1,
+    )
+    compute = Compute(draw(st.floats(0, 10)), draw(st.floats(0, 10)))
+    return Topology("net", tuple(subnets), radio, compute)
+
+
+@st.composite
+def plans(draw, networks=trees() | trees().map(Topology.as_star)):  # noqa: B008 - a value
+    topology = draw(networks)
+    subnets = draw(st.lists(st.integers(0, topology.edges - 1), unique=True))
+    rows = [draw(st.lists(st.integers(0, topology.subnets[c].size - 1), unique=True)) for c in subnets]
+    segments = [draw(st.lists(st.integers(1, 20), min_size=1, max_size=4)) for _ in subnets]
+    return topology, subnets, rows, segments
+
+
+def written_out(topology, subnets, rows, segments, bits, fading):
+    """H2FDP, Appendix D, in loops over devices, from powers and distances."""
+    radio, compute = topology.radio, topology.compute
+    local_energy, global_energy, local_delay, global_delay = ([0.0] * topology.edges for _ in range(4))
+    of_devices, clocks, round_trips = [0.0] * topology.devices, [0.0], [0.0]
+    of_compute = 0.0
+    for c, active, lengths in zip(subnets, rows, segments, strict=True):
+        if not active:
+            continue
+        subnet, steps, aggregations = topology.subnets[c], sum(lengths), len(lengths)
+        first = sum(other.size for other in topology.subnets[:c])
+        wire = bits / subnet.link.rate_bps
+        global_energy[c] += 10 ** (subnet.link.power_dbm / 10 - 3) * wire
+        points, relays, times = access_points(subnet), subnet.relays, {}
+        for j in active:
+            power = 10 ** (subnet.power_dbm[j] / 10 - 3)
+            gain = (
+                10 ** (radio.pathloss_db / 10) * (subnet.distance_m[j] / radio.reference_m) ** -radio.pathloss_exponent
+            )
+            noise = 10 ** (radio.noise_dbm_per_hz / 10 - 3)
+
+            def rate(width, signal=power * gain * fading[first + j], density=noise):
+                return width * np.log1p(signal / (density * width)) / np.log(2)
+
+            t = bits / rate(radio.bandwidth_hz)
+            neighbours = [other for other in active if points[other] == points[j]]
+            times.setdefault(points[j], []).append((t, bits / rate(radio.bandwidth_hz / len(neighbours))))
+            relay = 0.0 if relays is None else bits / relays.rate_bps[points[j]]
+            relay_energy = 0.0 if relays is None else 10 ** (relays.power_dbm[points[j]] / 10 - 3) * relay
+            local_energy[c] += (aggregations - 1) * power * t
+            global_energy[c] += power * t + relay_energy
+            local_delay[c] += (aggregations - 1) * t
+            global_delay[c] += 2 * (t + relay + wire)
+            of_devices[first + j] = aggregations * power * t + steps * compute.joules_per_step
+            of_compute += steps * compute.joules_per_step
+            round_trips.append(2 * (relay + wire))
+        for point in times.values():
+            alone, shared = zip(*point, strict=True)
+            uplink = sum(alone) if radio.access == "tdma" else max(shared)
+            clocks.append(sum(length * compute.seconds_per_step + uplink + max(alone) for length in lengths))
+    return {
+        "energy_j": sum(local_energy) + sum(global_energy) + of_compute,
+        "delay_s": sum(local_delay) + sum(global_delay),
+        "clock_s": max(clocks) + max(round_trips),
+        "local_energy_j": local_energy,
+        "global_energy_j": global_energy,
+        "local_delay_s": local_delay,
+        "global_delay_s": global_delay,
+        "device_energy_j": of_devices,
+    }
+
+
+def access_points(subnet):
+    """Each device's, by number."""
+    sizes = [subnet.size] if subnet.relays is None else subnet.relays.sizes
+    return [number for number, size in enumerate(sizes) for _ in range(size)]
