@@ -44,6 +44,10 @@ class Horizon:
         """The beta at which gamma = min{1/tau_0, 1/K_g} / beta is the operator's step size."""
         return 1.0 / (self.step_size * max(self.local_steps, self.intervals))
 
+    def largest_beta(self, section: ControlSection) -> float:
+        """The operator's, by default ten times the least."""
+        return 10 * self.least_beta if section.beta_max is None else max(section.beta_max, self.least_beta)
+
 
 @dataclass(frozen=True)
 class ControlledNetwork:
@@ -120,8 +124,9 @@ class AdaptiveSchedule:
 
     @property
     def beta(self) -> float:
-        """beta, not below what keeps the step size at the operator's."""
-        return max(self._constants.beta.value or 0.0, self._horizon.least_beta)
+        """beta, not below what keeps the step size at the operator's, nor above what is believed."""
+        least, largest = self._horizon.least_beta, self._horizon.largest_beta(self._section)
+        return min(max(self._constants.beta.value or 0.0, least), largest)
 
     @property
     def first_step_size(self) -> float:

@@ -24,7 +24,8 @@ class ControlSection(Section):
         channel: `known` plans with the fading of the coming interval, `expected` with its mean.
         estimates: where beta, sigma, zeta and zeta_c come from (Sec. 10).
         beta, sigma, zeta, zeta_c: the operator's own values, until (or where) there are no estimates.
-        beta_max: the largest beta that private estimates can tell; null is ten times the smallest one used.
+        beta_max: the largest beta believed. Estimates from released vectors err upwards, the more so the smaller the
+            step size that follows from them, and private ones need a range. Null is ten times the smallest beta used.
     """
 
     enabled: Flag = False

@@ -165,8 +165,10 @@ def _measuring(config: ExperimentFile) -> Measuring | None:
     if not control.enabled or control.estimates == "released":
         return None
     assert training.clip_norm is not None
-    beta = 10 * horizon(config).least_beta if control.beta_max is None else control.beta_max
-    return Measuring((beta, 2 * training.clip_norm, 2 * training.clip_norm), leaks=control.estimates == "oracle")
+    return Measuring(
+        (horizon(config).largest_beta(control), 2 * training.clip_norm, 2 * training.clip_norm),
+        leaks=control.estimates == "oracle",
+    )
 
 
 def _sampling_rates(config: ExperimentFile, data: FederatedData) -> np.ndarray:
