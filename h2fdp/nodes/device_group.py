@@ -39,7 +39,8 @@ class DeviceGroup:
         """
         slots = range(order.first_slot + 1, order.last_slot + 1)
         batches = self.sampler.draw(order.interval, slots, order.rows)
-        updates = self.engine.updates(model, self.records, order.rows - self.first_row, batches, order.step_size)
+        starts = model.expand(len(order.rows), -1)
+        updates = self.engine.updates(starts, self.records, order.rows - self.first_row, batches, order.step_size)
         if self.noise_source == "device":
             self._add_noise(updates, order)
         return updates

@@ -37,5 +37,7 @@ class DeviceRecords:
         return self.scaled(self.x.index_select(0, positions)), self.y.index_select(0, positions)
 
     def scaled(self, x: Tensor) -> Tensor:
-        """Stored values as the model sees them."""
-        return torch.addcmul(self.shift, x.to(torch.float32), self.scale)
+        """Stored values as the model sees them, in memory of their own."""
+        # In place, one operand after the other: `addcmul` with broadcast operands is not vectorised, and took 2.5 times
+        # as long on a CPU.
+        return x.to(torch.float32, copy=True).mul_(self.scale).add_(self.shift)
