@@ -126,13 +126,16 @@ def _without_replacement(uniforms: np.ndarray, sizes: np.ndarray, wanted: np.nda
     """
     slots, devices, _ = uniforms.shape
     width = int(wanted.max())
-    chosen = np.full((slots, devices, width), -1, dtype=np.int64)
+    # Columns come first in memory: to look for a position among those drawn before it is then to compare whole rows.
+    columns = 1.0 - np.ascontiguousarray(uniforms[:, :, :width].transpose(2, 0, 1))
+    chosen = np.full((width, slots, devices), -1, dtype=np.int64)
     for column in range(width):
         candidates = sizes - wanted + column
-        drawn = np.minimum((1.0 - uniforms[:, :, column]) * (candidates + 1), candidates).astype(np.int64)
-        taken = (chosen[:, :, :column] == drawn[:, :, None]).any(axis=2)
-        chosen[:, :, column] = np.where(column < wanted, np.where(taken, candidates, drawn), -1)
-    return Batches(np.maximum(chosen, 0), np.broadcast_to(wanted, (slots, devices)))
+        drawn = np.minimum(columns[column] * (candidates + 1), candidates).astype(np.int64)
+        taken = (chosen[:column] == drawn).any(axis=0)
+        chosen[column] = np.where(column < wanted, np.where(taken, candidates, drawn), -1)
+    indices = np.ascontiguousarray(np.maximum(chosen, 0).transpose(1, 2, 0))
+    return Batches(indices, np.broadcast_to(wanted, (slots, devices)))
 
 
 def padded_width(sampling: Sampling, batches: np.ndarray) -> int:

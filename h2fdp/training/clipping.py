@@ -33,9 +33,9 @@ class Clipping:
                 [0.3000, 0.4000],
                 [0.0000, 0.0000]])
         """
-        norms = gradients.norm(dim=-1, keepdim=True)
-        scaled = gradients * clip_factors(norms, self.norm)
-        return torch.where(norms.isfinite(), scaled, 0.0)
+        norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
+        # A factor of 0 leaves undefined numbers behind where there were infinite ones, and nowhere else.
+        return gradients.mul(clip_factors(norms, self.norm)).nan_to_num_(nan=0.0)
 
 
 def clip_factors(norms: Tensor, bound: float) -> Tensor:

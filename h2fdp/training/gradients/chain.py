@@ -54,6 +54,8 @@ def _steps(module: nn.Module, prefix: str) -> list[Step] | None:
         if getattr(module, "inplace", False):  # it would overwrite what autograd goes back through
             module = copy(module)
             module.inplace = False
+        if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
+            return [_flatten]
         return [module if type(module) in _ELEMENTWISE else partial(_record_by_record, module)]
     layer = _layer(module)
     return layer and [Parametrised(layer, tuple(prefix + name for name, _ in module.named_parameters()))]
@@ -76,6 +78,10 @@ def _layer(module: nn.Module) -> Layer | None:
 def _pair(sides: tuple[int, ...]) -> tuple[int, int]:
     height, width = sides
     return height, width
+
+
+def _flatten(x: Tensor) -> Tensor:
+    return x.flatten(2)
 
 
 def _record_by_record(module: nn.Module, x: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ class LayeredGradients:
         self._flat = Flat(module)
         self._chain = chain
         self._record_norm = record_norm
+        self._layers = sum(isinstance(step, Parametrised) for step in chain)
 
     def sums(self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
         """See `GradientRule.sums`."""
@@ -41,14 +42,17 @@ class LayeredGradients:
         """Layers with what they saved, their outputs, and the scores (n, W, classes)."""
         parameters = self._flat.views(models)
         saved, outputs = [], []
-        with torch.enable_grad():
+        # A linear model needs no way back from output to output.
+        with torch.set_grad_enabled(self._layers > 1):
             for step in self._chain:
                 if not isinstance(step, Parametrised):
                     x = step(x)
                     continue
                 x, kept = step.layer.forward([parameters[name] for name in step.names], x)
                 saved.append((step, kept))
-                outputs.append(x if x.requires_grad else x.requires_grad_())
+                if self._layers > 1 and not x.requires_grad:
+                    x.requires_grad_()
+                outputs.append(x)
         return saved, outputs, x
 
     def _clipped(
@@ -77,5 +81,5 @@ def cross_entropy_gradient(scores: Tensor, y: Tensor) -> Tensor:
 def _deltas(outputs: list[Tensor], scores: Tensor, delta: Tensor) -> list[Tensor]:
     """The gradient in each layer's output."""
     if len(outputs) == 1 and scores is outputs[0]:
-        return [delta]  # a linear model: there is nothing to go back through
+        return [delta]
     return list(torch.autograd.grad(scores, outputs, delta))
