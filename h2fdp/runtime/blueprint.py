@@ -17,7 +17,7 @@ from h2fdp.privacy import NoisePlacement
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, build_engine
-from h2fdp.training.batches import Sampling, row_length
+from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.objectives import LocalObjective
 
 
@@ -48,6 +48,11 @@ class Blueprint:
     def first_devices(self) -> np.ndarray:
         """(N + 1,) number of the first device of each subnet."""
         return np.concatenate([[0], np.cumsum(self.topology.sizes)])
+
+    @cached_property
+    def _batches(self) -> np.ndarray:
+        """(I,) expected batch sizes of all devices: what the arithmetic of each is laid out for, wherever it runs."""
+        return np.asarray(self.rates * self.data.sizes)
 
     def facts(self) -> list[SubnetFacts]:
         """What the cloud knows of each subnet."""
@@ -85,8 +90,9 @@ class Blueprint:
             self.sampling,
             np.diff(offsets),
             self.rates[devices],
-            row_length(self.sampling, float(np.max(self.rates * self.data.sizes))),
+            row_length(self.sampling, float(np.max(self._batches))),
         )
+        width = padded_width(self.sampling, self._batches)
         return DeviceGroup(
             streams=self.streams,
             noise_source=self.noise_placement.source(subnet.trusted),
@@ -94,7 +100,7 @@ class Blueprint:
             device_name=subnet.device_name,
             records=device_records(self.data, records, offsets),
             sampler=sampler,
-            engine=build_engine(self.engine, self.module(), self.clipping, self.objective),
+            engine=build_engine(self.engine, self.module(), self.clipping, self.objective, width),
         )
 
 

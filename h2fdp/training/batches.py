@@ -141,8 +141,8 @@ def _without_replacement(uniforms: np.ndarray, sizes: np.ndarray, wanted: np.nda
 def padded_width(sampling: Sampling, batches: np.ndarray) -> int:
     """Records of a device that a stacked engine computes in one pass, one number for the whole network.
 
-    Where all batches are alike, a Poisson batch of mean b fits into b + 2 sqrt(b) 39 times in 40; where they differ, the
-    width is the one that costs the network least, when each device takes as many passes as it needs.
+    Where all batches are alike, a Poisson batch of mean b fits into b + 2 sqrt(b) 39 times in 40; where they differ,
+    the width is the one that costs the network least, when each device takes as many passes as it needs.
 
     Args:
         batches: (I,) q_i D_i of all devices.

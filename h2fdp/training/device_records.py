@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_VALUES_KEPT = 64_000_000  # of a block that is evaluated again and again, as float32 256 MB
+
 
 @dataclass(frozen=True)
 class DeviceRecords:
@@ -36,6 +38,14 @@ class DeviceRecords:
         """The records at block positions `indices`, scaled: ((b, *shape) float32, (b,) int64)."""
         positions = torch.from_numpy(indices)
         return self.scaled(self.x.index_select(0, positions)), self.y.index_select(0, positions)
+
+    def inputs(self, part: slice) -> Tensor:
+        """Records in the order of the block, as the model sees them; small blocks are scaled once and kept."""
+        return self.scaled(self.x[part]) if self._all_scaled is None else self._all_scaled[part]
+
+    @cached_property
+    def _all_scaled(self) -> Tensor | None:
+        return self.scaled(self.x) if self.x.numel() <= _VALUES_KEPT else None
 
     def scaled(self, x: Tensor) -> Tensor:
         """Stored values as the model sees them, in memory of their own."""

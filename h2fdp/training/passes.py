@@ -1,8 +1,8 @@
 """The batches of a stack of devices, cut into passes of one width, so that a stack is one block of numbers.
 
 A pass takes up to `width` records of each device. A larger batch takes as many passes as it needs, of just the devices
-that have one: no draw is ever cut, since cutting would void the privacy account. Every pass has the full width, which is
-the same in the whole network, so that a device's arithmetic, and with it every bit, is its own.
+that have one: no draw is ever cut, since cutting would void the privacy account. Every pass has the full width, the
+same in the whole network, so that a device's arithmetic, and with it every bit, is its own.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Passes:
         x = self._records.x.index_select(0, positions.reshape(-1))
         return Pass(
             devices,
-            self._records.scaled(x).unflatten(0, positions.shape),
+            self._records.scaled(x).view(*positions.shape, *x.shape[1:]),
             self._labels[slot, chosen, columns],
             self._shares[slot, chosen, columns],
         )

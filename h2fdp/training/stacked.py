@@ -24,9 +24,9 @@ _DEFAULT_WIDTH = 32
 class StackedEngine:
     """Many devices at once: parameters, objective's state and batches stacked over them.
 
-    Equal bits for every split of devices over calls: no sum runs over devices, each pass has the same width, and a stack
-    is never of one device (a product of one pair of matrices is another routine than a batch of them), unless a model is
-    so large that every stack is. One intra-op thread is up to the caller.
+    Equal bits for every split of devices over calls: no sum runs over devices, each pass has the same width, and a
+    stack is never of one device (a product of one pair of matrices is another routine than a batch of them), unless a
+    model is so large that every stack is. One intra-op thread is up to the caller.
 
     Args:
         width: records of a device in one pass, the same in the whole network (see `batches.padded_width`). Any width

@@ -75,5 +75,7 @@ def records(shape, sizes, seed=0):
 
 def draw(sampling, sizes, rates, slots, seed=1):
     sizes, rates = np.asarray(sizes), np.asarray(rates, dtype=float)
-    sampler = BatchSampler(Streams(seed), "e", sampling, sizes, rates, row_length(sampling, float((sizes * rates).max())))
+    sampler = BatchSampler(
+        Streams(seed), "e", sampling, sizes, rates, row_length(sampling, float((sizes * rates).max()))
+    )
     return sampler.draw(0, range(slots), np.arange(len(sizes)))

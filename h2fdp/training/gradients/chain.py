@@ -53,12 +53,14 @@ def _steps(module: nn.Module, prefix: str) -> list[Step] | None:
     if not any(True for _ in module.parameters()):
         if getattr(module, "inplace", False):  # it would overwrite what autograd goes back through
             module = copy(module)
-            module.inplace = False
+            setattr(module, "inplace", False)  # noqa: B010
         if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
             return [_flatten]
         return [module if type(module) in _ELEMENTWISE else partial(_record_by_record, module)]
     layer = _layer(module)
-    return layer and [Parametrised(layer, tuple(prefix + name for name, _ in module.named_parameters()))]
+    return (
+        None if layer is None else [Parametrised(layer, tuple(prefix + name for name, _ in module.named_parameters()))]
+    )
 
 
 def _layer(module: nn.Module) -> Layer | None:
@@ -86,4 +88,4 @@ def _flatten(x: Tensor) -> Tensor:
 
 def _record_by_record(module: nn.Module, x: Tensor) -> Tensor:
     output: Tensor = module(x.flatten(0, 1))
-    return output.unflatten(0, x.shape[:2])
+    return output.view(*x.shape[:2], *output.shape[1:])

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_weight
 
 from h2fdp.training.gradients.per_record import Ghost, Rearranged, RecordGradients, Written, ghost_is_cheaper
 from h2fdp.training.gradients.unfolding import Windows
@@ -35,7 +36,7 @@ class StackedConvolution:
             output, unfolded = _UnfoldedConvolution.apply(images, weights, biases, self._windows)
         else:
             output, unfolded = self._one_by_one(images, weights, biases), None
-        return output.unflatten(0, x.shape[:2]), (x.detach(), unfolded)
+        return output.view(*x.shape[:2], *output.shape[1:]), (x.detach(), unfolded)
 
     def _one_by_one(self, images: Tensor, weights: Tensor, biases: Tensor | None) -> Tensor:
         outputs = [
@@ -57,10 +58,14 @@ class StackedConvolution:
             summed = torch.bmm(rows.flatten(1, 2).transpose(1, 2), unfolded.view(len(x), -1, unfolded.shape[2]))
             weight = self._as_parameter(summed.flatten(1), x.shape[2])
         else:
-            size, padding = (delta.shape[2], x.shape[2], *self._windows.kernel), self._windows.padding
-            each = [nn.grad.conv2d_weight(a, size, d, padding=padding) for a, d in zip(x, delta, strict=True)]
-            weight = torch.stack(each)
+            weight = torch.stack([self._weight_gradient(*each) for each in zip(x, delta, strict=True)])
         return [weight, rows.sum(dim=(1, 2))] if self._biased else [weight]
+
+    def _weight_gradient(self, x: Tensor, delta: Tensor) -> Tensor:
+        """(O, C, kh, kw) of one device by oneDNN."""
+        size = (delta.shape[1], x.shape[1], *self._windows.kernel)
+        gradient: Tensor = conv2d_weight(x, size, delta, padding=self._windows.padding)  # type: ignore[no-untyped-call]
+        return gradient
 
     def record_gradients(self, saved: Any, delta: Tensor) -> list[RecordGradients]:
         """See `Layer.record_gradients`."""
@@ -71,7 +76,7 @@ class StackedConvolution:
         weight: RecordGradients
         if ghost_is_cheaper(rows.shape[2], inputs, rows.shape[3]):
             windows = self._windows.unfold(images) if unfolded is None else unfolded
-            weight = Ghost(windows.unflatten(0, x.shape[:2]), rows)
+            weight = Ghost(windows.view(*x.shape[:2], *windows.shape[1:]), rows)
         else:
             weight = Written(self._written(images, unfolded, rows.flatten(0, 1)).view(*x.shape[:2], -1))
         weight = Rearranged(weight, lambda summed: self._as_parameter(summed, channels))

@@ -21,7 +21,8 @@ class FunctionalGradients:
     def sums(self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
         """See `GradientRule.sums`."""
         if self._clipping is None:
-            return vmap(grad(self._loss))(models, x, y, shares)
+            sums: Tensor = vmap(grad(self._loss))(models, x, y, shares)
+            return sums
         found = torch.empty_like(models)
         for device, own in enumerate(shares):
             each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))(models[device], x[device], y[device])

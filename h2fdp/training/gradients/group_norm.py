@@ -19,7 +19,7 @@ class StackedGroupNorm:
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         """See `Layer.forward`."""
-        standardised = nn.functional.group_norm(x.flatten(0, 1), self.groups, eps=self.eps).unflatten(0, x.shape[:2])
+        standardised = nn.functional.group_norm(x.flatten(0, 1), self.groups, eps=self.eps).view(x.shape)
         channels = (x.shape[0], 1, x.shape[2], *[1] * (x.dim() - 3))
         weight, bias = (each.view(channels) for each in parameters)
         return standardised * weight + bias, standardised.detach()

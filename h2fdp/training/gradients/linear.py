@@ -27,7 +27,7 @@ class StackedLinear:
             output = torch.baddbmm(parameters[1][:, :, None], parameters[0], rows)
         else:
             output = torch.bmm(parameters[0], rows)
-        return output.transpose(1, 2).unflatten(1, x.shape[1:-1]), x.detach()
+        return output.transpose(1, 2).view(*x.shape[:-1], -1), x.detach()
 
     def sums(self, saved: Tensor, delta: Tensor) -> list[Tensor]:
         """See `Layer.sums`."""

@@ -43,14 +43,19 @@ class Windows:
 
     def fold(self, windows: Tensor, shape: torch.Size) -> Tensor:
         """(N, C, H, W) = `shape`: what each pixel's windows (N, L, kh kw C) add up to, the transpose of `unfold`."""
-        (above, left), (count, channels, height, width) = self.padding, shape
-        images = windows.new_zeros(count, height + 2 * above, width + 2 * left, channels)
+        # The kernel in blocks of one step each way: equal blocks of neighbouring windows lie side by side, so that a
+        # block of all windows is added at once, in runs of memory.
+        (above, left), (down, right), (count, channels, height, width) = self.padding, self.stride, shape
         rows, columns = self.counts((height, width))
+        below, beside = -(-self.kernel[0] // down), -(-self.kernel[1] // right)
+        tall = max(rows - 1 + below, -(-(above + height) // down))
+        wide = max(columns - 1 + beside, -(-(left + width) // right))
+        images = windows.new_zeros(count, tall, down, wide, right, channels)
         windows = windows.view(count, rows, columns, *self.kernel, channels)
-        for row in range(self.kernel[0]):
-            for column in range(self.kernel[1]):
-                last_row, last_column = row + rows * self.stride[0], column + columns * self.stride[1]
-                images[:, row : last_row : self.stride[0], column : last_column : self.stride[1]] += windows[
-                    :, :, :, row, column
-                ]
-        return images[:, above : above + height, left : left + width].permute(0, 3, 1, 2)
+        for row in range(below):
+            for column in range(beside):
+                block = windows[:, :, :, row * down : (row + 1) * down, column * right : (column + 1) * right]
+                part = images[:, row : row + rows, : block.shape[3], column : column + columns, : block.shape[4]]
+                part += block.transpose(2, 3)
+        pixels = images.view(count, tall * down, wide * right, channels)
+        return pixels[:, above : above + height, left : left + width].permute(0, 3, 1, 2)
