@@ -26,7 +26,7 @@ from h2fdp.privacy.audit import (
     log_likelihood_ratio,
     observations,
 )
-from h2fdp.runtime.backends import one_thread
+from h2fdp.runtime.local_hosts import one_thread
 
 
 @dataclass(frozen=True)

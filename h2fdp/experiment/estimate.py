@@ -13,7 +13,7 @@ from h2fdp.methods import name_of
 from h2fdp.nodes import LocalTeam
 from h2fdp.nodes.plans import TrainingOrder
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.backends import one_thread
+from h2fdp.runtime.local_hosts import one_thread
 
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts beside it
 _PROBE_STEPS = 5

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from h2fdp.control import (
@@ -31,7 +32,7 @@ from h2fdp.runtime.blueprint import Measuring
 from h2fdp.streams import Streams
 from h2fdp.theory import PrivacyTerms
 from h2fdp.topology import Topology
-from h2fdp.training import Clipping
+from h2fdp.training import Clipping, chosen_engine
 from h2fdp.training.objectives import objective_of
 
 DataSource = Callable[[Topology, Streams, Path | None], FederatedData]
@@ -137,7 +138,7 @@ def prepare(
         network,
         data,
         module,
-        "loop",
+        chosen_engine(initial, torch.device("cpu")) if config.runtime.engine == "auto" else config.runtime.engine,
         objective_of(config.method.objective),
         clipping,
         training.sampling,

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
 from h2fdp.nodes.measuring import DeviceMeasurements, Gauge, measure_devices
 from h2fdp.nodes.plans import MeasuringOrder, TrainingOrder
 from h2fdp.privacy import NoiseSource, add_gaussian_noise
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, DeviceRecords, Engine
+from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
 
 
 @dataclass(frozen=True)
 class DeviceGroup:
-    """The devices `first_row ..` of a subnet; knows itself whether its edge server may see raw updates.
+    """Devices of a subnet; knows itself whether its edge server may see raw updates.
 
     Attributes:
         noise_source: who adds noise under this group's edge server. It is the devices' own knowledge: an order
             without noise is not obeyed where the devices must add it.
-        first_row: the row within the subnet of the first device of `records`.
+        first_row: the row within the subnet of the first device of `records`; below 0 where the block begins with
+            devices of other subnets.
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
         gauge: how to measure for the controller; None in runs that never do.
     """
@@ -40,19 +42,28 @@ class DeviceGroup:
 
         Under an untrusted edge server that is Delta_i + n_i, (10) and (14); else Delta_i.
         """
-        slots = range(order.first_slot + 1, order.last_slot + 1)
-        batches = self.sampler.draw(order.interval, slots, order.rows)
-        updates = self.engine.updates(model, self.records, order.rows - self.first_row, batches, order.step_size)
-        if self.noise_source == "device":
-            self._add_noise(updates, order)
-        return updates
+        starts = model.expand(len(order.rows), -1)
+        updates = self.engine.updates(starts, self.records, self.held(order), self.batches(order), order.step_size)
+        return self.released(updates, order)
 
-    def _add_noise(self, updates: Tensor, order: TrainingOrder) -> None:
+    def held(self, order: TrainingOrder) -> np.ndarray:
+        """(s,) the ordered devices' rows in `records`."""
+        return np.asarray(order.rows - self.first_row)
+
+    def batches(self, order: TrainingOrder) -> Batches:
+        """The mini-batches of an order's slots."""
+        return self.sampler.draw(order.interval, range(order.first_slot + 1, order.last_slot + 1), order.rows)
+
+    def released(self, updates: Tensor, order: TrainingOrder) -> Tensor:
+        """What may leave the devices of their updates (s, M), which it may overwrite."""
+        if self.noise_source != "device":
+            return updates
         assert len(order.noise_std) == len(order.rows), "no device under an untrusted edge server uploads without noise"
         for position, row in enumerate(order.rows):
             name = self.device_name(int(row))
             stream = self.streams.open(name, f"noise-{order.kind}", order.interval, order.last_slot)
             updates[position] = add_gaussian_noise(updates[position], float(order.noise_std[position]), stream)
+        return updates
 
     def measure(self, model: Tensor, order: MeasuringOrder) -> DeviceMeasurements:
         """Estimates of Sec. 10 at `model` (M,); under an untrusted edge server under noise, unless the run leaks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,14 @@ from h2fdp.nodes.plans import MeasuringOrder, SubnetPlan, TrainingOrder
 from h2fdp.nodes.team import Team
 from h2fdp.privacy import NoiseSource, add_gaussian_noise
 from h2fdp.streams import Streams
+
+
+@dataclass(frozen=True)
+class Round:
+    """One segment of an interval: the broadcast model (M,), and an order for each group of devices."""
+
+    model: Tensor
+    orders: dict[str, TrainingOrder]
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,20 @@ class EdgeServer:
     gauge: Gauge | None = None
 
     def run_interval(self, model: Tensor, plan: SubnetPlan) -> Tensor:
-        """One interval from the global model w(t_k) (M,); the upload (M,).
+        """One interval from the global model w(t_k) (M,); the upload (M,)."""
+        steps = self.rounds(model, plan)
+        current = next(steps)
+        while True:
+            try:
+                current = steps.send(self.groups.call("train", current.model, current.orders))
+            except StopIteration as end:
+                upload: Tensor = end.value
+                return upload
+
+    def rounds(self, model: Tensor, plan: SubnetPlan) -> Generator[Round, Mapping[str, Tensor], Tensor]:
+        """One interval, round by round: yields what devices are to do, is sent their uploads, returns its own upload.
+
+        Whoever drives it decides how the devices train: by a call to their hosts, or many subnets' at once.
 
         1. The devices train over a segment and upload what they accumulated since the last broadcast.
         2. At a local aggregation the edge server subtracts their average from its model, (9)-(12), adds its noise
@@ -46,24 +67,24 @@ class EdgeServer:
         subnet_model = model
         start = plan.first_slot
         for segment, end in enumerate(plan.ends()):
-            uploads = self._collect(subnet_model, plan, segment, start, end)
-            average = weighted_sum(uploads, plan.weights)
+            orders = self._orders(plan, segment, start, end)
+            uploads = yield Round(subnet_model, orders)
+            average = weighted_sum([upload for name in orders for upload in uploads[name]], plan.weights)
             if self.noise_source == "edge":
                 average = self._with_noise(average, plan, segment, end)
             subnet_model = subnet_model - average
             start = end
         return model - subnet_model
 
-    def _collect(self, model: Tensor, plan: SubnetPlan, segment: int, start: int, end: int) -> list[Tensor]:
-        """Uploads of the active devices in the order of their rows."""
+    def _orders(self, plan: SubnetPlan, segment: int, start: int, end: int) -> dict[str, TrainingOrder]:
+        """For the groups with active devices, in the order of their rows."""
         orders = {}
         for name, held in self._held(plan):
             noise = plan.noise_std[segment][held] if self.noise_source == "device" else np.empty(0)
             orders[name] = TrainingOrder(
                 plan.interval, start, end, plan.kind(segment), plan.step_size, plan.rows[held], noise
             )
-        uploads = self.groups.call("train", model, orders)
-        return [upload for name in orders for upload in uploads[name]]
+        return orders
 
     def _held(self, plan: SubnetPlan) -> Iterator[tuple[str, np.ndarray]]:
         """The groups with active devices, and which of the plan's rows each holds."""

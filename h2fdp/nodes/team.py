@@ -26,6 +26,10 @@ class LocalTeam:
     def __init__(self, nodes: Mapping[str, Any]) -> None:
         self._nodes = dict(nodes)
 
+    def node(self, name: str) -> Any:
+        """A node itself, for whoever is in the same process."""
+        return self._nodes[name]
+
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """See `Team.call`."""
         return {name: getattr(self._nodes[name], method)(shared, item) for name, item in each.items()}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
-from h2fdp.nodes import LocalTeam, Team
+from h2fdp.nodes import Team
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.section import RuntimeSection, chosen_backend
+from h2fdp.runtime.local_hosts import local_team, one_thread
+from h2fdp.runtime.section import RuntimeSection, chosen_backend, inline_workers
 
 
 @contextmanager
@@ -22,17 +21,5 @@ def start_hosts(blueprint: Blueprint, section: RuntimeSection) -> Iterator[Team]
             with ray_team(blueprint, section) as team:
                 yield team
         else:
-            yield LocalTeam(
-                {subnet.name: blueprint.edge_server(number) for number, subnet in enumerate(blueprint.topology.subnets)}
-            )
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One intra-op thread: how a sum is split over threads changes its last bits, and equal seeds give equal bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+            with local_team(blueprint, range(blueprint.topology.edges), inline_workers(section)) as team:
+                yield team

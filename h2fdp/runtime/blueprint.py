@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from h2fdp.data import FederatedData, Records
-from h2fdp.nodes import DeviceGroup, EdgeServer, LocalTeam, SubnetFacts
+from h2fdp.nodes import Bunch, DeviceGroup, EdgeServer, LocalTeam, SubnetFacts
 from h2fdp.nodes.measuring import Gauge
 from h2fdp.privacy import NoisePlacement
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, build_engine
-from h2fdp.training.batches import Sampling, row_length
+from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
+from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.objectives import LocalObjective, Plain
 
 
@@ -59,6 +59,12 @@ class Blueprint:
         """(N + 1,) number of the first device of each subnet."""
         return np.concatenate([[0], np.cumsum(self.topology.sizes)])
 
+    @cached_property
+    def _widths(self) -> tuple[int, int]:
+        """Records of an engine's pass, uniforms of a draw: the same on every host, by all devices' expected batches."""
+        batches = self.rates * self.data.sizes
+        return padded_width(self.sampling, batches), row_length(self.sampling, float(batches.max()))
+
     def facts(self) -> list[SubnetFacts]:
         """What the cloud knows of each subnet."""
         records = self.data.sizes
@@ -76,43 +82,60 @@ class Blueprint:
             )
         ]
 
-    def edge_server(self, number: int) -> EdgeServer:
+    def edge_server(self, number: int, group: DeviceGroup | None = None) -> EdgeServer:
         """The number-th edge server, with its devices as one group beside it."""
         subnet = self.topology.subnets[number]
         source = self.noise_placement.source(subnet.trusted)
-        groups = LocalTeam({"devices": self.device_group(number)})
+        groups = LocalTeam({"devices": group or self.device_group(number)})
         return EdgeServer(subnet.name, self.streams, source, groups, {"devices": (0, subnet.size)}, self._gauge())
+
+    def bunch(self, numbers: range, engine: Engine) -> Bunch:
+        """Neighbouring edge servers whose devices share one block of records and one engine."""
+        first, last = int(self.first_devices[numbers.start]), int(self.first_devices[numbers.stop])
+        records = device_records(self.data, *self.data.subnet(first, last - first))
+        groups = {number: self._group(number, records, first, engine) for number in numbers}
+        return Bunch(
+            {self.topology.subnets[number].name: self.edge_server(number, group) for number, group in groups.items()}
+        )
+
+    def device_group(self, number: int) -> DeviceGroup:
+        """All devices of the number-th subnet."""
+        first = int(self.first_devices[number])
+        records = device_records(self.data, *self.data.subnet(first, self.topology.subnets[number].size))
+        return self._group(number, records, first, self.local_engine())
+
+    def local_engine(self) -> Engine:
+        """The engine of the devices' local steps."""
+        return build_engine(self.engine, self.module(), self.clipping, self.objective, self._widths[0])
+
+    def _group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
+        """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
+        subnet = self.topology.subnets[number]
+        devices = slice(int(self.first_devices[number]), int(self.first_devices[number + 1]))
+        sampler = BatchSampler(
+            self.streams,
+            subnet.name,
+            self.sampling,
+            self.data.sizes[devices],
+            self.rates[devices],
+            self._widths[1],
+        )
+        return DeviceGroup(
+            streams=self.streams,
+            noise_source=self.noise_placement.source(subnet.trusted),
+            first_row=block_begins - devices.start,
+            device_name=subnet.device_name,
+            records=records,
+            sampler=sampler,
+            engine=engine,
+            gauge=self._gauge(),
+        )
 
     def _gauge(self) -> Gauge | None:
         if self.measuring is None:
             return None
         engine = build_engine(self.engine, self.module(), None, Plain())
         return Gauge(engine, np.array(self.measuring.ranges), self.measuring.leaks)
-
-    def device_group(self, number: int) -> DeviceGroup:
-        """All devices of the number-th subnet."""
-        subnet = self.topology.subnets[number]
-        first = int(self.first_devices[number])
-        devices = slice(first, first + subnet.size)
-        records, offsets = self.data.subnet(first, subnet.size)
-        sampler = BatchSampler(
-            self.streams,
-            subnet.name,
-            self.sampling,
-            np.diff(offsets),
-            self.rates[devices],
-            row_length(self.sampling, float(np.max(self.rates * self.data.sizes))),
-        )
-        return DeviceGroup(
-            streams=self.streams,
-            noise_source=self.noise_placement.source(subnet.trusted),
-            first_row=0,
-            device_name=subnet.device_name,
-            records=device_records(self.data, records, offsets),
-            sampler=sampler,
-            engine=build_engine(self.engine, self.module(), self.clipping, self.objective),
-            gauge=self._gauge(),
-        )
 
 
 def device_records(data: FederatedData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:

@@ -6,12 +6,12 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.nodes import LocalTeam
 from h2fdp.runtime.blueprint import Blueprint
+from h2fdp.runtime.local_hosts import local_team
 from h2fdp.runtime.placement import packed
 from h2fdp.runtime.section import RuntimeSection
 
@@ -32,8 +32,8 @@ class Host:
         import torch
 
         torch.set_num_threads(1)  # see one_thread()
-        subnets = blueprint.topology.subnets
-        self._team = LocalTeam({subnets[number].name: blueprint.edge_server(number) for number in numbers})
+        self._stack = ExitStack()
+        self._team = self._stack.enter_context(local_team(blueprint, numbers, workers=1))
 
     def ready(self) -> bool:
         """Answers once the nodes are built."""

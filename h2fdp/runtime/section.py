@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -20,8 +21,13 @@ class RuntimeSection(Section):
     cpus_per_host: Annotated[float, Field(ge=0.01, le=10_000), Expect("a number from 0.01 to 10000")] = 1
     gpus_per_host: Annotated[Literal[0], Expect("0 (this version trains on CPUs)")] = 0
     address: Annotated[None, Expect("null (this version starts Ray on this machine)")] = None
-    engine: Annotated[Literal["auto", "loop"], Expect("one of auto, loop")] = "auto"
+    engine: Annotated[Literal["auto", "loop", "stacked"], Expect("one of auto, loop, stacked")] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
+
+
+def inline_workers(section: RuntimeSection) -> int:
+    """Threads of an inline run: `hosts`, by default one for each CPU that this process may use."""
+    return len(os.sched_getaffinity(0)) if section.hosts == "auto" else section.hosts
 
 
 def chosen_backend(section: RuntimeSection) -> Literal["inline", "ray"]:

@@ -3,7 +3,7 @@
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.engine import ENGINES, Engine, build_engine
+from h2fdp.training.engine import ENGINES, Engine, build_engine, chosen_engine
 from h2fdp.training.evaluation import Evaluation, evaluate
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "Engine",
     "Evaluation",
     "build_engine",
+    "chosen_engine",
     "evaluate",
 ]

@@ -16,6 +16,9 @@ import numpy as np
 from h2fdp.streams import Streams
 
 Sampling = Literal["poisson", "fixed"]
+_WHOLE_VECTORS = 4  # a width is a multiple of these, which processors compute with at once
+_WIDEST = 256  # records in one pass: it bounds the memory of a device that draws everything it holds
+_COST_OF_A_PASS = 8  # what a pass costs by itself, in records
 _PER_COUNTER = 4  # Philox yields four uniforms for each step of its counter; rows begin at whole steps
 
 
@@ -26,14 +29,42 @@ class Batches:
     Attributes:
         indices: (slots, devices, width) positions within the device, 0 .. D_i - 1, in the first `counts` of a row.
         counts: (slots, devices) records really drawn; 0 is an empty Poisson batch.
+        steps: (devices,) local steps that each device really does, the first so many slots; None: all of them.
     """
 
     indices: np.ndarray
     counts: np.ndarray
+    steps: np.ndarray | None = None
+
+    @property
+    def steps_done(self) -> np.ndarray:
+        """(devices,) `steps`, or the number of slots for each."""
+        slots, devices = self.counts.shape
+        return np.full(devices, slots) if self.steps is None else np.asarray(self.steps)
+
+    def part(self, devices: np.ndarray) -> Batches:
+        """The batches of some of the devices."""
+        steps = None if self.steps is None else self.steps[devices]
+        return Batches(self.indices[:, devices], self.counts[:, devices], steps)
 
     def of(self, slot: int, device: int) -> np.ndarray:
         """Positions drawn at the slot-th slot by the device-th device."""
         return np.asarray(self.indices[slot, device, : self.counts[slot, device]])
+
+
+def joined(parts: Sequence[Batches]) -> Batches:
+    """The batches of several groups of devices over equally many slots, device after device."""
+    if len(parts) == 1:
+        return parts[0]
+    counts = np.concatenate([part.counts for part in parts], axis=1)
+    indices = np.zeros((*counts.shape, max(part.indices.shape[2] for part in parts)), dtype=np.int64)
+    first = 0
+    for part in parts:
+        _, devices, width = part.indices.shape
+        indices[:, first : first + devices, :width] = part.indices
+        first += devices
+    steps = None if all(part.steps is None for part in parts) else np.concatenate([each.steps_done for each in parts])
+    return Batches(indices, counts, steps)
 
 
 @dataclass(frozen=True)
@@ -115,13 +146,37 @@ def _without_replacement(uniforms: np.ndarray, sizes: np.ndarray, wanted: np.nda
     """
     slots, devices, _ = uniforms.shape
     width = int(wanted.max())
-    chosen = np.full((slots, devices, width), -1, dtype=np.int64)
+    # Columns come first in memory: to look for a position among those drawn before it is then to compare whole rows.
+    columns = 1.0 - np.ascontiguousarray(uniforms[:, :, :width].transpose(2, 0, 1))
+    chosen = np.full((width, slots, devices), -1, dtype=np.int64)
     for column in range(width):
         candidates = sizes - wanted + column
-        drawn = np.minimum((1.0 - uniforms[:, :, column]) * (candidates + 1), candidates).astype(np.int64)
-        taken = (chosen[:, :, :column] == drawn[:, :, None]).any(axis=2)
-        chosen[:, :, column] = np.where(column < wanted, np.where(taken, candidates, drawn), -1)
-    return Batches(np.maximum(chosen, 0), np.broadcast_to(wanted, (slots, devices)))
+        drawn = np.minimum(columns[column] * (candidates + 1), candidates).astype(np.int64)
+        taken = (chosen[:column] == drawn).any(axis=0)
+        chosen[column] = np.where(column < wanted, np.where(taken, candidates, drawn), -1)
+    indices = np.ascontiguousarray(np.maximum(chosen, 0).transpose(1, 2, 0))
+    return Batches(indices, np.broadcast_to(wanted, (slots, devices)))
+
+
+def padded_width(sampling: Sampling, batches: np.ndarray) -> int:
+    """Records of a device that a stacked engine computes in one pass, one number for the whole network.
+
+    Where all batches are alike, a Poisson batch of mean b fits into b + 2 sqrt(b) 39 times in 40; where they differ,
+    the width is the one that costs the network least, when each device takes as many passes as it needs.
+
+    Args:
+        batches: (I,) q_i D_i of all devices.
+
+    >>> padded_width("fixed", np.full(50, 32.0)), padded_width("poisson", np.full(50, 32.0))
+    (32, 44)
+    >>> padded_width("fixed", np.array([4.0] * 99 + [400.0]))
+    4
+    """
+    needed = batches if sampling == "fixed" else batches + 2 * np.sqrt(batches)
+    needed = _WHOLE_VECTORS * np.ceil(np.maximum(needed, 1) / _WHOLE_VECTORS)
+    widths = np.unique(np.minimum(needed, _WIDEST))
+    costs = [(np.ceil(needed / width) * (width + _COST_OF_A_PASS)).sum() for width in widths]
+    return int(widths[np.argmin(costs)])
 
 
 def row_length(sampling: Sampling, largest_batch: float) -> int:

@@ -33,6 +33,15 @@ class Clipping:
                 [0.3000, 0.4000],
                 [0.0000, 0.0000]])
         """
-        norms = gradients.norm(dim=-1, keepdim=True)
-        scaled = gradients * (self.norm / norms.clamp(min=self.norm))
-        return torch.where(norms.isfinite(), scaled, 0.0)
+        norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
+        # A factor of 0 leaves undefined numbers behind where there were infinite ones, and nowhere else.
+        return gradients.mul(clip_factors(norms, self.norm)).nan_to_num_(nan=0.0)
+
+
+def clip_factors(norms: Tensor, bound: float) -> Tensor:
+    """What vectors of these norms are multiplied by, to be no longer than the bound; 0 where a norm is not finite.
+
+    >>> clip_factors(torch.tensor([0.5, 2.0, float("inf")]), 1.0)
+    tensor([1.0000, 0.5000, 0.0000])
+    """
+    return torch.where(norms.isfinite(), bound / norms.clamp(min=bound), 0.0)

@@ -34,7 +34,7 @@ def evaluate(module: nn.Module, model: Tensor, records: DeviceRecords) -> Evalua
     with torch.no_grad():
         for first in range(0, count, step):
             part = slice(first, first + step)
-            output = functional_call(module, parameters, (records.scaled(records.x[part]),))
+            output = functional_call(module, parameters, (records.inputs(part),))
             right[part] = (output.argmax(dim=1) == records.y[part]).numpy()
             losses[part] = nn.functional.cross_entropy(output, records.y[part], reduction="none").numpy()
     owners = records.offsets[:-1]

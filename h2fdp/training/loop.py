@@ -26,13 +26,13 @@ class LoopEngine:
         self._objective = objective
 
     def updates(
-        self, start: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
+        self, starts: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
     ) -> Tensor:
         """See `Engine.updates`."""
-        updates = torch.empty(len(rows), start.numel())
-        for position, row in enumerate(rows):
+        updates = torch.empty(starts.shape)
+        for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
             model = start
-            for slot in range(len(batches.counts)):
+            for slot in range(int(steps)):
                 drawn = batches.of(slot, position)
                 # An empty Poisson batch gives a zero gradient.
                 gradient = partial(self._gradient, records, int(row), drawn) if drawn.size else torch.zeros_like

@@ -16,9 +16,9 @@ class QuadraticEngine:
     def __init__(self, targets):
         self.targets = torch.tensor(targets)
 
-    def updates(self, start, records, rows, batches, step_size):
+    def updates(self, starts, records, rows, batches, step_size):
         updates = []
-        for row in rows:
+        for start, row in zip(starts, rows, strict=True):
             model = start.clone()
             for _ in range(len(batches.counts)):
                 model -= step_size * (model - self.targets[row])

@@ -43,7 +43,7 @@ def step(scope, dominating, positions, device=0):
     start = Flat(module).to_vector(module)
     batches = Batches(np.array([[positions]]), np.array([[len(positions)]]))
     engine = CanaryEngine(module, Clipping(G, scope), Plain(), canaries(dominating=dominating))
-    return engine.updates(start, RECORDS, np.array([device]), batches, 1.0)[0].numpy()
+    return engine.updates(start[None], RECORDS, np.array([device]), batches, 1.0)[0].numpy()
 
 
 def data_gradient(scope, positions, device=0):
@@ -51,7 +51,9 @@ def data_gradient(scope, positions, device=0):
     batches = Batches(np.array([[positions]]), np.array([[len(positions)]]))
     clipping = None if scope is None else Clipping(G, scope)
     start = Flat(module).to_vector(module)
-    return LoopEngine(module, clipping, Plain()).updates(start, RECORDS, np.array([device]), batches, 1.0)[0].numpy()
+    return (
+        LoopEngine(module, clipping, Plain()).updates(start[None], RECORDS, np.array([device]), batches, 1.0)[0].numpy()
+    )
 
 
 def test_without_canaries_in_the_batch_a_step_is_the_step_it_always_was():

@@ -1,0 +1,86 @@
+"""Neighbouring subnets on one host, whose devices train as one computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from h2fdp.nodes.device_group import DeviceGroup
+from h2fdp.nodes.edge_server import EdgeServer, Round
+from h2fdp.nodes.plans import SubnetPlan, TrainingOrder
+from h2fdp.nodes.team import LocalTeam
+from h2fdp.training.batches import joined
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What one group of devices does in a round."""
+
+    edge: str
+    name: str
+    group: DeviceGroup
+    model: Tensor
+    order: TrainingOrder
+
+    @property
+    def alike(self) -> tuple[int, float]:
+        """Jobs with equal numbers of slots and step sizes train together."""
+        return self.order.last_slot - self.order.first_slot, self.order.step_size
+
+
+class Bunch:
+    """Edge servers by name, a `Team`. All their device groups are here, with one block of records and one engine."""
+
+    def __init__(self, servers: Mapping[str, EdgeServer]) -> None:
+        self._servers = dict(servers)
+        self._team = LocalTeam(servers)
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Team.call`."""
+        return self._run(shared, each) if method == "run_interval" else self._team.call(method, shared, each)
+
+    def _run(self, model: Tensor, plans: Mapping[str, SubnetPlan]) -> dict[str, Tensor]:
+        """Run an interval of several edge servers in step: round by round, the devices of all at once."""
+        running = {name: self._servers[name].rounds(model, plan) for name, plan in plans.items()}
+        rounds = {name: next(each) for name, each in running.items()}
+        uploads = {}
+        while rounds:
+            trained = self._train(rounds)
+            following = {}
+            for name in rounds:
+                try:
+                    following[name] = running[name].send(trained[name])
+                except StopIteration as end:
+                    uploads[name] = end.value
+            rounds = following
+        return {name: uploads[name] for name in plans}
+
+    def _train(self, rounds: Mapping[str, Round]) -> dict[str, dict[str, Tensor]]:
+        """Edge server -> group -> what its devices upload."""
+        together: dict[tuple[int, float], list[_Job]] = {}
+        for job in self._jobs(rounds):
+            together.setdefault(job.alike, []).append(job)
+        uploads: dict[str, dict[str, Tensor]] = {name: {} for name in rounds}
+        for jobs in together.values():
+            counts = [len(job.order.rows) for job in jobs]
+            starts = torch.cat([job.model.expand(count, -1) for job, count in zip(jobs, counts, strict=True)])
+            first = jobs[0].group
+            assert all(job.group.records is first.records for job in jobs), "a bunch has one block of records"
+            rows = np.concatenate([job.group.held(job.order) for job in jobs])
+            batches = joined([job.group.batches(job.order) for job in jobs])
+            updates = first.engine.updates(starts, first.records, rows, batches, jobs[0].order.step_size)
+            for job, part in zip(jobs, torch.split(updates, counts), strict=True):
+                uploads[job.edge][job.name] = job.group.released(part, job.order)
+        return uploads
+
+    def _jobs(self, rounds: Mapping[str, Round]) -> Iterator[_Job]:
+        for edge, current in rounds.items():
+            groups = self._servers[edge].groups
+            assert isinstance(groups, LocalTeam), "the devices of a bunch are in its process"
+            for name, order in current.orders.items():
+                yield _Job(edge, name, groups.node(name), current.model, order)

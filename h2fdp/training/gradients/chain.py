@@ -1,0 +1,91 @@
+"""Modules that are chains: Linear, Conv2d and GroupNorm layers, and between them anything without parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor, nn
+
+from h2fdp.training.gradients.convolution import StackedConvolution
+from h2fdp.training.gradients.group_norm import StackedGroupNorm
+from h2fdp.training.gradients.layer import Layer
+from h2fdp.training.gradients.linear import StackedLinear
+from h2fdp.training.gradients.unfolding import Windows
+
+_ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Identity)
+
+
+@dataclass(frozen=True)
+class Parametrised:
+    """A layer of the chain, with the names of its parameters in the whole module."""
+
+    layer: Layer
+    names: tuple[str, ...]
+
+
+Step = Parametrised | Callable[[Tensor], Tensor]
+
+
+def chain_of(module: nn.Module) -> list[Step] | None:
+    """The steps of a module from (n, W, *shape) to scores (n, W, classes); None where it is no such chain.
+
+    Parameters that are frozen or shared by two layers make it none: their gradients are not their layer's alone.
+    """
+    parameters = [name for name, held in module.named_parameters(remove_duplicate=False) if held.requires_grad]
+    steps = _steps(module, "")
+    if steps is None or parameters != [name for name, _ in module.named_parameters()]:
+        return None
+    return steps
+
+
+def _steps(module: nn.Module, prefix: str) -> list[Step] | None:
+    if type(module) is nn.Sequential:
+        steps: list[Step] = []
+        for name, child in module.named_children():
+            inner = _steps(child, f"{prefix}{name}.")
+            if inner is None:
+                return None
+            steps += inner
+        return steps
+    if not any(True for _ in module.parameters()):
+        if getattr(module, "inplace", False):  # it would overwrite what autograd goes back through
+            module = copy(module)
+            setattr(module, "inplace", False)  # noqa: B010
+        if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
+            return [_flatten]
+        return [module if type(module) in _ELEMENTWISE else partial(_record_by_record, module)]
+    layer = _layer(module)
+    return (
+        None if layer is None else [Parametrised(layer, tuple(prefix + name for name, _ in module.named_parameters()))]
+    )
+
+
+def _layer(module: nn.Module) -> Layer | None:
+    """What runs a layer over a stack; None for a layer, or a form of it, that nothing here knows."""
+    if type(module) is nn.Linear:
+        return StackedLinear(module.bias is not None)
+    if type(module) is nn.GroupNorm and module.affine:
+        return StackedGroupNorm(module.num_groups, module.eps)
+    if type(module) is nn.Conv2d:
+        plain = module.groups == 1 and set(module.dilation) == {1} and module.padding_mode == "zeros"
+        if plain and not isinstance(module.padding, str):
+            windows = Windows(_pair(module.kernel_size), _pair(module.stride), _pair(module.padding))
+            return StackedConvolution(windows, module.bias is not None)
+    return None
+
+
+def _pair(sides: tuple[int, ...]) -> tuple[int, int]:
+    height, width = sides
+    return height, width
+
+
+def _flatten(x: Tensor) -> Tensor:
+    return x.flatten(2)
+
+
+def _record_by_record(module: nn.Module, x: Tensor) -> Tensor:
+    output: Tensor = module(x.flatten(0, 1))
+    return output.view(*x.shape[:2], *output.shape[1:])

@@ -1,0 +1,38 @@
+"""Gradients of any module by torch.func, over the devices of a stack at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from h2fdp.models import Flat
+from h2fdp.training.clipping import Clipping
+
+
+class FunctionalGradients:
+    """See `GradientRule`. Clipped records' gradients are written out, those of one device at a time."""
+
+    def __init__(self, module: nn.Module, record_norm: float | None) -> None:
+        self._module = module
+        self._flat = Flat(module)
+        self._clipping = None if record_norm is None else Clipping(record_norm, "record")
+
+    def sums(self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
+        """See `GradientRule.sums`."""
+        if self._clipping is None:
+            sums: Tensor = vmap(grad(self._loss))(models, x, y, shares)
+            return sums
+        found = torch.empty_like(models)
+        for device, own in enumerate(shares):
+            each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))(models[device], x[device], y[device])
+            torch.mv(self._clipping.apply(each).T, own, out=found[device])
+        return found
+
+    def _loss(self, model: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
+        """Sum of the records' cross-entropies, weighted by their shares."""
+        scores = functional_call(self._module, self._flat.views(model), (x,))
+        return (nn.functional.cross_entropy(scores, y, reduction="none") * shares).sum()
+
+    def _record_loss(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self._loss(model, x[None], y[None], torch.ones(1, device=x.device))

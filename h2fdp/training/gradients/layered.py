@@ -1,0 +1,85 @@
+"""Gradients of a chain of layers: one pass forward, one back to each layer's output, and batched products from there.
+
+Autograd carries the gradient from output to output; parameters take no part in it. So nothing but sums over records,
+weighted by shares and clipping factors, is ever computed of the parameters' gradients, where layers allow it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from h2fdp.models import Flat
+from h2fdp.training.clipping import clip_factors
+from h2fdp.training.gradients.chain import Parametrised, Step
+
+
+class LayeredGradients:
+    """See `GradientRule`."""
+
+    def __init__(self, module: nn.Module, chain: list[Step], record_norm: float | None) -> None:
+        self._flat = Flat(module)
+        self._chain = chain
+        self._record_norm = record_norm
+        self._layers = sum(isinstance(step, Parametrised) for step in chain)
+
+    def sums(self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
+        """See `GradientRule.sums`."""
+        saved, outputs, scores = self._forward(models, x)
+        delta = cross_entropy_gradient(scores.detach(), y)
+        if self._record_norm is None:
+            deltas = _deltas(outputs, scores, delta.mul_(shares[..., None]))
+            pieces = [each.layer.sums(kept, d) for (each, kept), d in zip(saved, deltas, strict=True)]
+        else:
+            pieces = self._clipped(saved, _deltas(outputs, scores, delta), shares)
+        # Chains hold their parameters in the order of the vector.
+        whole = [piece.flatten(1) for (each, _), found in zip(saved, pieces, strict=True) for piece in found]
+        return whole[0] if len(whole) == 1 else torch.cat(whole, dim=1)
+
+    def _forward(self, models: Tensor, x: Tensor) -> tuple[list[tuple[Parametrised, Any]], list[Tensor], Tensor]:
+        """Layers with what they saved, their outputs, and the scores (n, W, classes)."""
+        parameters = self._flat.views(models)
+        saved, outputs = [], []
+        # A linear model needs no way back from output to output.
+        with torch.set_grad_enabled(self._layers > 1):
+            for step in self._chain:
+                if not isinstance(step, Parametrised):
+                    x = step(x)
+                    continue
+                x, kept = step.layer.forward([parameters[name] for name in step.names], x)
+                saved.append((step, kept))
+                if self._layers > 1 and not x.requires_grad:
+                    x.requires_grad_()
+                outputs.append(x)
+        return saved, outputs, x
+
+    def _clipped(
+        self, saved: list[tuple[Parametrised, Any]], deltas: list[Tensor], shares: Tensor
+    ) -> list[list[Tensor]]:
+        """The pieces of the sum of clipped gradients."""
+        assert self._record_norm is not None
+        records = [each.layer.record_gradients(kept, d) for (each, kept), d in zip(saved, deltas, strict=True)]
+        squared = [piece.squared_norms() for found in records for piece in found]
+        total = squared[0] if len(squared) == 1 else torch.stack(squared).sum(dim=0)
+        bad = total.isfinite().logical_not_()
+        if bad.any():
+            records = [[piece.without(bad) for piece in found] for found in records]
+        factors = clip_factors(total.sqrt_(), self._record_norm).mul_(shares)
+        return [[piece.weighted(factors) for piece in found] for found in records]
+
+
+def cross_entropy_gradient(scores: Tensor, y: Tensor) -> Tensor:
+    """(n, W, classes) gradient of each record's cross-entropy in its scores: softmax minus the label's unit vector."""
+    delta = torch.softmax(scores.transpose(1, 2), dim=1)
+    labels = y[:, None, :]
+    delta.scatter_add_(1, labels, delta.new_full((1, 1, 1), -1.0).expand(labels.shape))
+    return delta.transpose(1, 2)
+
+
+def _deltas(outputs: list[Tensor], scores: Tensor, delta: Tensor) -> list[Tensor]:
+    """The gradient in each layer's output."""
+    if len(outputs) == 1 and scores is outputs[0]:
+        return [delta]
+    return list(torch.autograd.grad(scores, outputs, delta))

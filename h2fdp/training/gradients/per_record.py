@@ -1,0 +1,116 @@
+"""Gradients record by record, whose norms and weighted sums are wanted, but rarely the gradients themselves.
+
+The gradient of a weight matrix is a sum over positions, sum_l delta_l a_l^T, and its squared norm is the sum of the
+products of two Gram matrices, <A A^T, D D^T> ("ghost norm", Goodfellow 2015; for convolutions Bu et al. 2022, Li et al.
+2022). With one position that is |a|^2 |delta|^2, which costs next to nothing; with many, the gradient is cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class RecordGradients(Protocol):
+    """The gradients of one parameter for the W records of n devices."""
+
+    def squared_norms(self) -> Tensor:
+        """(n, W)."""
+        ...
+
+    def weighted(self, factors: Tensor) -> Tensor:
+        """(n, size of the parameter): sum_r factors_r g_r, for factors (n, W)."""
+        ...
+
+    def without(self, bad: Tensor) -> RecordGradients:
+        """The same with the gradients of the records `bad` (n, W) zero, even where they were infinite or undefined."""
+        ...
+
+
+@dataclass(frozen=True)
+class Written:
+    """Gradients written out: (n, W, size of the parameter)."""
+
+    gradients: Tensor
+
+    def squared_norms(self) -> Tensor:
+        """See `RecordGradients`."""
+        norms: Tensor = torch.linalg.vector_norm(self.gradients, dim=-1)
+        return norms.square_()
+
+    def weighted(self, factors: Tensor) -> Tensor:
+        """See `RecordGradients`."""
+        return torch.bmm(factors[:, None, :], self.gradients)[:, 0]
+
+    def without(self, bad: Tensor) -> Written:
+        """See `RecordGradients`."""
+        return Written(self.gradients.masked_fill(bad[..., None], 0.0))
+
+
+@dataclass(frozen=True)
+class Ghost:
+    """Gradients sum_l delta_l a_l^T that are never written out.
+
+    Attributes:
+        a: (n, W, L, K) inputs of the layer at L positions.
+        delta: (n, W, L, O) gradients in its outputs there.
+    """
+
+    a: Tensor
+    delta: Tensor
+
+    def squared_norms(self) -> Tensor:
+        """See `RecordGradients`."""
+        if self.a.shape[2] == 1:
+            inputs, gradients = (torch.linalg.vector_norm(each[:, :, 0], dim=-1) for each in (self.a, self.delta))
+            norms: Tensor = inputs * gradients
+            return norms.square_()
+        a, delta = self.a.flatten(0, 1), self.delta.flatten(0, 1)
+        products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(delta, delta.transpose(1, 2)))
+        # Rounding may leave a sum of such products a little below zero.
+        return products.sum(dim=(1, 2)).clamp_(min=0.0).view(self.a.shape[:2])
+
+    def weighted(self, factors: Tensor) -> Tensor:
+        """See `RecordGradients`."""
+        delta = (self.delta * factors[:, :, None, None]).flatten(1, 2)
+        return torch.bmm(delta.transpose(1, 2), self.a.flatten(1, 2)).flatten(1)
+
+    def without(self, bad: Tensor) -> Ghost:
+        """See `RecordGradients`."""
+        bad = bad[..., None, None]
+        return Ghost(self.a.masked_fill(bad, 0.0), self.delta.masked_fill(bad, 0.0))
+
+
+@dataclass(frozen=True)
+class Rearranged:
+    """Gradients in another order than the parameter's, which only their sum has to be put into."""
+
+    gradients: RecordGradients
+    as_parameter: Callable[[Tensor], Tensor]
+
+    def squared_norms(self) -> Tensor:
+        """See `RecordGradients`."""
+        return self.gradients.squared_norms()
+
+    def weighted(self, factors: Tensor) -> Tensor:
+        """See `RecordGradients`."""
+        return self.as_parameter(self.gradients.weighted(factors))
+
+    def without(self, bad: Tensor) -> Rearranged:
+        """See `RecordGradients`."""
+        return Rearranged(self.gradients.without(bad), self.as_parameter)
+
+
+def ghost_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
+    """Whether two Gram matrices, L^2 (K + O) products, cost less than the gradient, L K O.
+
+    The gradient has half as much for a start: once it is there, the sum takes no second product.
+
+    >>> ghost_is_cheaper(1, 784, 10), ghost_is_cheaper(25, 256, 32), ghost_is_cheaper(64, 1152, 128)
+    (True, False, True)
+    """
+    return 1.5 * positions * (inputs + outputs) < inputs * outputs or positions == 1
