@@ -1,6 +1,6 @@
 """Data sets, partitioners, and the records of a device. torchvision and scikit-learn are imported only when used."""
 
-from h2fdp.data.federated import FederatedData
+from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.load import from_function, load
 from h2fdp.data.partition_section import PartitionSection
 from h2fdp.data.records import Records
@@ -10,6 +10,7 @@ from h2fdp.data.section import DataSection
 
 __all__ = [
     "DataSection",
+    "DeviceData",
     "FederatedData",
     "PartitionSection",
     "Records",

@@ -3,14 +3,67 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.data.records import Records
 from h2fdp.data.scaling import Scaling
+
+
+class DeviceData(Protocol):
+    """Records of I devices and what a run needs to know of them, held (`FederatedData`) or drawn (`DrawnData`)."""
+
+    @property
+    def name(self) -> str:
+        """The data set's name."""
+        ...
+
+    @property
+    def test(self) -> Records:
+        """Public records to measure accuracy on."""
+        ...
+
+    @property
+    def validation(self) -> Records | None:
+        """Records held out of the training data."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """Number of labels."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one record."""
+        ...
+
+    @property
+    def scaling(self) -> Scaling:
+        """The public constants between stored and model inputs."""
+        ...
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(I,) number of records D_i of each device."""
+        ...
+
+    @property
+    def values(self) -> int:
+        """Input values over all devices."""
+        ...
+
+    def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
+        """The records of devices first .. first + count - 1, and (count + 1,) where each device's begin in them."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Equal fingerprints, equal inputs to a run."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +97,15 @@ class FederatedData:
         """Number of devices I."""
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Number of records D_i of each device, shape (I,)."""
         return np.diff(self.offsets)
+
+    @property
+    def values(self) -> int:
+        """Input values over all devices."""
+        return self.train.x.size
 
     def device(self, index: int) -> Records:
         """A copy of one device's records."""

@@ -1,4 +1,4 @@
-"""`fashion-mnist`, `mnist`, `cifar10`: read by torchvision from ROOT, downloaded to it when they are not there."""
+"""`fashion-mnist`, `mnist`, `cifar10`: read from ROOT, downloaded to it by torchvision when they are not there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from h2fdp.data.records import Records
 from h2fdp.data.scaling import Scaling
 from h2fdp.errors import UserError
 
+_IDX_OF_IMAGES, _IDX_OF_LABELS = 0x803, 0x801  # unsigned bytes in three dimensions, in one
 _IDX_FILES = {
     "train-images-idx3-ubyte": 47_040_016,
     "train-labels-idx1-ubyte": 60_008,
@@ -73,12 +74,25 @@ class ImageSet:
         return [name for name, size in self.files.items() if _size(root / self.folder / name) != size]
 
     def _read(self, root: Path, train: bool) -> Records:
-        held = getattr(import_module("torchvision.datasets"), self.reader)(str(root), train=train)
-        images, labels = np.asarray(held.data), np.asarray(held.targets, dtype=np.int64)
+        images, labels = self._idx(root, train) if self.files is _IDX_FILES else self._by_torchvision(root, train)
         channels_first = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
         if len(labels) != len(images) or labels.min() < 0 or labels.max() > 9:
             raise ValueError("labels are not 0 to 9, one for each image")
         return Records(np.ascontiguousarray(channels_first, dtype=np.uint8), labels)
+
+    def _idx(self, root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The idx files by themselves, a header and bytes: to import torchvision takes longer than many a run."""
+        split = "train" if train else "t10k"
+        images = np.fromfile(root / self.folder / f"{split}-images-idx3-ubyte", np.uint8)
+        labels = np.fromfile(root / self.folder / f"{split}-labels-idx1-ubyte", np.uint8)
+        magic, count, height, width = images[:16].view(">u4").tolist()
+        if magic != _IDX_OF_IMAGES or labels[:8].view(">u4").tolist() != [_IDX_OF_LABELS, count]:
+            raise ValueError("the headers are not those of images and their labels")
+        return images[16:].reshape(count, height, width), labels[8:].astype(np.int64)
+
+    def _by_torchvision(self, root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
+        held = getattr(import_module("torchvision.datasets"), self.reader)(str(root), train=train)
+        return np.asarray(held.data), np.asarray(held.targets, dtype=np.int64)
 
     def _advice(self, root: Path, missing: list[str], reason: str) -> str:
         whole = "" if len(missing) == len(self.files) else " (absent or not whole)"

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from h2fdp.data.cut import NO_DEVICE, Integers, choose, gather, sizes_of
-from h2fdp.data.federated import FederatedData
+from h2fdp.data.drawn import LARGEST_HELD, DrawnData
+from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.npz import class_count
 from h2fdp.data.partition import partition
 from h2fdp.data.pool import Pool, Request
@@ -17,6 +18,7 @@ from h2fdp.data.records import Records, as_records
 from h2fdp.data.registry import DATA_SETS, PARTITION
 from h2fdp.data.scaling import Scaling
 from h2fdp.data.section import DataSection
+from h2fdp.data.synthetic import recipe_of
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -30,7 +32,7 @@ def load(
     root: Path | None = None,
     *,
     groups: Sequence[tuple[str, int]] | None = None,
-) -> FederatedData:
+) -> DeviceData:
     """Load a data set and spread it over devices.
 
     The validation records are held out first, then the others are partitioned. Of data that come with their owners,
@@ -54,6 +56,10 @@ def load(
     assert devices >= 1, "a topology has devices"
     named = list(groups) if groups is not None else _blocks(devices)
     assert sum(count for _, count in named) == devices, "the groups make up the devices"
+    if section.name == "synthetic" and section.validation == 0:
+        drawn = DrawnData.of(recipe_of(section), named, streams)
+        if drawn.values > LARGEST_HELD:
+            return drawn
     pool = DATA_SETS[section.name].load(Request(section, named, streams, root))
     pool_owners = pool.owners if pool.owners is not None else np.zeros(len(pool.train), dtype=np.int64)
     held = _hold_out(pool_owners, section.validation, streams.open("", "validation split"))

@@ -16,7 +16,7 @@ for every alpha. The recipe is kept as published, since published results rest o
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from h2fdp.data.records import Records
 from h2fdp.data.scaling import Scaling
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
+
+if TYPE_CHECKING:
+    from h2fdp.data.section import DataSection
 
 LARGEST_DRAW = 2**32  # input values over all devices: 16 GiB
 _PURPOSE = "synthetic data"
@@ -94,9 +97,24 @@ def draw_subnet(recipe: Recipe, name: str, devices: int, streams: Streams) -> Su
     y = np.empty(len(owners), dtype=np.int64)
     for device, (start, end) in enumerate(zip(ends - sizes, ends, strict=True)):
         y[start:end] = np.argmax(x[start:end] @ weight[device] + bias[device], axis=1)
-    kept = np.maximum(1, np.floor((1 - recipe.test_share) * sizes + 1e-9)).astype(np.int64)
+    kept = _kept(recipe, sizes)
     trains = np.arange(len(owners)) - (ends - sizes)[owners] < kept[owners]
     return Subnet(Records(x[trains], y[trains]), Records(x[~trains], y[~trains]), kept)
+
+
+def draw_sizes(recipe: Recipe, name: str, devices: int, streams: Streams) -> Integers:
+    """(devices,) the sizes that `draw_subnet` gives, without drawing any record."""
+    return _kept(recipe, _draw_sizes(recipe, devices, streams.open(name, _PURPOSE)))
+
+
+def _kept(recipe: Recipe, sizes: Integers) -> Integers:
+    """Training records of each device."""
+    return np.asarray(np.maximum(1, np.floor((1 - recipe.test_share) * sizes + 1e-9)), dtype=np.int64)
+
+
+def recipe_of(section: DataSection) -> Recipe:
+    """The recipe of a `data:` section, with defaults for what it does not state."""
+    return Recipe(**{key: value for key in DEFAULTS if (value := getattr(section, key)) is not None})
 
 
 def _draw_sizes(recipe: Recipe, devices: int, rng: np.random.Generator) -> Integers:
@@ -137,7 +155,7 @@ def load_synthetic(request: Request) -> Pool:
     Raises:
         UserError: the sizes drawn exceed any memory, or leave no test record.
     """
-    recipe = Recipe(**{key: value for key in DEFAULTS if (value := getattr(request.section, key)) is not None})
+    recipe = recipe_of(request.section)
     subnets: list[Subnet] = []
     values = 0
     for name, devices in request.groups:

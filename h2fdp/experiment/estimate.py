@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_report import noises
 from h2fdp.methods import name_of
@@ -26,7 +27,7 @@ def estimate(run: Preparation) -> dict[str, Any]:
     plan = cloud.plan(0)
     steps = plan.participants * training.local_steps * training.intervals
     hosts = run.config.runtime.hosts if isinstance(run.config.runtime.hosts, int) else 1
-    data_bytes = sum(part.x.nbytes + part.y.nbytes for part in (run.data.train, run.data.test))
+    data_bytes = min(run.data.values, LARGEST_HELD) * run.data.test.x.itemsize + run.data.test.x.nbytes
     return {
         "method": name_of(run.config.method),
         "backend": chosen_backend(run.config.runtime),

@@ -21,7 +21,7 @@ from h2fdp.control import (
     Schedule,
 )
 from h2fdp.control.fixed import shared
-from h2fdp.data import FederatedData, load
+from h2fdp.data import DeviceData, load
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.models import Flat, build
 from h2fdp.nodes import Cloud, Team
@@ -35,7 +35,7 @@ from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
 from h2fdp.training.objectives import objective_of
 
-DataSource = Callable[[Topology, Streams, Path | None], FederatedData]
+DataSource = Callable[[Topology, Streams, Path | None], DeviceData]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Preparation:
     config: ExperimentFile
     drawn: Topology
     topology: Topology
-    data: FederatedData
+    data: DeviceData
     blueprint: Blueprint
     initial: Tensor
     rhythm: Rhythm
@@ -172,7 +172,7 @@ def _measuring(config: ExperimentFile) -> Measuring | None:
     )
 
 
-def _sampling_rates(config: ExperimentFile, data: FederatedData) -> np.ndarray:
+def _sampling_rates(config: ExperimentFile, data: DeviceData) -> np.ndarray:
     """(I,) q_i = batch_size / D_i, set before the run: it does not move with a neighbouring data set."""
     training = config.training
     if training.sampling_rate is not None:
@@ -204,6 +204,6 @@ def _noise(config: ExperimentFile, rhythm: Rhythm) -> NoiseLevels | None:
     return NoiseLevels(calibration, training.clip_norm, privacy.sensitivity)
 
 
-def _configured_data(config: ExperimentFile, network: Topology, streams: Streams, root: Path | None) -> FederatedData:
+def _configured_data(config: ExperimentFile, network: Topology, streams: Streams, root: Path | None) -> DeviceData:
     groups = [(subnet.name, subnet.size) for subnet in network.subnets]
     return load(config.data, network.devices, streams, root, groups=groups)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from h2fdp.data import FederatedData, Records
+from h2fdp.data import DeviceData, Records
 from h2fdp.nodes import Bunch, DeviceGroup, EdgeServer, LocalTeam, SubnetFacts
 from h2fdp.nodes.measuring import Gauge
 from h2fdp.privacy import NoisePlacement
@@ -43,7 +43,7 @@ class Blueprint:
 
     streams: Streams
     topology: Topology
-    data: FederatedData
+    data: DeviceData
     module: Callable[[], nn.Module]
     engine: str
     objective: LocalObjective
@@ -138,7 +138,7 @@ class Blueprint:
         return Gauge(engine, np.array(self.measuring.ranges), self.measuring.leaks)
 
 
-def device_records(data: FederatedData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:
+def device_records(data: DeviceData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:
     """Records as the training engines take them; without offsets they belong to nobody in particular."""
     return DeviceRecords(
         x=torch.from_numpy(_writable(records.x)),

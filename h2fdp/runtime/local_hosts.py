@@ -13,7 +13,7 @@ import torch
 from h2fdp.nodes import Bunch, Team
 from h2fdp.runtime.blueprint import Blueprint
 
-_KEPT_BYTES = 1 << 30  # of records; more are copied out of the one array of all when their bunch's turn comes
+_KEPT_VALUES = 1 << 28  # inputs; of more data each bunch gets its own when its turn comes
 DEVICES_IN_A_BUNCH = 128  # enough to share the cost of a call; engines cut them into stacks by themselves
 
 
@@ -96,7 +96,7 @@ def local_team(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> It
         bunches(blueprint.topology.sizes, numbers, workers),
         lambda run: blueprint.bunch(run, engine),
         workers,
-        keep=blueprint.data.train.x.nbytes <= _KEPT_BYTES,
+        keep=blueprint.data.values <= _KEPT_VALUES,
     )
     try:
         yield team

@@ -1,0 +1,55 @@
+"""Synthetic data that are drawn on demand are the data that would be held."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.data import DataSection, load
+from h2fdp.data.drawn import DrawnData
+from h2fdp.streams import Streams
+
+GROUPS = [("a", 3), ("b", 1), ("c", 4), ("d", 2)]
+SECTION = DataSection.model_validate({"name": "synthetic", "log_size_mean": 2, "log_size_deviation": 1})
+
+
+@pytest.fixture(scope="module")
+def both():
+    held = load(SECTION, 10, Streams(3), groups=GROUPS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("h2fdp.data.load"), "LARGEST_HELD", 0)
+        drawn = load(SECTION, 10, Streams(3), groups=GROUPS)
+    assert isinstance(drawn, DrawnData)
+    return held, drawn
+
+
+def test_sizes_and_properties_agree(both):
+    held, drawn = both
+    assert held.sizes.tolist() == drawn.sizes.tolist()
+    for name in ("name", "classes", "shape", "scaling", "values", "validation"):
+        assert getattr(held, name) == getattr(drawn, name), name
+
+
+@given(first=st.integers(0, 9), count=st.integers(1, 10))
+def test_every_range_of_devices_has_the_same_records(both, first, count):
+    held, drawn = both
+    count = min(count, 10 - first)
+    (one, offsets), (other, same) = held.subnet(first, count), drawn.subnet(first, count)
+    assert offsets.tolist() == same.tolist()
+    assert np.array_equal(one.x, other.x)
+    assert np.array_equal(one.y, other.y)
+
+
+def test_small_networks_have_the_same_test_records(both):
+    held, drawn = both
+    assert np.array_equal(held.test.x, drawn.test.x)
+    assert np.array_equal(held.test.y, drawn.test.y)
+
+
+def test_fingerprints_tell_seeds_and_recipes_apart(both):
+    _, drawn = both
+    again = DrawnData.of(drawn.recipe, GROUPS, Streams(3))
+    other = DrawnData.of(drawn.recipe, GROUPS, Streams(4))
+    assert drawn.fingerprint() == again.fingerprint() != other.fingerprint()
