@@ -42,11 +42,15 @@ class Passes:
         rows: (n,) rows of `records`.
         batches: of these n devices.
         width: records of a device in a pass.
+        padded: every pass has the full width; without, where a device is alone by rule, just its own records.
     """
 
-    def __init__(self, records: DeviceRecords, rows: np.ndarray, batches: Batches, width: int) -> None:
+    def __init__(
+        self, records: DeviceRecords, rows: np.ndarray, batches: Batches, width: int, padded: bool = True
+    ) -> None:
         self._records = records
         self._width = width
+        self._padded = padded
         self.counts = batches.counts
         most = max(1, -(-int(batches.counts.max(initial=0)) // width)) * width
         drawn = np.arange(most) < batches.counts[:, :, None]
@@ -78,7 +82,10 @@ class Passes:
             number += 1
 
     def _gathered(self, slot: int, chosen: slice | Tensor, number: int, devices: Tensor | None) -> Pass:
-        columns = slice(number * self._width, (number + 1) * self._width)
+        last = (number + 1) * self._width
+        if not self._padded:
+            last = min(last, max(1, int(self.counts[slot].max())))
+        columns = slice(number * self._width, last)
         positions = self._positions[slot, chosen, columns]
         x = self._records.x.index_select(0, positions.reshape(-1))
         return Pass(
