@@ -66,7 +66,7 @@ class LayeredGradients:
         for piece in (piece for found in records for piece in found):
             total += piece.squared_norms()
         bad = total.isfinite().logical_not_()
-        if bad.any():
+        if bad.is_cuda or bad.any():  # a GPU would have to be waited for, to know
             records = [[piece.without(bad) for piece in found] for found in records]
         factors = clip_factors(total.sqrt_(), self._record_norm).mul_(shares)
         return [[piece.weighted(factors) for piece in found] for found in records]
