@@ -1,7 +1,7 @@
 """Device-steps a second of the engines, beside what bare operations and Opacus take: `python -m benchmarks.engines`.
 
-All cases of a group take turns, so that a busy machine slows them alike; the fastest turn of each counts. Ratios travel
-from machine to machine, rates do not.
+All cases of a group take turns, so that a busy machine slows them alike: rates are medians over turns, ratios are
+medians of each turn's own. Ratios travel from machine to machine, rates do not.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ RECORDS, BATCH, CLASSES = 600, 32, 10
 CLIPPINGS = {"none": None, "batch": Clipping(1.0, "batch"), "record": Clipping(1.0, "record")}
 # model, shape of a record, devices, steps, turns
 GROUPS = (
-    ("softmax", (1, 28, 28), 50, 10, 40),
-    ("ali-cnn-28", (1, 28, 28), 2, 3, 20),
-    ("ali-cnn-32", (3, 32, 32), 1, 2, 6),
+    ("softmax", (1, 28, 28), 50, 10, 20),
+    ("ali-cnn-28", (1, 28, 28), 8, 2, 8),
+    ("ali-cnn-32", (3, 32, 32), 1, 2, 4),
 )
 
 Case = Callable[[], object]
@@ -111,15 +111,15 @@ def group_records(shape: tuple[int, ...], devices: int) -> DeviceRecords:
     )
 
 
-def fastest(cases: dict[str, Case], turns: int) -> dict[str, float]:
-    """Seconds of each case's fastest turn, after one that does not count."""
+def timed(cases: dict[str, Case], turns: int) -> dict[str, np.ndarray]:
+    """(turns,) seconds of each case's turns, after one that does not count."""
     times: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(turns + 1):
         for name, case in cases.items():
             began = time.perf_counter()
             case()
             times[name].append(time.perf_counter() - began)
-    return {name: min(each[1:]) for name, each in times.items()}
+    return {name: np.array(each[1:]) for name, each in times.items()}
 
 
 def main() -> None:
@@ -137,10 +137,11 @@ def main() -> None:
         elif model == "ali-cnn-28":
             reference = "Opacus per sample, clip record"
             cases[reference] = opacus_per_sample(devices, steps)
-        times = fastest(cases, turns)
+        times = timed(cases, turns)
         print(f"\n{model}: device-steps a second, and as a multiple of: {reference}")
         for name, seconds in times.items():
-            print(f"  {name:<36}{devices * steps / seconds:>10,.0f}{times[reference] / seconds:>8.2f}", flush=True)
+            rate, ratio = devices * steps / np.median(seconds), np.median(times[reference] / seconds)
+            print(f"  {name:<36}{rate:>10,.0f}{ratio:>8.2f}", flush=True)
 
 
 if __name__ == "__main__":
