@@ -39,7 +39,7 @@ def device_steps_a_second(engine_name: str, model: str, shape: tuple[int, ...], 
     for repeat in range(REPEATS + 1):
         began = time.perf_counter()
         batches = sampler.draw(repeat, range(STEPS), rows)
-        engine.updates(start, records, rows, batches, 0.1)
+        engine.updates(start.expand(DEVICES, -1), records, rows, batches, 0.1)
         times.append(time.perf_counter() - began)
     return DEVICES * STEPS / statistics.median(times[1:])
 

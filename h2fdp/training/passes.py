@@ -23,13 +23,11 @@ class Pass:
     """Records that are computed at once.
 
     Attributes:
-        devices: (m,) positions in the stack; None for all of it.
         x: (m, width, *shape) as the model sees them.
         y: (m, width) labels.
         shares: (m, width) 1 / |xi_i| for a drawn record, 0 for padding.
     """
 
-    devices: Tensor | None
     x: Tensor
     y: Tensor
     shares: Tensor
@@ -42,11 +40,15 @@ class Passes:
         rows: (n,) rows of `records`.
         batches: of these n devices.
         width: records of a device in a pass.
+        padded: every pass has the full width; without, where a device is alone by rule, just its own records.
     """
 
-    def __init__(self, records: DeviceRecords, rows: np.ndarray, batches: Batches, width: int) -> None:
+    def __init__(
+        self, records: DeviceRecords, rows: np.ndarray, batches: Batches, width: int, padded: bool = True
+    ) -> None:
         self._records = records
         self._width = width
+        self._padded = padded
         self.counts = batches.counts
         most = max(1, -(-int(batches.counts.max(initial=0)) // width)) * width
         drawn = np.arange(most) < batches.counts[:, :, None]
@@ -61,28 +63,33 @@ class Passes:
         self._shares = torch.from_numpy(shares.astype(np.float32)).to(device)
         self._labels = records.y.index_select(0, self._positions.view(-1)).view(self._positions.shape)
 
-    def at(self, slot: int, devices: int, at_least: int) -> Iterator[Pass]:
-        """The passes at the slot-th slot, of the first `devices` of the stack.
+    def first(self, slot: int, devices: int) -> Pass:
+        """The first pass of the first `devices` of the stack at the slot-th slot."""
+        return self._gathered(slot, slice(0, devices), 0)
+
+    def later(self, slot: int, devices: int, at_least: int) -> Iterator[tuple[Tensor, Pass]]:
+        """The other passes, and the (m,) positions in the stack of the devices that they are of.
 
         Args:
             at_least: devices in any pass; where fewer need one, another takes part with no share in the sum.
         """
-        yield self._gathered(slot, slice(0, devices), 0, None)
         counts, number = self.counts[slot, :devices], 1
         while (late := np.flatnonzero(counts > number * self._width)).size:
             padded = np.concatenate([late, np.repeat(late[:1], max(0, at_least - late.size))])
-            later = torch.from_numpy(padded).to(self._positions.device)
-            found = self._gathered(slot, later, number, later)
+            chosen = torch.from_numpy(padded).to(self._positions.device)
+            found = self._gathered(slot, chosen, number)
             found.shares[late.size :] = 0.0
-            yield found
+            yield chosen, found
             number += 1
 
-    def _gathered(self, slot: int, chosen: slice | Tensor, number: int, devices: Tensor | None) -> Pass:
-        columns = slice(number * self._width, (number + 1) * self._width)
+    def _gathered(self, slot: int, chosen: slice | Tensor, number: int) -> Pass:
+        last = (number + 1) * self._width
+        if not self._padded:
+            last = min(last, max(1, int(self.counts[slot].max())))
+        columns = slice(number * self._width, last)
         positions = self._positions[slot, chosen, columns]
         x = self._records.x.index_select(0, positions.reshape(-1))
         return Pass(
-            devices,
             self._records.scaled(x).view(*positions.shape, *x.shape[1:]),
             self._labels[slot, chosen, columns],
             self._shares[slot, chosen, columns],

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from h2fdp.streams import Streams
-from h2fdp.training.batches import BatchSampler, row_length
+from h2fdp.training.batches import BatchSampler, padded_width, row_length
 
 SIZES = np.array([40, 25, 60])
 
@@ -100,3 +102,30 @@ def test_seeds_and_slots_give_different_batches():
     other = sampler("poisson", [0.5], np.array([60]), seed=2).draw(0, range(1), np.arange(1))
     assert draw.of(0, 0).tolist() != draw.of(1, 0).tolist()
     assert draw.of(0, 0).tolist() != other.of(0, 0).tolist()
+
+
+def test_fixed_batches_follow_floyds_algorithm_number_by_number():
+    """What a seed drew once it draws for ever: the algorithm as it is written in a textbook, on the same uniforms."""
+    whole = sampler("fixed", [0.4, 1.0, 0.1])
+    wanted = whole.fixed_sizes()
+    uniforms = 1.0 - whole._uniforms(7, 3, np.arange(3))
+    batches = whole.draw(7, [3], np.arange(3))
+    for device, (size, number) in enumerate(zip(SIZES, wanted, strict=True)):
+        chosen = []
+        for column in range(number):
+            last = size - number + column
+            drawn = min(int(uniforms[device, column] * (last + 1)), last)
+            chosen.append(last if drawn in chosen else drawn)
+        assert batches.of(0, device).tolist() == chosen
+
+
+@given(st.lists(st.floats(0.01, 5000.0), min_size=1, max_size=50), st.sampled_from(["poisson", "fixed"]))
+def test_the_padded_width_is_bounded_and_no_order_of_devices_moves_it(batches, sampling):
+    width = padded_width(sampling, np.array(batches))
+    assert 1 <= width <= 256
+    assert width == padded_width(sampling, np.array(batches[::-1]))
+    assert width <= 4 * np.ceil((max(batches) + 2 * np.sqrt(max(batches))) / 4)
+
+
+def test_a_few_large_devices_do_not_widen_every_pass():
+    assert padded_width("poisson", np.array([8.0] * 100 + [800.0])) < 30

@@ -84,3 +84,21 @@ def test_evaluation_counts_each_device_and_the_whole():
     np.testing.assert_allclose(result.accuracy, [right[:5].mean(), right[5:].mean()])
     np.testing.assert_allclose(result.loss, [losses[:5].mean(), losses[5:].mean()], rtol=1e-5)
     assert result.accuracy_whole == right.mean()
+
+
+def test_a_small_set_is_scaled_once_and_a_large_one_each_time(monkeypatch):
+    import h2fdp.training.device_records as device_records
+
+    def fresh():
+        return DeviceRecords(RECORDS.x, RECORDS.y, RECORDS.offsets, RECORDS.scale, RECORDS.shift)
+
+    start = torch.from_numpy(START).flatten()
+    small = fresh()
+    kept = evaluate(module(), start, small)
+    assert small.inputs(slice(0, 3)).data_ptr() == small.inputs(slice(0, 3)).data_ptr()
+    monkeypatch.setattr(device_records, "_VALUES_KEPT", 0)
+    large = fresh()
+    assert large.inputs(slice(0, 3)).equal(small.inputs(slice(0, 3)))
+    again = evaluate(module(), start, large)
+    np.testing.assert_array_equal(kept.loss, again.loss)
+    assert kept.accuracy_whole == again.accuracy_whole

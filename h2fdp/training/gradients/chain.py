@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from h2fdp.training.gradients.convolution import StackedConvolution
@@ -15,7 +16,9 @@ from h2fdp.training.gradients.layer import Layer
 from h2fdp.training.gradients.linear import StackedLinear
 from h2fdp.training.gradients.unfolding import Windows
 
-_ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Identity)
+# What gives each number the same bits wherever it stands in a tensor. Sigmoid, SiLU, ELU, Softplus and others do not:
+# torch computes the last few numbers of a tensor, those that fill no vector of the processor, by another routine.
+_EXACT_ANYWHERE = (nn.ReLU, nn.LeakyReLU, nn.Hardtanh, nn.Tanh, nn.Identity)
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,9 @@ def _steps(module: nn.Module, prefix: str) -> list[Step] | None:
             setattr(module, "inplace", False)  # noqa: B010
         if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
             return [_flatten]
-        return [module if type(module) in _ELEMENTWISE else partial(_record_by_record, module)]
+        if type(module) in _EXACT_ANYWHERE:
+            return [module]
+        return [partial(_all_records if type(module) is nn.MaxPool2d else _device_by_device, module)]
     layer = _layer(module)
     return (
         None if layer is None else [Parametrised(layer, tuple(prefix + name for name, _ in module.named_parameters()))]
@@ -86,6 +91,10 @@ def _flatten(x: Tensor) -> Tensor:
     return x.flatten(2)
 
 
-def _record_by_record(module: nn.Module, x: Tensor) -> Tensor:
+def _device_by_device(module: nn.Module, x: Tensor) -> Tensor:
+    return torch.stack([module(own) for own in x.unbind()])
+
+
+def _all_records(module: nn.Module, x: Tensor) -> Tensor:
     output: Tensor = module(x.flatten(0, 1))
     return output.view(*x.shape[:2], *output.shape[1:])

@@ -122,6 +122,7 @@ class _UnfoldedConvolution(torch.autograd.Function):
             output = torch.baddbmm(biases[:, None, :], rows, matrices.transpose(1, 2))
         ctx.matrices, ctx.windows, ctx.shape = matrices, windows, images.shape
         ctx.mark_non_differentiable(unfolded)
+        ctx.set_materialize_grads(False)  # no zeros in the place of a gradient in the windows
         sides = windows.counts(images.shape[2:])
         return output.view(len(images), *sides, outputs).permute(0, 3, 1, 2), unfolded
 

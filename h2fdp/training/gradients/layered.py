@@ -61,10 +61,12 @@ class LayeredGradients:
         """The pieces of the sum of clipped gradients."""
         assert self._record_norm is not None
         records = [each.layer.record_gradients(kept, d) for (each, kept), d in zip(saved, deltas, strict=True)]
-        squared = [piece.squared_norms() for found in records for piece in found]
-        total = squared[0] if len(squared) == 1 else torch.stack(squared).sum(dim=0)
+        # Added one by one: torch sums the rows of one tensor in an order that depends on how many columns it has.
+        total = torch.zeros_like(shares)
+        for piece in (piece for found in records for piece in found):
+            total += piece.squared_norms()
         bad = total.isfinite().logical_not_()
-        if bad.any():
+        if bad.is_cuda or bad.any():  # a GPU would have to be waited for, to know
             records = [[piece.without(bad) for piece in found] for found in records]
         factors = clip_factors(total.sqrt_(), self._record_norm).mul_(shares)
         return [[piece.weighted(factors) for piece in found] for found in records]

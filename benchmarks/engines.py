@@ -1,0 +1,148 @@
+"""Device-steps a second of the engines, beside what bare operations and Opacus take: `python -m benchmarks.engines`.
+
+All cases of a group take turns, so that a busy machine slows them alike: rates are medians over turns, ratios are
+medians of each turn's own. Ratios travel from machine to machine, rates do not.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from h2fdp.models import Flat, build
+from h2fdp.streams import Streams
+from h2fdp.training import ENGINES, BatchSampler, Clipping, DeviceRecords, Engine, build_engine
+from h2fdp.training.batches import padded_width, row_length
+from h2fdp.training.objectives import Plain
+
+RECORDS, BATCH, CLASSES = 600, 32, 10
+CLIPPINGS = {"none": None, "batch": Clipping(1.0, "batch"), "record": Clipping(1.0, "record")}
+# model, shape of a record, devices, steps, turns
+GROUPS = (
+    ("softmax", (1, 28, 28), 50, 10, 20),
+    ("ali-cnn-28", (1, 28, 28), 8, 2, 8),
+    ("ali-cnn-32", (3, 32, 32), 1, 2, 4),
+)
+
+Case = Callable[[], object]
+
+
+def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -> Iterator[tuple[str, Case]]:
+    """Segments of local steps, the drawing of their batches included."""
+    records, module = group_records(shape, devices), build(model, shape, CLASSES)
+    starts, rows = Flat(module).to_vector(module).expand(devices, -1), np.arange(devices)
+    batches = np.full(devices, float(BATCH))
+
+    def segment(sampler: BatchSampler, engine: Engine) -> None:
+        engine.updates(starts, records, rows, sampler.draw(0, range(steps), rows), 0.1)
+
+    for sampling in ("fixed", "poisson"):
+        rates, length = batches / RECORDS, row_length(sampling, BATCH)
+        sampler = BatchSampler(Streams(1), "edge", sampling, records.sizes, rates, length)
+        for clip, clipping in CLIPPINGS.items():
+            for name in ENGINES:
+                engine = build_engine(name, module, clipping, Plain(), padded_width(sampling, batches))
+                yield f"{name:<8} {sampling:<8} clip {clip}", partial(segment, sampler, engine)
+
+
+def bare_operations(devices: int, steps: int, stack: int = 25) -> Case:
+    """What softmax regression cannot do without: gather, two batched products, softmax and the step, stack by stack."""
+    x = group_records((784,), devices).x
+    positions = np.random.default_rng(1).integers(0, RECORDS, (steps, devices, BATCH))
+    drawn = torch.from_numpy(positions + RECORDS * np.arange(devices)[:, None])
+
+    def run() -> None:
+        for first in range(0, devices, stack):
+            own = drawn[:, first : first + stack]
+            models = torch.zeros(own.shape[1], CLASSES, 784)
+            for slot in range(steps):
+                inputs = x.index_select(0, own[slot].reshape(-1)).to(torch.float32).view(-1, BATCH, 784)
+                shares = torch.softmax(torch.bmm(models, inputs.transpose(1, 2)), dim=1)
+                models = models.sub(torch.bmm(shares, inputs), alpha=1e-6)
+
+    return run
+
+
+def opacus_per_sample(devices: int, steps: int) -> Case:
+    """ALI-DPFL's model with each record clipped by Opacus's own per-sample gradients, in a loop over devices."""
+    from opacus.grad_sample import GradSampleModule
+
+    records = group_records((1, 28, 28), devices)
+    module = GradSampleModule(build("ali-cnn-28", (1, 28, 28), CLASSES))
+    parameters = list(module.parameters())
+    random = np.random.default_rng(1)
+
+    def step(device: int) -> None:
+        x, y = records.gather(records.offsets[device] + random.integers(0, RECORDS, BATCH))
+        for parameter in parameters:
+            parameter.grad = parameter.grad_sample = None  # type: ignore[attr-defined]
+        nn.functional.cross_entropy(module(x), y).backward()
+        with torch.no_grad():
+            each = [parameter.grad_sample for parameter in parameters]  # type: ignore[attr-defined]
+            norms = torch.stack([gradients.flatten(1).norm(dim=1) for gradients in each]).norm(dim=0)
+            factors = norms.clamp(min=1.0).reciprocal() / BATCH
+            for parameter, gradients in zip(parameters, each, strict=True):
+                parameter.sub_(torch.einsum("n,n...->...", factors, gradients), alpha=0.1)
+
+    def run() -> None:
+        for device in range(devices):
+            for _ in range(steps):
+                step(device)
+
+    return run
+
+
+def group_records(shape: tuple[int, ...], devices: int) -> DeviceRecords:
+    """Random records as image sets are stored."""
+    random = np.random.default_rng(0)
+    return DeviceRecords(
+        torch.from_numpy(random.integers(0, 256, (devices * RECORDS, *shape), dtype=np.uint8)),
+        torch.from_numpy(random.integers(0, CLASSES, devices * RECORDS)),
+        np.arange(devices + 1) * RECORDS,
+        torch.tensor(1 / 255),
+        torch.tensor(0.0),
+    )
+
+
+def timed(cases: dict[str, Case], turns: int) -> dict[str, np.ndarray]:
+    """(turns,) seconds of each case's turns, after one that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(turns + 1):
+        for name, case in cases.items():
+            began = time.perf_counter()
+            case()
+            times[name].append(time.perf_counter() - began)
+    return {name: np.array(each[1:]) for name, each in times.items()}
+
+
+def main() -> None:
+    """Print a table for each model; the last column is the rate beside the group's reference."""
+    warnings.filterwarnings("ignore", module="opacus")
+    warnings.filterwarnings("ignore", message="Full backward hook")
+    torch.set_num_threads(1)
+    print(f"batches of {BATCH}, one thread; load average at the start {os.getloadavg()[0]:.1f}")
+    for model, shape, devices, steps, turns in GROUPS:
+        cases = dict(engine_cases(model, shape, devices, steps))
+        reference = "loop     fixed    clip none"
+        if model == "softmax":
+            reference = "bare operations"
+            cases[reference] = bare_operations(devices, steps)
+        elif model == "ali-cnn-28":
+            reference = "Opacus per sample, clip record"
+            cases[reference] = opacus_per_sample(devices, steps)
+        times = timed(cases, turns)
+        print(f"\n{model}: device-steps a second, and as a multiple of: {reference}")
+        for name, seconds in times.items():
+            rate, ratio = devices * steps / np.median(seconds), np.median(times[reference] / seconds)
+            print(f"  {name:<36}{rate:>10,.0f}{ratio:>8.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
