@@ -8,8 +8,12 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.experiment.preparation import Preparation
+from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.runtime.blueprint import device_records
+from h2fdp.runtime.local_hosts import bunches
 from h2fdp.training import evaluate
+
+MOST_DEVICES_SCORED = 100_000
 
 
 class Scoreboard:
@@ -30,25 +34,27 @@ class Scoreboard:
         return found
 
 
-def device_scores(run: Preparation, model: Tensor) -> list[dict[str, Any]]:
-    """A row for each device: accuracy and loss of the global model on its own records, beside its subnet's means."""
-    module = run.blueprint.module()
-    rows = []
-    for number, subnet in enumerate(run.topology.subnets):
-        first = int(run.blueprint.first_devices[number])
-        records = device_records(run.data, *run.data.subnet(first, subnet.size))
-        result = evaluate(module, model, records)
-        means = {"subnet_accuracy": float(np.mean(result.accuracy)), "subnet_loss": float(np.mean(result.loss))}
-        rows += [
-            {
-                "device": subnet.device_name(row),
-                "edge": subnet.name,
-                "trusted": subnet.trusted,
-                "records": int(records.sizes[row]),
-                "accuracy": float(result.accuracy[row]),
-                "loss": float(result.loss[row]),
-                **means,
-            }
-            for row in range(subnet.size)
-        ]
-    return rows
+def device_scores(run: Preparation, model: Tensor) -> dict[str, list[Any]]:
+    """Columns of a row for each device: accuracy and loss of the global model on its own records, its subnet's means.
+
+    Empty in networks of more than `MOST_DEVICES_SCORED`: to evaluate all their records takes longer than to train.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in DEVICE_SCHEMA.names}
+    if run.topology.devices > MOST_DEVICES_SCORED:
+        return columns
+    module, firsts = run.blueprint.module(), run.blueprint.first_devices
+    for numbers in bunches(run.topology.sizes, range(run.topology.edges), workers=1):
+        first, last = int(firsts[numbers.start]), int(firsts[numbers.stop])
+        result = evaluate(module, model, device_records(run.data, *run.data.subnet(first, last - first)))
+        columns["records"] += run.data.sizes[first:last].tolist()
+        columns["accuracy"] += result.accuracy.tolist()
+        columns["loss"] += result.loss.tolist()
+        for number in numbers:
+            subnet = run.topology.subnets[number]
+            own = slice(int(firsts[number]) - first, int(firsts[number + 1]) - first)
+            columns["device"] += subnet.device_names()
+            columns["edge"] += [subnet.name] * subnet.size
+            columns["trusted"] += [subnet.trusted] * subnet.size
+            columns["subnet_accuracy"] += [float(np.mean(result.accuracy[own]))] * subnet.size
+            columns["subnet_loss"] += [float(np.mean(result.loss[own]))] * subnet.size
+    return columns

@@ -29,6 +29,7 @@ from h2fdp.records import (
     metrics_schema,
     read_summary,
     versions,
+    write_columns,
     write_table,
 )
 from h2fdp.records.atomic import replacing, write_text
@@ -161,7 +162,7 @@ def _write_results(run: Preparation, directory: RunDirectory, progress: Progress
     Flat(module).load(module, progress.cloud.model)
     with replacing(directory.model) as file:
         torch.save(module.state_dict(), file)
-    write_table(directory.devices, device_scores(run, progress.cloud.model), DEVICE_SCHEMA)
+    write_columns(directory.devices, device_scores(run, progress.cloud.model), DEVICE_SCHEMA)
 
 
 def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) -> dict[str, Any]:

@@ -87,12 +87,7 @@ def measure_devices(
     other = sampler.draw(interval, [slot], rows, "estimate-2")
 
     def gradients(points: Tensor, batches: Batches) -> Tensor:
-        return torch.stack(
-            [
-                gauge.engine.updates(point, records, held[[at]], _of_device(batches, at), 1.0)[0]
-                for at, point in enumerate(points)
-            ]
-        ).double()
+        return gauge.engine.updates(points, records, held, batches, 1.0).double()
 
     here = model.expand(len(rows), -1)
     gradient, second = gradients(here, one), gradients(here, other)
@@ -102,10 +97,6 @@ def measure_devices(
     smoothness = torch.where(distance < 1e-10, 0.0, change / distance.clamp(min=1e-10))
     deviation = (gradient - second).norm(dim=1) / 2**0.5
     return torch.stack([smoothness, deviation], dim=1).numpy(), gradient
-
-
-def _of_device(batches: Batches, at: int) -> Batches:
-    return Batches(batches.indices[:, [at]], batches.counts[:, [at]])
 
 
 def relayed(gauge: Gauge, released: np.ndarray, noise_std: np.ndarray) -> SubnetMeasurements:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,12 @@ VALIDATION_COLUMNS = [pa.field("validation_accuracy", pa.float64()), pa.field("v
 def metrics_schema(validation: bool) -> pa.Schema:
     """The columns of the metrics; a run that holds out a validation split has two more."""
     return pa.schema([*METRICS_SCHEMA, *VALIDATION_COLUMNS]) if validation else METRICS_SCHEMA
+
+
+def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> None:
+    """Replace a table as a whole by its columns."""
+    with replacing(path) as file:
+        pq.write_table(pa.Table.from_pydict(dict(columns), schema=schema), file)
 
 
 def write_table(path: Path, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:

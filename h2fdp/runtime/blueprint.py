@@ -19,6 +19,7 @@ from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.objectives import LocalObjective, Plain
+from h2fdp.training.per_thread import EngineOfEachThread
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,11 @@ class Blueprint:
 
     def local_engine(self) -> Engine:
         """The engine of the devices' local steps."""
-        return build_engine(self.engine, self.module(), self.clipping, self.objective, self._widths[0])
+        return self._engine(self.clipping, self.objective)
+
+    def _engine(self, clipping: Clipping | None, objective: LocalObjective) -> Engine:
+        width = self._widths[0]
+        return EngineOfEachThread(lambda: build_engine(self.engine, self.module(), clipping, objective, width))
 
     def _group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
@@ -134,8 +139,7 @@ class Blueprint:
     def _gauge(self) -> Gauge | None:
         if self.measuring is None:
             return None
-        engine = build_engine(self.engine, self.module(), None, Plain())
-        return Gauge(engine, np.array(self.measuring.ranges), self.measuring.leaks)
+        return Gauge(self._engine(None, Plain()), np.array(self.measuring.ranges), self.measuring.leaks)
 
 
 def device_records(data: DeviceData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:

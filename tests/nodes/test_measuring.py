@@ -20,12 +20,12 @@ DEVICES = 200
 class NoisyQuadratic:
     """One gradient step on w^T A_i w / 2 whose gradient error follows the batch that was drawn."""
 
-    def updates(self, start, records, rows, batches, step_size):
+    def updates(self, starts, records, rows, batches, step_size):
         found = []
         for position, row in enumerate(rows):
             seed = int(batches.indices[0, position, 0])
             error = SPREAD * np.random.default_rng([int(row), seed]).standard_normal(3)
-            found.append(step_size * (CURVATURES[int(row) % 2] * start + torch.from_numpy(error).float()))
+            found.append(step_size * (CURVATURES[int(row) % 2] * starts[position] + torch.from_numpy(error).float()))
         return torch.stack(found)
 
 
