@@ -34,7 +34,9 @@ class Pass:
 
 
 class Passes:
-    """All batches of a stack, placed where its records are; a slot's records are gathered when it comes.
+    """All batches of a stack, placed where its records are; those of a pass are gathered when it comes.
+
+    A pass is good until the next one: they share their memory.
 
     Args:
         rows: (n,) rows of `records`.
@@ -61,6 +63,8 @@ class Passes:
         self._positions = torch.from_numpy(positions).to(device)
         shares = drawn / np.maximum(batches.counts, 1)[:, :, None]
         self._shares = torch.from_numpy(shares.astype(np.float32)).to(device)
+        # Memory for the records of a pass, used again by the next: fresh memory costs more than the numbers in it.
+        self._memory = torch.empty(len(rows) * width, *records.x.shape[1:], device=device)
         self._labels = records.y.index_select(0, self._positions.view(-1)).view(self._positions.shape)
 
     def first(self, slot: int, devices: int) -> Pass:
@@ -90,7 +94,7 @@ class Passes:
         positions = self._positions[slot, chosen, columns]
         x = self._records.x.index_select(0, positions.reshape(-1))
         return Pass(
-            self._records.scaled(x).view(*positions.shape, *x.shape[1:]),
+            self._records.scaled(x, self._memory[: len(x)]).view(*positions.shape, *x.shape[1:]),
             self._labels[slot, chosen, columns],
             self._shares[slot, chosen, columns],
         )
