@@ -56,7 +56,8 @@ def _seconds_per_step(run: Preparation) -> float:
         order = TrainingOrder(
             0, 0, _PROBE_STEPS, "local", plan.step_size, plan.rows, torch.ones(len(plan.rows)).numpy()
         )
-        group.train(run.initial, order)  # the first call warms caches
+        model = run.initial.to(run.blueprint.device)
+        group.train(model, order)  # the first call warms caches
         started = time.perf_counter()
-        group.train(run.initial, order)
+        group.train(model, order)
         return (time.perf_counter() - started) / (_PROBE_STEPS * len(plan.rows))

@@ -20,16 +20,17 @@ class Scoreboard:
     """Evaluates models on the test data, and on the validation split where one is held out."""
 
     def __init__(self, run: Preparation) -> None:
-        self._module = run.blueprint.module()
-        self._sets = {"": device_records(run.data, run.data.test)}
+        self._device = run.blueprint.device
+        self._module = run.blueprint.module().to(self._device)
+        self._sets = {"": device_records(run.data, run.data.test).to(self._device)}
         if run.data.validation is not None:
-            self._sets["validation_"] = device_records(run.data, run.data.validation)
+            self._sets["validation_"] = device_records(run.data, run.data.validation).to(self._device)
 
     def scores(self, model: Tensor) -> dict[str, float]:
         """Metrics columns: accuracy and loss on each set."""
         found = {}
         for prefix, records in self._sets.items():
-            result = evaluate(self._module, model, records)
+            result = evaluate(self._module, model.to(self._device), records)
             found[f"{prefix}accuracy"], found[f"{prefix}loss"] = result.accuracy_whole, result.loss_whole
         return found
 

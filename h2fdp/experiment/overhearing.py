@@ -55,7 +55,9 @@ class OverheardRun:
         self.run = replace(
             run,
             initial=torch.cat([run.initial, torch.zeros(design.size)]),
-            blueprint=replace(run.blueprint, module=lambda: CanaryModule(module(), design.size)),
+            blueprint=replace(
+                run.blueprint, module=lambda: CanaryModule(module(), design.size), device=torch.device("cpu")
+            ),
         )
         self._noise_scale = noise_scale
         coordinates = design.coordinates(devices)

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from h2fdp.control import (
@@ -29,6 +28,7 @@ from h2fdp.privacy import NOISE_PLACEMENTS, NoiseLevels, PaperCalibration
 from h2fdp.radio import NetworkCosts
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import Measuring
+from h2fdp.runtime.local_hosts import training_device
 from h2fdp.streams import Streams
 from h2fdp.theory import PrivacyTerms
 from h2fdp.topology import Topology
@@ -131,6 +131,7 @@ def prepare(
         build, model or config.model.name, data.shape, data.classes, options, streams.key("cloud", "model")
     )
     initial = module()
+    device = training_device(config.runtime)
     training = config.training
     clipping = None if training.clip_norm is None else Clipping(training.clip_norm, training.clip_scope)
     blueprint = Blueprint(
@@ -138,7 +139,7 @@ def prepare(
         network,
         data,
         module,
-        chosen_engine(initial, torch.device("cpu")) if config.runtime.engine == "auto" else config.runtime.engine,
+        chosen_engine(initial, device) if config.runtime.engine == "auto" else config.runtime.engine,
         objective_of(config.method.objective),
         clipping,
         training.sampling,
@@ -146,6 +147,7 @@ def prepare(
         NOISE_PLACEMENTS[config.method.privacy],
         star,
         _measuring(config),
+        device,
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
     vector = Flat(initial).to_vector(initial)

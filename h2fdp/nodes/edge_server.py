@@ -124,7 +124,7 @@ class EdgeServer:
         dispersion = float((gradients - center).norm(dim=1).max())
         raw = np.array([values[:, 0].max(), values[chosen, 1], dispersion])
         if self.gauge.leaks:
-            return SubnetMeasurements(raw, np.zeros(EDGE_NUMBERS), center)
+            return SubnetMeasurements(raw, np.zeros(EDGE_NUMBERS), center.cpu())
         stream = self.streams.open(self.name, "noise-estimate", plan.interval, plan.last_slot)
         noise_std = float(noise[0])
         released = self.gauge.clipped(raw) + noise_std * stream.standard_normal(EDGE_NUMBERS)

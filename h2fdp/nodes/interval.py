@@ -140,5 +140,5 @@ def _measurements(measured: Sequence[SubnetMeasurements]) -> Measurements:
     return Measurements(
         np.stack([each.values for each in measured]),
         np.stack([each.noise_std for each in measured]),
-        np.stack([gradient.numpy() for gradient in gradients]) if gradients else None,
+        np.stack([gradient.cpu().numpy() for gradient in gradients]) if gradients else None,
     )

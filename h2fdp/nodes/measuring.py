@@ -96,7 +96,7 @@ def measure_devices(
     change = (gradients(moved, other) - second).norm(dim=1)
     smoothness = torch.where(distance < 1e-10, 0.0, change / distance.clamp(min=1e-10))
     deviation = (gradient - second).norm(dim=1) / 2**0.5
-    return torch.stack([smoothness, deviation], dim=1).numpy(), gradient
+    return torch.stack([smoothness, deviation], dim=1).cpu().numpy(), gradient
 
 
 def relayed(gauge: Gauge, released: np.ndarray, noise_std: np.ndarray) -> SubnetMeasurements:

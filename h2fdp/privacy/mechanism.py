@@ -18,10 +18,15 @@ def add_gaussian_noise(vector: Tensor, noise_std: float, generator: np.random.Ge
     floating-point caveat holds.
 
     Args:
-        vector: (M,) float32.
+        vector: (M,) float32, on any device. On a GPU its noise is drawn there, by a generator that takes 63 bits of
+            seed from the stream (torch's generator on a CPU keeps 32 of them: noise vectors could be equal).
         noise_std: standard deviation of each coordinate, above 0, and not so small that it vanishes in float32.
         generator: a fresh stream; no two releases may share one.
     """
     assert SMALLEST_NOISE <= noise_std <= LARGEST_NOISE, "a private release carries noise that float32 can hold"
-    noise = torch.from_numpy(generator.standard_normal(vector.numel(), dtype=np.float32))
+    if vector.is_cuda:
+        there = torch.Generator(vector.device).manual_seed(int(generator.integers(1 << 63)))
+        noise = torch.randn(vector.numel(), generator=there, device=vector.device)
+    else:
+        noise = torch.from_numpy(generator.standard_normal(vector.numel(), dtype=np.float32))
     return torch.add(vector, noise, alpha=noise_std)

@@ -21,6 +21,8 @@ from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.objectives import LocalObjective, Plain
 from h2fdp.training.per_thread import EngineOfEachThread
 
+_CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Measuring:
@@ -40,6 +42,7 @@ class Blueprint:
         rates: (I,) q_i of all devices, in the order of the tree.
         star: the one edge server is the cloud's own.
         measuring: None where nothing is.
+        device: where devices' records lie and their steps are computed.
     """
 
     streams: Streams
@@ -54,6 +57,7 @@ class Blueprint:
     noise_placement: NoisePlacement
     star: bool
     measuring: Measuring | None = None
+    device: torch.device = _CPU
 
     @cached_property
     def first_devices(self) -> np.ndarray:
@@ -93,7 +97,7 @@ class Blueprint:
     def bunch(self, numbers: range, engine: Engine) -> Bunch:
         """Neighbouring edge servers whose devices share one block of records and one engine."""
         first, last = int(self.first_devices[numbers.start]), int(self.first_devices[numbers.stop])
-        records = device_records(self.data, *self.data.subnet(first, last - first))
+        records = device_records(self.data, *self.data.subnet(first, last - first)).to(self.device)
         groups = {number: self._group(number, records, first, engine) for number in numbers}
         return Bunch(
             {self.topology.subnets[number].name: self.edge_server(number, group) for number, group in groups.items()}
@@ -102,7 +106,9 @@ class Blueprint:
     def device_group(self, number: int) -> DeviceGroup:
         """All devices of the number-th subnet."""
         first = int(self.first_devices[number])
-        records = device_records(self.data, *self.data.subnet(first, self.topology.subnets[number].size))
+        records = device_records(self.data, *self.data.subnet(first, self.topology.subnets[number].size)).to(
+            self.device
+        )
         return self._group(number, records, first, self.local_engine())
 
     def local_engine(self) -> Engine:

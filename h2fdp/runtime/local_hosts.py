@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ import torch
 
 from h2fdp.nodes import Bunch, Team
 from h2fdp.runtime.blueprint import Blueprint
+from h2fdp.runtime.section import RuntimeSection
 
+_CPU = torch.device("cpu")
 _KEPT_VALUES = 1 << 28  # inputs; of more data each bunch gets its own when its turn comes
 DEVICES_IN_A_BUNCH = 128  # enough to share the cost of a call; engines cut them into stacks by themselves
 
@@ -47,6 +50,7 @@ class BunchTeam:
         runs: of subnets that make up the bunches.
         build: makes a bunch.
         workers: threads, each with one intra-op thread.
+        device: where bunches compute; the model goes there once a call, and uploads come back from there.
         keep: hold built bunches. Else each is built for a call and forgotten: memory follows the active devices.
     """
 
@@ -57,7 +61,9 @@ class BunchTeam:
         build: Callable[[range], Bunch],
         workers: int,
         keep: bool,
+        device: torch.device = _CPU,
     ) -> None:
+        self._device = device
         self._runs = runs
         self._build = build
         self._bunch_of = {names[number]: at for at, run in enumerate(runs) for number in run}
@@ -73,18 +79,23 @@ class BunchTeam:
         parts: dict[int, dict[str, Any]] = {}
         for name, item in each.items():
             parts.setdefault(self._bunch_of[name], {})[name] = item
+        shared = shared.to(self._device)
 
         def run(at: int) -> dict[str, Any]:
             bunch = self._build(self._runs[at]) if self._kept is None else self._kept[at]
             return bunch.call(method, shared, parts[at])
 
         answers = map(run, parts) if self._pool is None else self._pool.map(run, parts)
-        return {name: answer for answered in answers for name, answer in answered.items()}
+        return {name: _on_cpu(answer) for answered in answers for name, answer in answered.items()}
 
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+
+def _on_cpu(answer: Any) -> Any:
+    return answer.cpu() if isinstance(answer, torch.Tensor) else answer
 
 
 @contextmanager
@@ -97,6 +108,7 @@ def local_team(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> It
         lambda run: blueprint.bunch(run, engine),
         workers,
         keep=blueprint.data.values <= _KEPT_VALUES,
+        device=blueprint.device,
     )
     try:
         yield team
@@ -113,3 +125,10 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def training_device(section: RuntimeSection) -> torch.device:
+    """A GPU where one is asked for and there is one; else the CPU, with a message."""
+    if section.gpus_per_host > 0 and not torch.cuda.is_available():
+        print("note: runtime.gpus_per_host asks for a GPU and torch finds none here; training on CPUs", file=sys.stderr)
+    return torch.device("cuda" if section.gpus_per_host > 0 and torch.cuda.is_available() else "cpu")

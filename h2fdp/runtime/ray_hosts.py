@@ -75,9 +75,15 @@ def _wait(pending: list[Any]) -> list[Any]:
         raise
 
 
-def _fitting_hosts(section: RuntimeSection, cpus: float) -> int:
+def _fitting_hosts(section: RuntimeSection, cpus: float, gpus: float) -> int:
     """How many hosts to start; asking for more than there is fails at once, instead of waiting for ever."""
     fitting = int(cpus / section.cpus_per_host)
+    if section.gpus_per_host and gpus:  # without any the run goes on on CPUs, and says so
+        sharing = int(gpus / section.gpus_per_host)
+        if sharing < 1 or (section.hosts != "auto" and section.hosts > sharing):
+            text = f"hosts of {section.gpus_per_host:g} GPUs were asked for, this machine has {gpus:g} GPUs"
+            raise UserError(f"{text}; at most {sharing} such hosts fit", key="runtime.gpus_per_host")
+        fitting = min(fitting, sharing)
     if fitting < 1:
         text = f"hosts of {section.cpus_per_host:g} CPUs were asked for, this machine has {cpus:g} CPUs"
         raise UserError(f"{text}; expected at most {cpus:g}", key="runtime.cpus_per_host")
@@ -105,9 +111,10 @@ def ray_team(blueprint: Blueprint, section: RuntimeSection) -> Iterator[RayTeam]
         )
     hosts: list[Any] = []
     try:
-        wanted = _fitting_hosts(section, _resources().get("CPU", 1.0))
+        gpus = _resources().get("GPU", 0.0)
+        wanted = _fitting_hosts(section, _resources().get("CPU", 1.0), gpus)
         parts = packed(blueprint.topology.sizes, wanted)
-        actor = ray.remote(Host).options(num_cpus=section.cpus_per_host)
+        actor = ray.remote(Host).options(num_cpus=section.cpus_per_host, num_gpus=section.gpus_per_host if gpus else 0)
         reference = ray.put(blueprint)
         hosts = [actor.remote(reference, numbers) for numbers in parts]
         _wait([host.ready.remote() for host in hosts])

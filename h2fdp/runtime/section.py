@@ -19,7 +19,7 @@ class RuntimeSection(Section):
     placement: Annotated[Literal["packed"], Expect("packed (the only placement of this version)")] = "packed"
     hosts: Annotated[Literal["auto"] | Hosts, Expect("auto or a whole number of at least 1")] = "auto"
     cpus_per_host: Annotated[float, Field(ge=0.01, le=10_000), Expect("a number from 0.01 to 10000")] = 1
-    gpus_per_host: Annotated[Literal[0], Expect("0 (this version trains on CPUs)")] = 0
+    gpus_per_host: Annotated[float, Field(ge=0, le=64), Expect("a number from 0 to 64")] = 0
     address: Annotated[None, Expect("null (this version starts Ray on this machine)")] = None
     engine: Annotated[Literal["auto", "loop", "stacked"], Expect("one of auto, loop, stacked")] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10

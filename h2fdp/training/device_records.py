@@ -34,9 +34,14 @@ class DeviceRecords:
         """(devices,) D_i."""
         return np.diff(self.offsets)
 
+    def to(self, device: torch.device) -> DeviceRecords:
+        """The same records on another device."""
+        x, y, scale, shift = (part.to(device) for part in (self.x, self.y, self.scale, self.shift))
+        return DeviceRecords(x, y, self.offsets, scale, shift)
+
     def gather(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """The records at block positions `indices`, scaled: ((b, *shape) float32, (b,) int64)."""
-        positions = torch.from_numpy(indices)
+        positions = torch.from_numpy(indices).to(self.x.device)
         return self.scaled(self.x.index_select(0, positions)), self.y.index_select(0, positions)
 
     def inputs(self, part: slice) -> Tensor:

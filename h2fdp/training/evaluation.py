@@ -35,8 +35,8 @@ def evaluate(module: nn.Module, model: Tensor, records: DeviceRecords) -> Evalua
         for first in range(0, count, step):
             part = slice(first, first + step)
             output = functional_call(module, parameters, (records.inputs(part),))
-            right[part] = (output.argmax(dim=1) == records.y[part]).numpy()
-            losses[part] = nn.functional.cross_entropy(output, records.y[part], reduction="none").numpy()
+            right[part] = (output.argmax(dim=1) == records.y[part]).cpu().numpy()
+            losses[part] = nn.functional.cross_entropy(output, records.y[part], reduction="none").cpu().numpy()
     owners = records.offsets[:-1]
     return Evaluation(
         np.add.reduceat(right, owners) / records.sizes,

@@ -29,7 +29,7 @@ class LoopEngine:
         self, starts: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
     ) -> Tensor:
         """See `Engine.updates`."""
-        updates = torch.empty(starts.shape)
+        updates = torch.empty_like(starts, memory_format=torch.contiguous_format)
         for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
             model = start
             for slot in range(int(steps)):
