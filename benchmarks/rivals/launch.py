@@ -1,0 +1,80 @@
+"""Run one job in its environment and read what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.rivals.job import Job
+
+WARM_UP = 2  # rounds before the clock starts: imports in workers, first touches of memory
+_ROOT = Path(__file__).parents[2]
+_LIMIT_S = 3600
+# One thread for each process: parallelism is of devices. No messages to the makers.
+_VARIABLES = {
+    "PYTHONPATH": str(_ROOT),
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class JobFailed(Exception):
+    """A program ended without an answer; the message holds the end of what it said."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished job.
+
+    Attributes:
+        seconds_per_round: mean over the rounds after the warm-up, without the last, at whose end h2fdp evaluates.
+        parameters: (M,) the last global model.
+        loss, accuracy: of that model on the test records.
+        versions: of the packages that did it.
+    """
+
+    seconds_per_round: float
+    loss: float
+    accuracy: float
+    parameters: NDArray[np.float32] = field(repr=False)
+    versions: dict[str, str] = field(repr=False)
+
+
+def launch(job: Job, python: str) -> Outcome:
+    """Run a job to its end.
+
+    Raises:
+        JobFailed: it failed or took more than an hour.
+    """
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [python, "-m", "benchmarks.rivals", job.to_json()]
+    variables = os.environ | _VARIABLES | {"FLWR_HOME": str(folder / "flwr")}
+    try:
+        finished = subprocess.run(
+            command, cwd=folder, env=variables, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise JobFailed(f"{job.program} did not finish within {_LIMIT_S} s") from None
+    answers = [line for line in finished.stdout.splitlines() if line.startswith('{"ends"')]
+    if finished.returncode != 0 or not answers:
+        end = "\n".join((finished.stdout + finished.stderr).splitlines()[-3:])
+        raise JobFailed(f"{job.program} ended with {finished.returncode}:\n{end}")
+    answer = json.loads(answers[-1])
+    ends = answer["ends"]
+    if len(ends) != job.rounds:
+        raise JobFailed(f"{job.program} did {len(ends)} rounds of {job.rounds}")
+    timed = ends[WARM_UP - 1 : -1] if job.rounds > WARM_UP + 1 else ends
+    seconds = (timed[-1] - timed[0]) / (len(timed) - 1)
+    found = Outcome(seconds, answer["loss"], answer["accuracy"], np.load(folder / "model.npy"), answer["versions"])
+    print(f"  {job.program}, {job.workers} cores: {found}", file=sys.stderr, flush=True)
+    return found

@@ -1,0 +1,46 @@
+"""The records of the jobs: Fashion-MNIST or CIFAR-10 from their folder, or drawn ones of the same shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from h2fdp.data.images import CIFAR10, FASHION_MNIST
+from h2fdp.data.pool import Request
+from h2fdp.data.records import Records
+from h2fdp.data.section import DataSection
+from h2fdp.streams import Streams
+
+_SETS = {"softmax": (FASHION_MNIST, (1, 28, 28)), "two convolutions": (CIFAR10, (3, 32, 32))}
+_TEST_RECORDS = 2_000
+
+
+def write_archive(path: Path, model: str, devices: int, records: int, root: Path | None) -> str:
+    """Write the archive of a job: records in a random order, cut into equal parts. Returns what they are.
+
+    It holds a part of the test records, enough to see whether two models are alike.
+    """
+    image_set, shape = _SETS[model]
+    random = np.random.default_rng(0)
+    if root is not None and not image_set.missing(root):
+        request = Request(DataSection.model_validate(image_set.name), [], Streams(0), root)
+        pool = image_set.load(request)
+        train, test, name = pool.train, pool.test, image_set.name
+    else:
+        templates = random.integers(0, 256, (10, *shape))
+        train, test = (_drawn(random, templates, count) for count in (devices * records, _TEST_RECORDS))
+        name = f"drawn records of the shape of {image_set.name}"
+    chosen = random.permutation(len(train))[: devices * records]
+    held = train.take(chosen)
+    owners = np.repeat(np.arange(devices), records)
+    some = test.take(np.arange(_TEST_RECORDS))
+    np.savez(path, x_train=held.x, y_train=held.y, x_test=some.x, y_test=some.y, device_train=owners)
+    return name
+
+
+def _drawn(random: np.random.Generator, templates: np.ndarray, count: int) -> Records:
+    """Each label's template, faint under noise."""
+    labels = random.integers(0, len(templates), count)
+    noise = random.integers(0, 256, (count, *templates.shape[1:]), dtype=np.uint8)
+    return Records((noise // 4 * 3 + (templates // 4).astype(np.uint8)[labels]).astype(np.uint8), labels)
