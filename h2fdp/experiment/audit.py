@@ -26,7 +26,7 @@ from h2fdp.privacy.audit import (
     log_likelihood_ratio,
     observations,
 )
-from h2fdp.runtime.local_hosts import one_thread
+from h2fdp.runtime.local_hosts import run_arithmetic
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _scores(
     scores = {observer: np.zeros(design.size) for observer, devices in audited.items() if devices.size}
     watch = PrivacyWatch(run)
     done = 0
-    with one_thread():
+    with run_arithmetic():
         overheard = OverheardRun(run, design, noise_scale)
         for interval in range(run.config.training.intervals):
             if overheard.cloud.ended:

@@ -14,7 +14,7 @@ from h2fdp.methods import name_of
 from h2fdp.nodes import LocalTeam
 from h2fdp.nodes.plans import TrainingOrder
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.local_hosts import one_thread
+from h2fdp.runtime.local_hosts import run_arithmetic
 
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts beside it
 _PROBE_STEPS = 5
@@ -49,7 +49,7 @@ def estimate(run: Preparation) -> dict[str, Any]:
 
 def _seconds_per_step(run: Preparation) -> float:
     """Time of a local step of one device, measured on the first subnet."""
-    with one_thread():
+    with run_arithmetic():
         group = run.blueprint.device_group(0)
         cloud = run.cloud(LocalTeam({}))
         plan = next(iter(cloud.plan(0).subnets.values()))

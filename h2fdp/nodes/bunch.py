@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from h2fdp.nodes.device_group import DeviceGroup
 from h2fdp.nodes.edge_server import EdgeServer, Round
 from h2fdp.nodes.plans import SubnetPlan, TrainingOrder
 from h2fdp.nodes.team import LocalTeam
-from h2fdp.training.batches import joined
+from h2fdp.training.batches import Batches, joined
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,16 @@ class _Job:
 
 
 class Bunch:
-    """Edge servers by name, a `Team`. All their device groups are here, with one block of records and one engine."""
+    """Edge servers by name, a `Team`. All their device groups are here, with one block of records and one engine.
 
-    def __init__(self, servers: Mapping[str, EdgeServer]) -> None:
+    Args:
+        threads: where parts of the devices may train side by side; None for the caller's thread alone.
+        parts: how many at once.
+    """
+
+    def __init__(self, servers: Mapping[str, EdgeServer], threads: Executor | None = None, parts: int = 1) -> None:
+        self._threads = threads
+        self._parts = parts
         self._servers = dict(servers)
         self._team = LocalTeam(servers)
 
@@ -73,10 +81,23 @@ class Bunch:
             assert all(job.group.records is first.records for job in jobs), "a bunch has one block of records"
             rows = np.concatenate([job.group.held(job.order) for job in jobs])
             batches = joined([job.group.batches(job.order) for job in jobs])
-            updates = first.engine.updates(starts, first.records, rows, batches, jobs[0].order.step_size)
+            updates = self._updates(first, starts, rows, batches, jobs[0].order.step_size)
             for job, part in zip(jobs, torch.split(updates, counts), strict=True):
                 uploads[job.edge][job.name] = job.group.released(part, job.order)
         return uploads
+
+    def _updates(
+        self, group: DeviceGroup, starts: Tensor, rows: np.ndarray, batches: Batches, step_size: float
+    ) -> Tensor:
+        """(s, M) updates of these rows of the block; what a device computes does not depend on the part it is in."""
+
+        def part(devices: np.ndarray) -> Tensor:
+            own = starts[torch.from_numpy(devices)]
+            return group.engine.updates(own, group.records, rows[devices], batches.part(devices), step_size)
+
+        if self._threads is None or len(rows) < 2 * self._parts:
+            return group.engine.updates(starts, group.records, rows, batches, step_size)
+        return torch.cat(list(self._threads.map(part, np.array_split(np.arange(len(rows)), self._parts))))
 
     def _jobs(self, rounds: Mapping[str, Round]) -> Iterator[_Job]:
         for edge, current in rounds.items():

@@ -62,7 +62,7 @@ class DeviceGroup:
         for position, row in enumerate(order.rows):
             name = self.device_name(int(row))
             stream = self.streams.open(name, f"noise-{order.kind}", order.interval, order.last_slot)
-            updates[position] = add_gaussian_noise(updates[position], float(order.noise_std[position]), stream)
+            add_gaussian_noise(updates[position], float(order.noise_std[position]), stream, out=updates[position])
         return updates
 
     def measure(self, model: Tensor, order: MeasuringOrder) -> DeviceMeasurements:

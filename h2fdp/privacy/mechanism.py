@@ -10,8 +10,10 @@ from torch import Tensor
 SMALLEST_NOISE, LARGEST_NOISE = 1e-30, 1e30
 
 
-def add_gaussian_noise(vector: Tensor, noise_std: float, generator: np.random.Generator) -> Tensor:
-    """`vector` + N(0, noise_std^2 I), a new tensor.
+def add_gaussian_noise(
+    vector: Tensor, noise_std: float, generator: np.random.Generator, out: Tensor | None = None
+) -> Tensor:
+    """`vector` + N(0, noise_std^2 I), a new tensor or `out`.
 
     Guarantee: with `noise_std` = c times the vector's L2 sensitivity and a stream that is opened once in a run, the
     sum is a Gaussian mechanism of noise multiplier c. The noise is float32 from NumPy's ziggurat: the usual
@@ -29,4 +31,4 @@ def add_gaussian_noise(vector: Tensor, noise_std: float, generator: np.random.Ge
         noise = torch.randn(vector.numel(), generator=there, device=vector.device)
     else:
         noise = torch.from_numpy(generator.standard_normal(vector.numel(), dtype=np.float32))
-    return torch.add(vector, noise, alpha=noise_std)
+    return torch.add(vector, noise, alpha=noise_std, out=out)

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 from h2fdp.nodes import Team
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.local_hosts import local_team, one_thread
+from h2fdp.runtime.local_hosts import local_team, run_arithmetic
 from h2fdp.runtime.section import RuntimeSection, chosen_backend, inline_workers
 
 
 @contextmanager
 def start_hosts(blueprint: Blueprint, section: RuntimeSection) -> Iterator[Team]:
     """The edge servers of the run, inline or on Ray; hosts end with the context."""
-    with one_thread():
+    with run_arithmetic():
         if chosen_backend(section) == "ray":
             from h2fdp.runtime.ray_hosts import ray_team  # Ray takes a second to import
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,13 +95,15 @@ class Blueprint:
         groups = LocalTeam({"devices": group or self.device_group(number)})
         return EdgeServer(subnet.name, self.streams, source, groups, {"devices": (0, subnet.size)}, self._gauge())
 
-    def bunch(self, numbers: range, engine: Engine) -> Bunch:
+    def bunch(self, numbers: range, engine: Engine, threads: Executor | None = None, parts: int = 1) -> Bunch:
         """Neighbouring edge servers whose devices share one block of records and one engine."""
         first, last = int(self.first_devices[numbers.start]), int(self.first_devices[numbers.stop])
         records = device_records(self.data, *self.data.subnet(first, last - first)).to(self.device)
         groups = {number: self._group(number, records, first, engine) for number in numbers}
         return Bunch(
-            {self.topology.subnets[number].name: self.edge_server(number, group) for number, group in groups.items()}
+            {self.topology.subnets[number].name: self.edge_server(number, group) for number, group in groups.items()},
+            threads,
+            parts,
         )
 
     def device_group(self, number: int) -> DeviceGroup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,7 +49,7 @@ class BunchTeam:
         names: of all subnets of the network.
         runs: of subnets that make up the bunches.
         build: makes a bunch.
-        workers: threads, each with one intra-op thread.
+        threads: where several bunches work at once; None for one after another.
         device: where bunches compute; the model goes there once a call, and uploads come back from there.
         keep: hold built bunches. Else each is built for a call and forgotten: memory follows the active devices.
     """
@@ -59,7 +59,7 @@ class BunchTeam:
         names: Sequence[str],
         runs: Sequence[range],
         build: Callable[[range], Bunch],
-        workers: int,
+        threads: Executor | None,
         keep: bool,
         device: torch.device = _CPU,
     ) -> None:
@@ -68,11 +68,7 @@ class BunchTeam:
         self._build = build
         self._bunch_of = {names[number]: at for at, run in enumerate(runs) for number in run}
         self._kept = {at: build(run) for at, run in enumerate(runs)} if keep else None
-        self._pool = None
-        if workers > 1 and len(runs) > 1:
-            self._pool = ThreadPoolExecutor(
-                min(workers, len(runs)), "bunch", initializer=torch.set_num_threads, initargs=(1,)
-            )
+        self._threads = threads
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """See `Team.call`."""
@@ -85,13 +81,8 @@ class BunchTeam:
             bunch = self._build(self._runs[at]) if self._kept is None else self._kept[at]
             return bunch.call(method, shared, parts[at])
 
-        answers = map(run, parts) if self._pool is None else self._pool.map(run, parts)
+        answers = map(run, parts) if self._threads is None else self._threads.map(run, parts)
         return {name: _on_cpu(answer) for answered in answers for name, answer in answered.items()}
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
 
 
 def _on_cpu(answer: Any) -> Any:
@@ -100,31 +91,42 @@ def _on_cpu(answer: Any) -> Any:
 
 @contextmanager
 def local_team(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> Iterator[Team]:
-    """The edge servers of these subnets in this process."""
+    """The edge servers of these subnets in this process; `workers` threads share the bunches, or a single bunch."""
     engine = blueprint.local_engine()
-    team = BunchTeam(
-        [subnet.name for subnet in blueprint.topology.subnets],
-        bunches(blueprint.topology.sizes, numbers, workers),
-        lambda run: blueprint.bunch(run, engine),
-        workers,
-        keep=blueprint.data.values <= _KEPT_VALUES,
-        device=blueprint.device,
-    )
-    try:
-        yield team
-    finally:
-        team.close()
+    runs = bunches(blueprint.topology.sizes, numbers, workers)
+    alone = len(runs) == 1
+    with ThreadPoolExecutor(workers, "devices", initializer=set_arithmetic) as pool:
+        threads = pool if workers > 1 else None
+        yield BunchTeam(
+            [subnet.name for subnet in blueprint.topology.subnets],
+            runs,
+            lambda run: blueprint.bunch(run, engine, threads if alone else None, workers),
+            None if alone else threads,
+            keep=blueprint.data.values <= _KEPT_VALUES,
+            device=blueprint.device,
+        )
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """One intra-op thread: how a sum is split over threads changes its last bits, and equal seeds give equal bits."""
+def run_arithmetic() -> Iterator[None]:
+    """The arithmetic of a run in this thread; see `set_arithmetic`."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    set_arithmetic()
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        torch.set_flush_denormal(False)
+
+
+def set_arithmetic() -> None:
+    """How every thread of a run computes, so that equal seeds give equal bits.
+
+    One intra-op thread: how a sum is split over threads changes its last bits. Numbers below 1e-38 count as 0: a noisy
+    softmax model is full of such shares, and products with them took nine times as long.
+    """
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
 
 
 def training_device(section: RuntimeSection) -> torch.device:

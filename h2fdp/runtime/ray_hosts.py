@@ -11,7 +11,7 @@ from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.local_hosts import local_team
+from h2fdp.runtime.local_hosts import local_team, set_arithmetic
 from h2fdp.runtime.placement import packed
 from h2fdp.runtime.section import RuntimeSection
 
@@ -29,9 +29,7 @@ class Host:
     """A process that holds nodes: edge servers with their devices."""
 
     def __init__(self, blueprint: Blueprint, numbers: list[int]) -> None:
-        import torch
-
-        torch.set_num_threads(1)  # see one_thread()
+        set_arithmetic()
         self._stack = ExitStack()
         self._team = self._stack.enter_context(local_team(blueprint, numbers, workers=1))
 

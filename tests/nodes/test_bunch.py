@@ -1,12 +1,14 @@
 """Subnets that train as one computation give what each gives alone, to the bit."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
 from h2fdp import Experiment, Topology
 from h2fdp.nodes import LocalTeam
-from h2fdp.runtime.local_hosts import BunchTeam, bunches
+from h2fdp.runtime.local_hosts import BunchTeam, bunches, local_team, run_arithmetic, set_arithmetic
 
 
 def experiment(method="h2fdp", **settings):
@@ -36,17 +38,25 @@ SETTINGS = [
 @pytest.mark.parametrize(("workers", "keep"), [(1, True), (2, True), (3, False)])
 def test_bunches_give_the_bits_of_single_edge_servers(settings, workers, keep):
     run = experiment(**settings).prepare()
-    alone = model_after(
-        run, LocalTeam({s.name: run.blueprint.edge_server(n) for n, s in enumerate(run.topology.subnets)})
-    )
+    single = {subnet.name: run.blueprint.edge_server(number) for number, subnet in enumerate(run.topology.subnets)}
+    with run_arithmetic():
+        alone = model_after(run, LocalTeam(single))
     engine = run.blueprint.local_engine()
     names = [subnet.name for subnet in run.topology.subnets]
     runs = bunches(run.topology.sizes, range(5), workers)
-    team = BunchTeam(names, runs, lambda each: run.blueprint.bunch(each, engine), workers, keep)
-    try:
+    with ThreadPoolExecutor(workers, initializer=set_arithmetic) as threads, run_arithmetic():
+        team = BunchTeam(names, runs, lambda each: run.blueprint.bunch(each, engine), threads, keep)
         assert torch.equal(model_after(run, team), alone)
-    finally:
-        team.close()
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_star_spread_over_threads_has_the_bits_of_one_thread(workers):
+    run = experiment(method="pedpfl").prepare()
+    models = []
+    for count in (1, workers):
+        with run_arithmetic(), local_team(run.blueprint, range(1), count) as team:
+            models.append(model_after(run, team))
+    assert torch.equal(*models)
 
 
 def test_runs_of_neighbours_are_cut_where_the_subnets_of_a_host_have_gaps():
