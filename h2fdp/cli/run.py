@@ -105,7 +105,7 @@ def _show_result(summary: dict[str, Any], directory: Path) -> None:
         facts["epsilon claimed"] = ("nothing" if claimed is None else f"{claimed:.4g}") + hint
         facts["epsilon accounted"] = ", ".join(f"{name} {each['pld']:.3g}" for name, each in worst.items()) + " (pld)"
     if summary["leaking"]:
-        facts["leaking"] = "control.estimates: oracle; the cloud saw raw gradients, which no epsilon here covers"
+        facts["leaking"] = "control.estimates: oracle; raw gradients went up, so no epsilon is said"
     facts["energy"] = f"{summary['energy_j']:.4g} J"
     facts["delay"] = f"{summary['delay_s']:.4g} s summed over devices; {summary['clock_s']:.4g} s on a simulated clock"
     if summary["budget_spent_by"]:

@@ -20,7 +20,7 @@ def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": path.name,
         **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS},
-        "epsilon": max((each["pld"] for each in worst.values()), default=None),
+        "epsilon": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
         "wall s": summary.get("wall_s"),
     }
 

@@ -1,7 +1,8 @@
 """Schedules: how long an interval is, when subnets aggregate, who takes part, with which step size."""
 
-from h2fdp.control.adaptive import AdaptiveSchedule, ControlledNetwork, Horizon
+from h2fdp.control.adaptive import AdaptiveSchedule, Horizon
 from h2fdp.control.fixed import FixedSchedule
+from h2fdp.control.network import ControlledNetwork
 from h2fdp.control.observation import Measurements, Observation
 from h2fdp.control.participation import draw_participants
 from h2fdp.control.rhythm import Rhythm

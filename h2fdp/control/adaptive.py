@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from h2fdp.control.estimates import LearnedConstants
+from h2fdp.control.network import ControlledNetwork, prices
 from h2fdp.control.observation import Observation
-from h2fdp.control.problem import Counts, Floats, Prices, Problem
+from h2fdp.control.problem import Problem
 from h2fdp.control.rhythm import Rhythm
 from h2fdp.control.schedule import Decision
 from h2fdp.control.section import ControlSection
@@ -47,27 +48,6 @@ class Horizon:
     def largest_beta(self, section: ControlSection) -> float:
         """The operator's, by default ten times the least."""
         return 10 * self.least_beta if section.beta_max is None else max(section.beta_max, self.least_beta)
-
-
-@dataclass(frozen=True)
-class ControlledNetwork:
-    """The network as problem P sees it.
-
-    Attributes:
-        names: of the N edge servers.
-        sizes: (N,) s_c.
-        limits: (N,) the most devices of each that may take part.
-        trusted: (N,) 1 where the edge server adds the noise, 0 where its devices do.
-    """
-
-    names: list[str]
-    sizes: Counts
-    limits: Counts
-    trusted: Floats
-
-    def means(self, of_devices: Floats) -> Floats:
-        """(N,) each subnet's mean of (I,) values."""
-        return np.add.reduceat(of_devices, np.cumsum(self.sizes) - self.sizes) / self.sizes
 
 
 class AdaptiveSchedule:
@@ -193,6 +173,7 @@ class AdaptiveSchedule:
             "step_joules": self._step_joules,
             "gamma": self.first_step_size,
             **self._constants.values(),
+            "beta_estimate": self._constants.beta.value,
             "beta": self.beta,
         }
 
@@ -231,19 +212,6 @@ class AdaptiveSchedule:
             "swamped": list(self._constants.swamped),
             "rate_mbps": _by_edge(self._network.names, rates),
         }
-
-
-def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) -> Prices:
-    """What P needs of the costs of messages (Sec. 11): means over each subnet's devices."""
-    joules, seconds = network.means(costs.joules), network.means(costs.seconds)
-    return Prices(
-        local_joules=joules,
-        local_seconds=seconds,
-        global_joules=joules + network.means(costs.relay_joules),
-        global_seconds=2 * (seconds + network.means(costs.relay_seconds) + costs.link_seconds),
-        link_joules=costs.link_joules,
-        step_joules=step_joules,
-    )
 
 
 def _scale(terms: PrivacyTerms, tau: int, local: int, active: int) -> float:

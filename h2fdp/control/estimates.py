@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -50,11 +51,14 @@ class LearnedConstants:
             seen.model.numpy().astype(np.float64),
         )
         released = released_constants(current, self.previous)
-        found = {"zeta": released.network_dispersion.clear}
+        found: dict[str, float | None] = {}
+        if len(seen.uploads) > 1:  # one subnet is at no distance from itself
+            found["zeta"] = released.network_dispersion.clear
         if released.smoothness is not None:
             found["beta"] = released.smoothness.clear
         if seen.measurements is not None:
             found |= _measured(seen.measurements, seen.weights)
+        found = {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
         averages = {name: getattr(self, name).updated(value) for name, value in found.items()}
         swamped = tuple(name for name, value in found.items() if value is None)
         return replace(self, **averages, swamped=swamped, previous=current)
@@ -82,6 +86,6 @@ def _measured(measurements: Measurements, weights: np.ndarray) -> dict[str, floa
         precision = 1 / noise[known] ** 2
         mean, deviation = float(precision @ values[known] / precision.sum()), float(precision.sum() ** -0.5)
         found[name] = mean if mean > _CLEAR * deviation else None
-    if measurements.gradients is not None:
+    if measurements.gradients is not None and len(weights) > 1:
         found["zeta"] = gradient_dispersion(measurements.gradients, weights)
     return found

@@ -56,6 +56,9 @@ def check_request(run: Preparation, observer: str, canaries: int, kind: str, con
         raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
     if run.noise is None:
         raise UserError("an audit needs a method that promises privacy; this one adds no noise", key="method")
+    if run.blueprint.measuring is not None:
+        text = "estimates are not audited; expected released"
+        raise UserError(text, key="control.estimates")
     if run.config.training.sampling != "poisson":
         raise UserError(
             "an audit needs poisson; a canary in a batch of fixed size would push out a record", key="training.sampling"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from h2fdp.nodes import LocalTeam
 from h2fdp.nodes.plans import TrainingOrder
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.local_hosts import run_arithmetic
+from h2fdp.runtime.section import inline_workers
 
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts beside it
 _PROBE_STEPS = 5
@@ -22,11 +24,9 @@ _PROBE_STEPS = 5
 
 def estimate(run: Preparation) -> dict[str, Any]:
     """The plan of a run, with estimates of time and memory; a few local steps are timed for the first one."""
-    training, privacy = run.config.training, run.config.privacy
-    cloud = run.cloud(LocalTeam({}))
-    plan = cloud.plan(0)
-    steps = plan.participants * training.local_steps * training.intervals
-    hosts = run.config.runtime.hosts if isinstance(run.config.runtime.hosts, int) else 1
+    config, privacy = run.config, run.config.privacy
+    work, adaptive = _work(run), config.control.enabled
+    hosts = inline_workers(config.runtime)
     data_bytes = min(run.data.values, LARGEST_HELD) * run.data.test.x.itemsize + run.data.test.x.nbytes
     return {
         "method": name_of(run.config.method),
@@ -36,15 +36,45 @@ def estimate(run: Preparation) -> dict[str, Any]:
         "trusted": sum(subnet.trusted for subnet in run.topology.subnets),
         "records a device": f"{run.data.sizes.min()} to {run.data.sizes.max()}",
         "model parameters": run.initial.numel(),
-        "slots": training.intervals * training.local_steps,
-        "local aggregations": len(run.rhythm.offsets(training.local_steps)) * training.intervals,
-        "global aggregations": training.intervals,
+        **({"control": "a forecast: what the controller would do if it learned nothing"} if adaptive else {}),
+        "slots": work.slots,
+        "local aggregations": work.local_aggregations,
+        "global aggregations": work.intervals,
         "epsilon claimed": privacy.epsilon if run.noise is not None else None,
-        "device steps": steps,
-        "time": f"about {_seconds_per_step(run) * steps / hosts:.0f} s of training",
+        "device steps": work.steps,
+        "time": f"about {_seconds_per_step(run) * work.steps / hosts:.0f} s of training",
         "memory": f"about {(_PROCESS_BYTES * (1 + hosts) + 3 * data_bytes) / 1e9:.1f} GB",
         "noises": noises(run),
     }
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all intervals together do."""
+
+    intervals: int
+    slots: int
+    local_aggregations: int
+    steps: int
+
+
+def _work(run: Preparation) -> _Work:
+    """By the first interval's plan where all are alike; else each is planned, at what is known before the run."""
+    cloud, intervals = run.cloud(LocalTeam({})), run.config.training.intervals
+    plans = [cloud.plan(0)]
+    while not cloud.repeats and len(plans) < intervals:
+        cloud.skip(plans[-1])
+        if cloud.ended:
+            break
+        plans.append(cloud.plan(len(plans)))
+    times = intervals if cloud.repeats else 1
+    lengths = [plan.decision.local_steps for plan in plans]
+    return _Work(
+        intervals=times * len(plans),
+        slots=times * sum(lengths),
+        local_aggregations=times * sum(len(run.rhythm.offsets(length)) for length in lengths),
+        steps=times * sum(plan.participants * plan.decision.local_steps for plan in plans),
+    )
 
 
 def _seconds_per_step(run: Preparation) -> float:

@@ -31,6 +31,8 @@ class RunPrivacy:
         if not run.exists():
             raise UserError("no such run directory or ledger", str(run))
         self._ledger = run / "privacy.jsonl" if run.is_dir() else run
+        if run.is_dir() and _leaks(run):
+            raise UserError("this run leaks (control.estimates: oracle); no account covers it", str(run))
         self.delta = delta if delta is not None else _delta_of(run)
         topology = run / "topology.yaml"
         if run.is_dir() and topology.exists():
@@ -74,6 +76,11 @@ def _configuration(run: Path) -> dict[str, Any]:
         raise UserError("expected a run directory with its config.yaml, or a ledger and its delta", str(run))
     values: dict[str, Any] = read_document(config).values()
     return values
+
+
+def _leaks(run: Path) -> bool:
+    control = _configuration(run).get("control")
+    return isinstance(control, dict) and bool(control.get("enabled")) and control.get("estimates") == "oracle"
 
 
 def _is_star(run: Path) -> bool:

@@ -24,7 +24,14 @@ def draw(plan: Plan, path: Path) -> None:
     axes = figure.add_subplot()
     values = np.maximum(np.array(plan.map.objective), 1e-300)
     positions = np.arange(len(plan.map.level))
-    mesh = axes.pcolormesh(plan.map.tau, positions, values, norm=LogNorm(), cmap="viridis_r", shading="nearest")
+    mesh = axes.pcolormesh(
+        plan.map.tau,
+        positions,
+        values,
+        norm=LogNorm() if values.min() < values.max() else None,
+        cmap="viridis_r",
+        shading="nearest",
+    )
     axes.plot(plan.map.tau, values.argmin(axis=0), "o", color="white", markersize=3, label="best level for this tau")
     axes.axvline(plan.tau, color="tab:red", linewidth=1.5, label=f"chosen tau = {plan.tau}")
     shown = positions[:: max(1, len(positions) // 10)]

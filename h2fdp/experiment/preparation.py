@@ -15,13 +15,12 @@ from h2fdp.control import (
     ControlledNetwork,
     ControlSection,
     FixedSchedule,
-    Horizon,
     Rhythm,
     Schedule,
 )
 from h2fdp.control.fixed import shared
 from h2fdp.data import DeviceData, load
-from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.models import Flat, build
 from h2fdp.nodes import Cloud, Team
 from h2fdp.privacy import NOISE_PLACEMENTS, NoiseLevels, PaperCalibration
@@ -59,6 +58,11 @@ class Preparation:
     rhythm: Rhythm
     costs: NetworkCosts
     noise: NoiseLevels | None
+
+    @property
+    def leaks(self) -> bool:
+        """Raw estimates go to the cloud: no epsilon says what this run reveals."""
+        return self.blueprint.measuring is not None and self.blueprint.measuring.leaks
 
     def cloud(self, edges: Team) -> Cloud:
         """The cloud at the start of the run."""
@@ -153,13 +157,6 @@ def prepare(
     vector = Flat(initial).to_vector(initial)
     costs = NetworkCosts(network, vector.numel(), streams)
     return Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, _noise(config, rhythm))
-
-
-def horizon(config: ExperimentFile) -> Horizon:
-    """K_g, T and where the controller starts."""
-    training = config.training
-    slots = training.intervals * training.local_steps if config.control.slots is None else config.control.slots
-    return Horizon(training.intervals, slots, training.local_steps, training.step_size)
 
 
 def _measuring(config: ExperimentFile) -> Measuring | None:

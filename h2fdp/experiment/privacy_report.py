@@ -14,6 +14,8 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.statement import MOST_CLOSELY
 
+LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
+
 
 def privacy_report(run: Preparation) -> dict[str, Any]:
     """What the planned run gives each observer, each number about the device that is worst by it; and all noises.
@@ -28,6 +30,8 @@ def privacy_report(run: Preparation) -> dict[str, Any]:
     """
     if run.noise is None:
         raise UserError("this method adds no noise, so there is nothing to calibrate", key="method")
+    if run.leaks:
+        raise UserError(LEAKS, key="control.estimates")
     accounts = planned_accounts(run)
     calibration = run.noise.calibration
     claimed = calibration.claimed(calibration.local_releases, calibration.global_releases)

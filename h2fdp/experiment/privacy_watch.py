@@ -39,15 +39,15 @@ class PrivacyWatch:
         return None
 
     def columns(self) -> dict[str, float | None]:
-        """Metrics columns: the claim, and the account of each observer about the worst device."""
-        if self._run.noise is None:
+        """Metrics columns: the claim, and each observer's account about the worst device; none for runs that leak."""
+        if self._run.noise is None or self._run.leaks:
             return {}
         found = {f"epsilon_{observer}": self.accounts.worst(observer, self._delta) for observer in OBSERVERS}
         return {"epsilon_claimed": self._run.noise.calibration.claimed(self._local, self._global), **found}
 
     def summary(self) -> dict[str, Any] | None:
-        """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without privacy."""
-        if self._run.noise is None:
+        """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without."""
+        if self._run.noise is None or self._run.leaks:
             return None
         names = [subnet.device_name(row) for subnet in self._run.topology.subnets for row in range(subnet.size)]
         claimed = self._run.noise.calibration.claimed(self._local, self._global)

@@ -181,7 +181,7 @@ def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) ->
         f"accuracy_mean_last_{_LAST}": float(np.mean(last)) if last else None,
         "loss": next((row["loss"] for row in reversed(progress.rows) if "loss" in row), None),
         **{key: progress.rows[-1][key] if progress.rows else 0.0 for key in ("energy_j", "delay_s", "clock_s")},
-        "leaking": run.blueprint.measuring is not None and run.blueprint.measuring.leaks,
+        "leaking": run.leaks,
         "devices": run.topology.devices,
         "edges": run.topology.edges,
         "trusted_edges": sum(subnet.trusted for subnet in run.topology.subnets),

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from h2fdp.config import Document, Section, check
 from h2fdp.config.fields import Expect, Text
-from h2fdp.control import ControlSection
+from h2fdp.control import ControlSection, Horizon
 from h2fdp.data import DataSection
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import FaultsSection, PrivacySection, Seed, TrainingSection
@@ -75,6 +75,21 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
     if not NOISE_PLACEMENTS[experiment.method.privacy].private:
         text = "the controller weighs energy and delay against noise; this method adds none"
         raise UserError(text, document.where(("control", "enabled")), "control.enabled")
+    control = experiment.control
+    if control.estimates == "oracle" and experiment.privacy.budget:
+        text = "raw estimates are beyond every budget; expected no budget, or control.estimates released or private"
+        raise UserError(text, document.where(("privacy", "budget")), "privacy.budget")
+    if "step_decay" in experiment.training.model_fields_set and experiment.training.step_decay != "sqrt":
+        text = "the controller's step size falls with the root of the interval; expected sqrt, found none"
+        raise UserError(text, document.where(("training", "step_decay")), "training.step_decay")
+    least = horizon(experiment).least_beta
+    largest = control.beta_max
+    if largest is not None and largest < least:
+        text = f"expected at least {least:.4g}, the beta at which gamma is training.step_size, found {largest:g}"
+        raise UserError(text, document.where(("control", "beta_max")), "control.beta_max")
+    if control.beta is not None and control.beta > horizon(experiment).largest_beta(control):
+        text = f"expected at most beta_max = {horizon(experiment).largest_beta(control):.4g}, found {control.beta:g}"
+        raise UserError(text, document.where(("control", "beta")), "control.beta")
     if experiment.privacy.calibration == "accounted":
         text = (
             "expected paper with control, whose tau and participants are not known in advance; "
@@ -109,3 +124,10 @@ def _largest_step_size(experiment: ExperimentFile) -> float:
     if not experiment.control.enabled:
         return training.step_size
     return training.step_size * max(training.local_steps, training.intervals) / training.intervals
+
+
+def horizon(experiment: ExperimentFile) -> Horizon:
+    """K_g, T and where the controller starts."""
+    training, slots = experiment.training, experiment.control.slots
+    planned = training.intervals * training.local_steps if slots is None else slots
+    return Horizon(training.intervals, planned, training.local_steps, training.step_size)

@@ -123,12 +123,13 @@ class EdgeServer:
         center = weighted_sum(list(gradients), plan.weights)
         dispersion = float((gradients - center).norm(dim=1).max())
         raw = np.array([values[:, 0].max(), values[chosen, 1], dispersion])
+        told = np.array([1.0, 1.0, 1.0 if len(values) > 1 else np.nan])  # one device is at no distance from itself
         if self.gauge.leaks:
-            return SubnetMeasurements(raw, np.zeros(EDGE_NUMBERS), center.cpu())
+            return SubnetMeasurements(raw * told, np.zeros(EDGE_NUMBERS), center.cpu())
         stream = self.streams.open(self.name, "noise-estimate", plan.interval, plan.last_slot)
         noise_std = float(noise[0])
         released = self.gauge.clipped(raw) + noise_std * stream.standard_normal(EDGE_NUMBERS)
-        return SubnetMeasurements(released * self.gauge.ranges, noise_std * self.gauge.ranges, None)
+        return SubnetMeasurements(released * self.gauge.ranges * told, noise_std * self.gauge.ranges, None)
 
     def _with_noise(self, average: Tensor, plan: SubnetPlan, segment: int, end: int) -> Tensor:
         stream = self.streams.open(self.name, f"noise-{plan.kind(segment)}", plan.interval, end)

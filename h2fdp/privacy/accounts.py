@@ -32,7 +32,8 @@ def release_type(release: Release) -> ReleaseType:
     1.66666
     """
     ratio = release.noise_std / release.sensitivity
-    return ReleaseType(_rounded_down(ratio), release.steps, release.sampling_rate, release.sampling)
+    attainable = release.kind != "estimate"  # its sensitivity is a bound that no record is known to reach
+    return ReleaseType(_rounded_down(ratio), release.steps, release.sampling_rate, release.sampling, attainable)
 
 
 def _coarsened(kind: ReleaseType) -> ReleaseType:

@@ -13,7 +13,6 @@ from h2fdp.config.fields import (
     Count,
     Expect,
     Flag,
-    NonNegative,
     Positive,
     Probability,
     Section,
@@ -177,11 +176,14 @@ class RadioSection(Section):
     pathloss: PathlossSection = PathlossSection()
 
 
+PerStep = Annotated[float, Field(ge=0, le=1e9), Expect("a number from 0 to 1e9")]
+
+
 class ComputeSection(Section):
     """The cost of one local step."""
 
-    seconds_per_step: NonNegative = 0.0
-    joules_per_step: NonNegative = 0.0
+    seconds_per_step: PerStep = 0.0
+    joules_per_step: PerStep = 0.0
 
 
 class TrustSection(Section):

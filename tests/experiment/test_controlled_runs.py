@@ -2,13 +2,20 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.cli.runs import runs_command
+from h2fdp.experiment.audit import audit
+from h2fdp.experiment.estimate import estimate
 from h2fdp.experiment.plan import first_decision
+from h2fdp.experiment.plan_picture import draw
+from h2fdp.experiment.privacy_report import privacy_report
+from h2fdp.theory import Smoothed
 from h2fdp.topology import Radio, Subnet
 
 DISTANCES = {"A": [20.0, 60.0, 90.0], "B": [30.0, 50.0], "C": [80.0, 80.0, 15.0, 40.0]}
@@ -30,7 +37,8 @@ def experiment(control=None, fading="rayleigh", **settings):
         "local_steps": STEPS,
         "aggregate_every": None,
         "aggregations_per_interval": PER_INTERVAL,
-        "batch_size": 4,
+        "batch_size": None,
+        "sampling_rate": 0.1,
         "epsilon": EPSILON,
         "delta": DELTA,
         "clip_norm": CLIP,
@@ -47,19 +55,20 @@ def lines(run, name):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return experiment({"alpha1": 0.2, "alpha2": 0.05}).run(tmp_path_factory.mktemp("controlled") / "run")
+    return experiment({"alpha1": 0.01, "alpha2": 0.003}).run(tmp_path_factory.mktemp("controlled") / "run")
 
 
-def objective(plan, tau, participation):
+def objective(plan, tau, participation, most=PER_INTERVAL):
     """Problem P from the numbers of a plan alone (Secs. 5 and 8, Appendix D)."""
     c = plan["constants"]
-    local = min(PER_INTERVAL, tau - 1)
+    local = min(most, tau - 1)
     rounds = (c["T"] - c["t_k"]) / tau
     energy = delay = weights = 0.0
     for name, edge in plan["edges"].items():
         s = participation[name]
-        energy += s * edge["device_joules"] * (1 + local) + edge["link_joules"]
-        delay += 2 * s * (edge["device_seconds"] + edge["link_seconds"]) + local * s * edge["device_seconds"]
+        energy += s * (edge["device_joules"] * (1 + local) + edge["relay_joules"]) + edge["link_joules"]
+        there = edge["device_seconds"] + edge["relay_seconds"] + edge["link_seconds"]
+        delay += 2 * s * there + local * s * edge["device_seconds"]
         weights += c["c2"] ** 2 / s**2 if edge["trusted"] else c["v2"] ** 2 / s
     gap = 4 * tau * (local**3 + 1) * c["M"] * c["q"] ** 2 * c["G"] ** 2 * math.log(1 / c["delta"]) * weights
     gap /= c["N"] ** 2 * c["epsilon"] ** 2
@@ -86,6 +95,12 @@ def test_a_plan_can_be_recomputed_from_what_it_prints_and_no_point_is_better(alp
     assert sum(plan["terms"].values()) == pytest.approx(plan["objective"], rel=1e-12)
     best = min(sum(objective(plan, *point).values()) for point in every_point())
     assert plan["objective"] == pytest.approx(best, rel=1e-12)
+
+
+def test_in_a_star_the_wires_behind_the_devices_count():
+    plan = first_decision(experiment({"alpha3": 0.01}, method="pedpfl").prepare()).as_dict()
+    assert plan["edges"]["cloud"]["relay_joules"] > 0
+    assert objective(plan, plan["tau"], plan["participation"], most=0) == pytest.approx(plan["terms"], rel=1e-12)
 
 
 def test_the_three_terms_start_in_one_range_whatever_the_alphas():
@@ -135,6 +150,7 @@ def test_the_ledger_has_the_noise_of_each_decision(run):
     decisions = lines(run, "control.jsonl")
     rows = lines(run, "privacy.jsonl")
     assert {row["interval"] for row in rows} == set(range(1, len(decisions) + 1))
+    assert all(max(decision["participation"][edge] for decision in decisions) > 1 for edge in DISTANCES)
     for row in rows:
         decision = decisions[row["interval"] - 1]
         active = decision["participation"][row["edge"]]
@@ -232,6 +248,19 @@ def test_plan_is_the_same_by_file_and_in_python(tmp_path):
         ({"control": {"enabled": False}, "method": "h2fdp-adaptive"}, "control.enabled"),
         ({"control": {"enabled": True, "allow_idle": True, "solver": "two-level"}}, "control"),
         ({"method": {"extends": "pedpfl", "objective": {"name": "proximal", "mu": 11}}}, "method.objective.mu"),
+        # gamma may grow to 0.2 * 20 / 2 when tau becomes 1
+        (
+            {
+                "method": {"extends": "pedpfl", "objective": {"name": "proximal", "mu": 1.5}},
+                "intervals": 2,
+                "local_steps": 20,
+            },
+            "method.objective.mu",
+        ),
+        ({"step_decay": "none"}, "training.step_decay"),
+        ({"control": {"enabled": True, "beta_max": 1e-5}}, "control.beta_max"),
+        ({"control": {"enabled": True, "beta": 50.0, "beta_max": 10.0}}, "control.beta"),
+        ({"control": {"enabled": True, "estimates": "oracle"}, "budget": {"cloud": 9.0}}, "privacy.budget"),
     ],
 )
 def test_what_the_controller_cannot_do_is_refused_with_its_key(settings, key):
@@ -256,9 +285,9 @@ def test_measured_estimates_reach_the_controller(tmp_path, estimates):
 
 
 def test_private_estimates_are_in_the_ledger_and_their_noise_is_the_formulas(tmp_path):
-    done = experiment({"estimates": "private"}).run(tmp_path / "run")
+    done = experiment({"estimates": "private", "alpha1": 0, "alpha2": 0}).run(tmp_path / "run")
     rows = [row for row in lines(done, "privacy.jsonl") if row["kind"] == "estimate"]
-    plain = experiment().run(tmp_path / "plain")
+    plain = experiment({"alpha1": 0, "alpha2": 0}).run(tmp_path / "plain")
     assert len({(row["interval"], row["edge"]) for row in rows}) == INTERVALS * len(DISTANCES)
     decisions = lines(done, "control.jsonl")
     for row in rows:
@@ -272,5 +301,69 @@ def test_private_estimates_are_in_the_ledger_and_their_noise_is_the_formulas(tmp
             known = 1 if row["observer"] == "peer" and active > 1 else 0
             expected = sensitivity / active, noise * math.sqrt(active - known) / active
         assert row["steps"] == 2
+        assert active == len(DISTANCES[row["edge"]]) > 1
         assert (row["sensitivity"], row["noise_std"]) == pytest.approx(expected, rel=1e-9)
     assert done.privacy.epsilon("cloud") > plain.privacy.epsilon("cloud")
+
+
+def test_local_noises_cover_the_most_local_aggregations_that_any_tau_has(tmp_path):
+    """Every 2 slots: 5 local aggregations in the longest interval of 12 slots, 3 in tau_0 = 8."""
+    rhythm = {"aggregate_every": 2, "aggregations_per_interval": None}
+    done = experiment({"alpha1": 1e6}, **rhythm).run(tmp_path / "run")
+    decisions = lines(done, "control.jsonl")
+    local = [row for row in lines(done, "privacy.jsonl") if row["kind"] == "local" and row["observer"] == "edge"]
+    assert max(decision["tau"] for decision in decisions) == 12
+    for row in local:
+        decision = decisions[row["interval"] - 1]
+        formula = math.sqrt(2 * INTERVALS * 5 * math.log(1 / DELTA)) / EPSILON * row["sampling_rate"]
+        assert row["noise_std"] == pytest.approx(formula * 2 * decision["step_size"] * decision["tau"] * CLIP, rel=1e-9)
+    assert done.metrics["epsilon_claimed"].notna().all()
+
+
+def test_beta_is_believed_within_its_bounds():
+    least = 1 / (0.2 * STEPS)
+    for stated, used in ((None, least), (5 * least, 5 * least), (least / 7, least)):
+        schedule = experiment({"beta": stated}).prepare().schedule()
+        assert schedule.beta == pytest.approx(used)
+    schedule._constants = replace(schedule._constants, beta=Smoothed(1e9, 0.2))
+    assert schedule.beta == pytest.approx(10 * least)
+
+
+def test_no_epsilon_is_said_of_a_run_that_leaks(tmp_path, capsys):
+    leaking = experiment({"estimates": "oracle"})
+    done = leaking.run(tmp_path / "run")
+    assert done.summary["leaking"] is True
+    assert done.summary["privacy"] is None
+    assert done.metrics.filter(like="epsilon").isna().all(axis=None)
+    with pytest.raises(UserError, match="leaks"):
+        _ = done.privacy
+    with pytest.raises(UserError, match="oracle"):
+        privacy_report(leaking.prepare())
+    runs_command(tmp_path)
+    assert "leaks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("estimates", ["private", "oracle"])
+def test_estimates_are_not_audited(estimates):
+    with pytest.raises(UserError, match="estimates are not audited"):
+        audit(experiment({"estimates": estimates}).prepare(), "cloud", 20)
+
+
+def test_the_lower_bound_counts_no_estimates():
+    reports = [
+        privacy_report(experiment({"estimates": estimates, "alpha1": 0, "alpha2": 0}).prepare())["observers"]["edge"]
+        for estimates in ("released", "private")
+    ]
+    assert reports[1]["rdp"] > reports[0]["rdp"]
+    assert reports[1]["attained"] == reports[0]["attained"]
+
+
+def test_a_picture_of_a_plan_without_any_cost(tmp_path):
+    nothing = first_decision(experiment({"alpha1": 0, "alpha2": 0, "alpha3": 0}).prepare())
+    draw(nothing, tmp_path / "map.png")
+    assert (tmp_path / "map.png").stat().st_size > 1000
+
+
+def test_a_dry_run_counts_what_the_controller_would_do():
+    plan = estimate(experiment({"slots": 7, "alpha3": 1e6}, intervals=20).prepare())
+    assert plan["slots"] == plan["global aggregations"] == 7

@@ -5,7 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
-from h2fdp.nodes import DeviceGroup, EdgeServer, LocalTeam
+from h2fdp.control import Decision
+from h2fdp.nodes import DeviceGroup, EdgeServer, IntervalPlan, LocalTeam, SubnetFacts
+from h2fdp.nodes.interval import observation
 from h2fdp.nodes.measuring import Gauge
 from h2fdp.nodes.plans import MeasuringOrder, SubnetPlan
 from h2fdp.training import BatchSampler, DeviceRecords
@@ -131,3 +133,20 @@ def test_an_untrusted_edge_relays_the_mean_and_says_how_noisy_it_is():
     assert released.values[:2] == pytest.approx(single.mean(axis=0) * RANGES[:2])
     assert np.isnan(released.values[2])
     assert released.noise_std[:2] == pytest.approx(0.25 * RANGES[:2])
+
+
+@pytest.mark.parametrize(("source", "expected"), [("device", 2 * (0.3**2 + 0.5**2)), ("edge", 0.7**2 * 4)])
+def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected):
+    """Two releases a device or an edge server; the average of two devices has a quarter of the sum of theirs."""
+    levels = [[0.6, 1.0], [0.6, 1.0]] if source == "device" else [[0.7 * 2**0.5]] * 2
+    part = SubnetPlan(0, 0, (1, 2), 0.1, np.arange(2), np.full(2, 0.5), np.array(levels))
+    facts = {"edge": SubnetFacts("edge", source, np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
+    decision = Decision(3, 0.1, np.array([2]))
+    interval = IntervalPlan(0, 0, decision, {"edge": part}, np.ones(1))
+    seen = observation(interval, MODEL, [MODEL], facts, None)
+    assert seen.noise_variance.tolist() == pytest.approx([expected])
+
+
+def test_one_device_tells_no_dispersion():
+    _, edge = nodes("none", devices=1, leaks=True)
+    assert np.isnan(edge.measure(MODEL, plan(1, np.empty(0))).values[2])

@@ -13,7 +13,8 @@ def attained(composition: Composition, delta: float) -> float:
     Computed by privacy loss distributions and lowered by the estimate of their error (`epsilon_bracket`; 0.05 %), so
     that a claim below it is broken. A run's releases are independent given the models, as their batches are.
     """
-    return epsilon_of_mixtures(composition, attained_mixture_of, delta).lower
+    attainable = {release: count for release, count in composition.items() if release.attainable}
+    return epsilon_of_mixtures(attainable, attained_mixture_of, delta).lower
 
 
 def coarse(composition: Composition, delta: float) -> float:

@@ -24,12 +24,14 @@ class ReleaseType:
         sampling_rate: q, the probability that one step's batch holds the record.
         sampling: `poisson` draws the record independently of everything else, so that sampling amplifies; `fixed`
             batches claim no amplification: a plain Gaussian of the full sensitivity.
+        attainable: some record moves it by the sensitivity that is stated; a lower bound must leave others out.
     """
 
     noise_multiplier: float
     steps: int
     sampling_rate: float
     sampling: Literal["poisson", "fixed"] = "poisson"
+    attainable: bool = True
 
     def __post_init__(self) -> None:
         assert self.noise_multiplier >= 0, self
