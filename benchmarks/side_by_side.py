@@ -158,11 +158,14 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, help="folder of FashionMNIST/ and cifar-10-batches-py/")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="small shapes, to see that everything works")
+    models = [work.model for work in WORKS]
+    parser.add_argument("--only", choices=models, default=None, help="the work of this model alone")
     envs = Path(tempfile.gettempdir()) / "h2fdp-rivals"
     parser.add_argument("--envs", type=Path, default=envs, help=f"folder of the environments (default {envs})")
     parser.add_argument("--out", type=Path, help="a file for the tables, beside stdout")
     given = parser.parse_args()
-    works = [replace(work, **QUICK[work.model]) for work in WORKS] if given.quick else list(WORKS)
+    asked = [work for work in WORKS if given.only in (None, work.model)]
+    works = [replace(work, **QUICK[work.model]) for work in asked] if given.quick else asked
     with tempfile.TemporaryDirectory(prefix="h2fdp-bench-") as folder:
         bench = Bench(given.data_root, given.envs.absolute(), Path(folder))
         lines = []
