@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_report import noises
 from h2fdp.methods import name_of
 from h2fdp.nodes import LocalTeam
-from h2fdp.nodes.plans import TrainingOrder
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.runtime.section import inline_workers
+from h2fdp.runtime.step_time import seconds_per_step
 
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts beside it
-_PROBE_STEPS = 5
 
 
 def estimate(run: Preparation) -> dict[str, Any]:
@@ -42,7 +37,7 @@ def estimate(run: Preparation) -> dict[str, Any]:
         "global aggregations": work.intervals,
         "epsilon claimed": privacy.epsilon if run.noise is not None else None,
         "device steps": work.steps,
-        "time": f"about {_seconds_per_step(run) * work.steps / hosts:.0f} s of training",
+        "time": f"about {seconds_per_step(run.blueprint, run.initial) * work.steps / hosts:.0f} s of training",
         "memory": f"about {(_PROCESS_BYTES * (1 + hosts) + 3 * data_bytes) / 1e9:.1f} GB",
         "noises": noises(run),
     }
@@ -75,19 +70,3 @@ def _work(run: Preparation) -> _Work:
         local_aggregations=times * sum(len(run.rhythm.offsets(length)) for length in lengths),
         steps=times * sum(plan.participants * plan.decision.local_steps for plan in plans),
     )
-
-
-def _seconds_per_step(run: Preparation) -> float:
-    """Time of a local step of one device, measured on the first subnet."""
-    with run_arithmetic():
-        group = run.blueprint.device_group(0)
-        cloud = run.cloud(LocalTeam({}))
-        plan = next(iter(cloud.plan(0).subnets.values()))
-        order = TrainingOrder(
-            0, 0, _PROBE_STEPS, "local", plan.step_size, plan.rows, torch.ones(len(plan.rows)).numpy()
-        )
-        model = run.initial.to(run.blueprint.device)
-        group.train(model, order)  # the first call warms caches
-        started = time.perf_counter()
-        group.train(model, order)
-        return (time.perf_counter() - started) / (_PROBE_STEPS * len(plan.rows))

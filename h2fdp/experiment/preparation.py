@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from h2fdp.radio import NetworkCosts
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import Measuring
 from h2fdp.runtime.local_hosts import training_device
+from h2fdp.runtime.step_time import fastest_engine
 from h2fdp.streams import Streams
 from h2fdp.theory import PrivacyTerms
 from h2fdp.topology import Topology
@@ -143,7 +144,7 @@ def prepare(
         network,
         data,
         module,
-        chosen_engine(initial, device) if config.runtime.engine == "auto" else config.runtime.engine,
+        chosen_engine(initial, device) if config.runtime.engine in ("auto", "fastest") else config.runtime.engine,
         objective_of(config.method.objective),
         clipping,
         training.sampling,
@@ -155,6 +156,8 @@ def prepare(
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
     vector = Flat(initial).to_vector(initial)
+    if config.runtime.engine == "fastest":
+        blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
     costs = NetworkCosts(network, vector.numel(), streams)
     return Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, _noise(config, rhythm))
 

@@ -21,7 +21,9 @@ class RuntimeSection(Section):
     cpus_per_host: Annotated[float, Field(ge=0.01, le=10_000), Expect("a number from 0.01 to 10000")] = 1
     gpus_per_host: Annotated[float, Field(ge=0, le=64), Expect("a number from 0 to 64")] = 0
     address: Annotated[None, Expect("null (this version starts Ray on this machine)")] = None
-    engine: Annotated[Literal["auto", "loop", "stacked"], Expect("one of auto, loop, stacked")] = "auto"
+    engine: Annotated[Literal["auto", "fastest", "loop", "stacked"], Expect("one of auto, fastest, loop, stacked")] = (
+        "auto"
+    )
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
 
 

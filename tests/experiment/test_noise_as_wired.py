@@ -101,9 +101,9 @@ def test_every_noise_and_every_row_of_a_run(
     added = []
     original = h2fdp.nodes.device_group.add_gaussian_noise
 
-    def listening(vector, noise_std, generator):
+    def listening(vector, noise_std, generator, out=None):
         added.append(noise_std)
-        return original(vector, noise_std, generator)
+        return original(vector, noise_std, generator, out)
 
     monkeypatch.setattr(h2fdp.nodes.device_group, "add_gaussian_noise", listening)
     monkeypatch.setattr(h2fdp.nodes.edge_server, "add_gaussian_noise", listening)

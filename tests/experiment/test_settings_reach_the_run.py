@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import yaml
 
 from h2fdp import Experiment, Topology
 from h2fdp.control import Rhythm
@@ -96,3 +97,8 @@ def test_evaluation_is_on_the_test_data(tmp_path):
         output = module(torch.from_numpy(test.x.astype(np.float32) * scaling.scale + scaling.shift))
     accuracy = (output.argmax(dim=1).numpy() == test.y).mean()
     assert done.summary["accuracy"] == pytest.approx(accuracy, abs=0.01)
+
+
+def test_the_fastest_engine_is_chosen_once_and_written_down(tmp_path):
+    run = Experiment(data="digits", method="hfl", intervals=1, local_steps=2, engine="fastest").run(tmp_path / "run")
+    assert yaml.safe_load((run.directory / "config.yaml").read_text())["runtime"]["engine"] in ("loop", "stacked")

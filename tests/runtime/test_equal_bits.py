@@ -63,3 +63,14 @@ def test_asking_for_more_hosts_than_there_are_cpus_says_so(tmp_path):
 
     with pytest.raises(UserError, match=r"runtime\.hosts: 4096 hosts .* CPUs; expected at most"):
         small(runtime={"backend": "ray", "hosts": 4096}).run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("estimates", ["released", "private"])
+def test_the_controller_decides_alike_on_ray(tmp_path, estimates):
+    control = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6, "estimates": estimates}
+    one = small(control=control).run(tmp_path / "inline")
+    runtime = {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}
+    other = small(control=control, runtime=runtime).run(tmp_path / "ray")
+    assert_equal(recorded(one), recorded(other))
+    decisions = [(each.directory / "control.jsonl").read_bytes() for each in (one, other)]
+    assert decisions[0] == decisions[1]

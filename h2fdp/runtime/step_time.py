@@ -1,0 +1,39 @@
+"""How long a local step takes, measured on the devices of the first subnet; and the engine that is fastest by it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor
+
+from h2fdp.nodes.plans import TrainingOrder
+from h2fdp.runtime.blueprint import Blueprint
+from h2fdp.runtime.local_hosts import run_arithmetic
+from h2fdp.training import ENGINES
+
+_STEPS, _REPEATS = 5, 3
+_MOST_DEVICES = 50  # that are timed together
+
+
+def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
+    """Median time of a local step of one device that starts from `model` (M,), its noise included."""
+    with run_arithmetic():
+        group = blueprint.device_group(0)
+        rows = np.arange(min(blueprint.topology.subnets[0].size, _MOST_DEVICES))
+        order = TrainingOrder(0, 0, _STEPS, "local", 0.01, rows, np.full(len(rows), 1e-3))
+        model = model.to(blueprint.device)
+        group.train(model, order)  # the first call warms caches
+        times = []
+        for _ in range(_REPEATS):
+            started = time.perf_counter()
+            group.train(model, order).cpu()
+            times.append(time.perf_counter() - started)
+    return statistics.median(times) / (_STEPS * len(rows))
+
+
+def fastest_engine(blueprint: Blueprint, model: Tensor) -> str:
+    """The engine that takes the least time here and now; another run may find another, with other last bits."""
+    return min(ENGINES, key=lambda name: seconds_per_step(replace(blueprint, engine=name), model))
