@@ -46,7 +46,7 @@ class DeviceGroup:
         updates = self.engine.updates(starts, self.records, self.held(order), self.batches(order), order.step_size)
         return self.released(updates, order)
 
-    def held(self, order: TrainingOrder) -> np.ndarray:
+    def held(self, order: TrainingOrder | MeasuringOrder) -> np.ndarray:
         """(s,) the ordered devices' rows in `records`."""
         return np.asarray(order.rows - self.first_row)
 
@@ -68,17 +68,8 @@ class DeviceGroup:
     def measure(self, model: Tensor, order: MeasuringOrder) -> DeviceMeasurements:
         """Estimates of Sec. 10 at `model` (M,); under an untrusted edge server under noise, unless the run leaks."""
         assert self.gauge is not None, "this run does not measure"
-        values, gradients = measure_devices(
-            self.gauge,
-            self.sampler,
-            self.records,
-            model,
-            order.rows,
-            self.first_row,
-            order.interval,
-            order.slot,
-            order.reach,
-        )
+        held = self.held(order)
+        values, gradients = measure_devices(self.gauge, self.sampler, self.records, model, order, held)
         if self.gauge.leaks or self.noise_source != "device":
             return DeviceMeasurements(values, gradients)
         assert len(order.noise_std) == len(order.rows), "no estimate leaves a device here without noise"

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from h2fdp.nodes.plans import MeasuringOrder
+from h2fdp.theory import minibatch_deviation, secant_smoothness
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
 
 DEVICE_NUMBERS = 2  # smoothness, mini-batch deviation
@@ -67,36 +68,35 @@ class SubnetMeasurements:
 
 
 def measure_devices(
-    gauge: Gauge,
-    sampler: BatchSampler,
-    records: DeviceRecords,
-    model: Tensor,
-    rows: np.ndarray,
-    first_row: int,
-    interval: int,
-    slot: int,
-    reach: float,
+    gauge: Gauge, sampler: BatchSampler, records: DeviceRecords, model: Tensor, order: MeasuringOrder, held: np.ndarray
 ) -> tuple[np.ndarray, Tensor]:
-    """Numbers (s, 2) and gradients (s, M) of the devices `rows` at `model` (M,), from two mini-batches of each.
+    """Numbers (s, 2) and gradients (s, M) of the ordered devices at `model` (M,), from two mini-batches of each.
 
-    Smoothness is the secant ||g(w - h g') - g(w)|| / ||h g'||: both gradients of one batch, the step along the other
-    batch's, h = `reach`. The deviation is ||g - g'|| / sqrt 2.
+    Smoothness is the secant between w and w - h g', h = `order.reach`: both gradients of one batch, the step along the
+    other batch's. The deviation is that of the two batches at w.
+
+    Args:
+        held: (s,) the devices' rows in `records`.
     """
-    held = rows - first_row
-    one = sampler.draw(interval, [slot], rows, "estimate-1")
-    other = sampler.draw(interval, [slot], rows, "estimate-2")
+    one, other = (sampler.draw(order.interval, [order.slot], order.rows, f"estimate-{number}") for number in (1, 2))
 
     def gradients(points: Tensor, batches: Batches) -> Tensor:
         return gauge.engine.updates(points, records, held, batches, 1.0).double()
 
-    here = model.expand(len(rows), -1)
+    here = model.expand(len(held), -1)
     gradient, second = gradients(here, one), gradients(here, other)
-    moved = (here - reach * gradient).float()
-    distance = (moved - here).double().norm(dim=1)
-    change = (gradients(moved, other) - second).norm(dim=1)
-    smoothness = torch.where(distance < 1e-10, 0.0, change / distance.clamp(min=1e-10))
-    deviation = (gradient - second).norm(dim=1) / 2**0.5
-    return torch.stack([smoothness, deviation], dim=1).cpu().numpy(), gradient
+    moved = (here - order.reach * gradient).float()
+    there = gradients(moved, other).cpu().numpy()
+    at_first, at_second = gradient.cpu().numpy(), second.cpu().numpy()
+    points, center = moved.cpu().numpy().astype(np.float64), model.cpu().numpy().astype(np.float64)
+    numbers = [
+        (
+            secant_smoothness(there[[row]], at_second[[row]], points[[row]], center),
+            minibatch_deviation(at_first[[row]], at_second[[row]]),
+        )
+        for row in range(len(held))
+    ]
+    return np.array(numbers), gradient
 
 
 def relayed(gauge: Gauge, released: np.ndarray, noise_std: np.ndarray) -> SubnetMeasurements:

@@ -123,7 +123,7 @@ def set_arithmetic() -> None:
     """How every thread of a run computes, so that equal seeds give equal bits.
 
     One intra-op thread: how a sum is split over threads changes its last bits. Numbers below 1e-38 count as 0: a noisy
-    softmax model is full of such shares, and products with them took nine times as long.
+    softmax model is full of such shares, and products with them took seven times as long.
     """
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)

@@ -19,7 +19,6 @@ from h2fdp.training.passes import Passes
 # softmax models took 81, 70 and 65 us a device-step, stacks of 1, 4 and 9 models `ali-cnn-28` 4.7, 3.4 and 3.8 ms. A
 # GPU wants all the work that there is.
 _VALUES_IN_A_STACK = {"cpu": 1_600_000, "cuda": 500_000_000}
-_DEFAULT_WIDTH = 32
 
 
 class StackedEngine:
@@ -39,7 +38,7 @@ class StackedEngine:
         module: nn.Module,
         clipping: Clipping | None,
         objective: LocalObjective,
-        width: int = _DEFAULT_WIDTH,
+        width: int,
     ) -> None:
         per_record = clipping is not None and clipping.scope == "record"
         self._rule = gradient_rule(module, clipping.norm if clipping is not None and per_record else None)
