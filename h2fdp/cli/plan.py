@@ -79,7 +79,10 @@ def _map_lines(objective_map: ObjectiveMap, chosen: int) -> list[str]:
     columns = np.unique(np.linspace(0, len(lengths) - 1, min(len(lengths), _MOST_COLUMNS)).round().astype(int))
     low, high = float(values.min()), float(values.max())
     shade = np.minimum((values - low) / max(high - low, 1e-12) * len(_SHADES), len(_SHADES) - 1).astype(int)
-    lines = ["objective over tau (across) and devices of each subnet (down); darker is better, v marks tau"]
+    lines = [
+        "objective over tau (across) and devices of each subnet (down);",
+        "darker is better, v marks the chosen tau",
+    ]
     lines.append(" " * 6 + "".join("v" if lengths[column] == chosen else " " for column in columns))
     for level, row in reversed(list(zip(objective_map.level, shade, strict=True))):
         lines.append(f"{level:>5} " + "".join(_SHADES[row[column]] for column in columns))

@@ -251,3 +251,13 @@ def test_what_could_not_start_leaves_no_directory_in_the_way(experiment, tmp_pat
     done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", "runtime.hosts=4096")
     assert done.returncode == 2
     assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_fits_a_terminal_and_says_the_same_as_its_json(experiment):
+    text = h2fdp("plan", experiment, "--set", "control.alpha1=0.5")
+    plan = json.loads(h2fdp("plan", experiment, "--set", "control.alpha1=0.5", "--json").stdout)
+    assert text.returncode == 0, text.stderr
+    assert max(len(line) for line in text.stdout.splitlines()) <= 80
+    assert f"tau        {plan['tau']}\n" in text.stdout
+    assert set(plan["participation"]) == {"a", "b"}
+    assert plan["objective"] == pytest.approx(sum(plan["terms"].values()))
