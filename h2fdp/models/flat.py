@@ -46,7 +46,7 @@ class Flat:
         Args:
             vector: shape (..., M); leading dimensions (a stack of models) stay in front.
         """
-        pieces = torch.split(vector, list(self.sizes), dim=-1)
+        pieces = torch.split(vector, list(self.sizes), dim=-1) if len(self.sizes) > 1 else (vector,)
         stacked = vector.shape[:-1]
         return {
             name: piece.view(*stacked, *shape)

@@ -23,8 +23,8 @@ class Clipping:
     norm: float
     scope: Scope = "batch"
 
-    def apply(self, gradients: Tensor) -> Tensor:
-        """Scale each vector along the last axis to a norm of at most G; a zero vector stays zero.
+    def apply(self, gradients: Tensor, out: Tensor | None = None) -> Tensor:
+        """Scale each vector along the last axis to a norm of at most G, into new memory or `out`; zero stays zero.
 
         A vector with an infinite or undefined norm becomes zero: it may not pass unbounded.
 
@@ -34,8 +34,11 @@ class Clipping:
                 [0.0000, 0.0000]])
         """
         norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
-        # A factor of 0 leaves undefined numbers behind where there were infinite ones, and nowhere else.
-        return gradients.mul(clip_factors(norms, self.norm)).nan_to_num_(nan=0.0)
+        clipped = torch.mul(gradients, clip_factors(norms, self.norm), out=out)
+        if norms.is_cuda or not norms.isfinite().all():  # a GPU would have to be waited for, to know
+            # A factor of 0 leaves undefined numbers behind where there were infinite ones, and nowhere else.
+            clipped.nan_to_num_(nan=0.0)
+        return clipped
 
 
 def clip_factors(norms: Tensor, bound: float) -> Tensor:

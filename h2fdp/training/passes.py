@@ -49,27 +49,25 @@ class Passes:
         self, records: DeviceRecords, rows: np.ndarray, batches: Batches, width: int, padded: bool = True
     ) -> None:
         self._records = records
+        self._rows = rows
+        self._batches = batches
         self._width = width
         self._padded = padded
         self.counts = batches.counts
-        most = max(1, -(-int(batches.counts.max(initial=0)) // width)) * width
-        drawn = np.arange(most) < batches.counts[:, :, None]
-        held = min(most, batches.indices.shape[2])
-        first = np.where(batches.counts > 0, batches.indices[:, :, 0], 0)[:, :, None]
-        positions = np.broadcast_to(first, drawn.shape).copy()  # padding repeats a drawn record, and adds no other
-        np.copyto(positions[:, :, :held], batches.indices[:, :, :held], where=drawn[:, :, :held])
-        positions += records.offsets[rows][:, None]
-        device = records.x.device
-        self._positions = torch.from_numpy(positions).to(device)
-        shares = drawn / np.maximum(batches.counts, 1)[:, :, None]
-        self._shares = torch.from_numpy(shares.astype(np.float32)).to(device)
+        self._most = batches.counts.max(axis=1, initial=0)
         # Memory for the records of a pass, used again by the next: fresh memory costs more than the numbers in it.
-        self._memory = torch.empty(len(rows) * width, *records.x.shape[1:], device=device)
-        self._labels = records.y.index_select(0, self._positions.view(-1)).view(self._positions.shape)
+        self._memory = torch.empty(len(rows) * width, *records.x.shape[1:], device=records.x.device)
+        self._blocks: dict[int, list[tuple[Tensor, ...]]] = {}
 
     def first(self, slot: int, devices: int) -> Pass:
         """The first pass of the first `devices` of the stack at the slot-th slot."""
-        return self._gathered(slot, slice(0, devices), 0)
+        positions, labels, shares = self._block(0)[slot]
+        if devices < len(self._rows):
+            positions, labels, shares = positions[:devices], labels[:devices], shares[:devices]
+        if not self._padded:
+            used = min(self._width, max(1, int(self._most[slot])))
+            positions, labels, shares = positions[:, :used], labels[:, :used], shares[:, :used]
+        return self._gathered(positions, labels, shares)
 
     def later(self, slot: int, devices: int, at_least: int) -> Iterator[tuple[Tensor, Pass]]:
         """The other passes, and the (m,) positions in the stack of the devices that they are of.
@@ -77,24 +75,39 @@ class Passes:
         Args:
             at_least: devices in any pass; where fewer need one, another takes part with no share in the sum.
         """
-        counts, number = self.counts[slot, :devices], 1
-        while (late := np.flatnonzero(counts > number * self._width)).size:
+        number = 1
+        while self._most[slot] > number * self._width:
+            late = np.flatnonzero(self.counts[slot, :devices] > number * self._width)
+            if not late.size:
+                return
             padded = np.concatenate([late, np.repeat(late[:1], max(0, at_least - late.size))])
-            chosen = torch.from_numpy(padded).to(self._positions.device)
-            found = self._gathered(slot, chosen, number)
+            chosen = torch.from_numpy(padded).to(self._records.x.device)
+            found = self._gathered(*(part.index_select(0, chosen) for part in self._block(number)[slot]))
             found.shares[late.size :] = 0.0
             yield chosen, found
             number += 1
 
-    def _gathered(self, slot: int, chosen: slice | Tensor, number: int) -> Pass:
-        last = (number + 1) * self._width
-        if not self._padded:
-            last = min(last, max(1, int(self.counts[slot].max())))
-        columns = slice(number * self._width, last)
-        positions = self._positions[slot, chosen, columns]
+    def _block(self, number: int) -> list[tuple[Tensor, ...]]:
+        """The number-th passes of all slots: (n, width) positions in the block of records, labels and shares."""
+        if number not in self._blocks:
+            columns = np.arange(number * self._width, (number + 1) * self._width)
+            indices, counts = self._batches.indices, self.counts
+            drawn = columns < counts[:, :, None]
+            positions = np.empty(drawn.shape, dtype=np.int64)
+            held = indices[:, :, columns[0] : columns[-1] + 1]
+            positions[:, :, : held.shape[2]] = held
+            # Padding repeats a drawn record, and adds no other.
+            first = np.where(counts > 0, indices[:, :, 0], 0)[:, :, None]
+            np.copyto(positions, first, where=~drawn)
+            positions += self._records.offsets[self._rows][:, None]
+            shares = drawn * (1.0 / np.maximum(counts, 1)).astype(np.float32)[:, :, None]
+            placed = torch.from_numpy(positions).to(self._records.x.device)
+            labels = self._records.y.index_select(0, placed.view(-1)).view(placed.shape)
+            parts = (placed, labels, torch.from_numpy(shares).to(placed.device))
+            self._blocks[number] = list(zip(*(part.unbind() for part in parts), strict=True))
+        return self._blocks[number]
+
+    def _gathered(self, positions: Tensor, labels: Tensor, shares: Tensor) -> Pass:
         x = self._records.x.index_select(0, positions.reshape(-1))
-        return Pass(
-            self._records.scaled(x, self._memory[: len(x)]).view(*positions.shape, *x.shape[1:]),
-            self._labels[slot, chosen, columns],
-            self._shares[slot, chosen, columns],
-        )
+        scaled = self._records.scaled(x, self._memory[: len(x)])
+        return Pass(scaled.view(*positions.shape, *x.shape[1:]), labels, shares)

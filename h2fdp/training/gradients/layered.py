@@ -28,12 +28,12 @@ class LayeredGradients:
     def sums(self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
         """See `GradientRule.sums`."""
         saved, outputs, scores = self._forward(models, x)
-        delta = cross_entropy_gradient(scores.detach(), y)
         if self._record_norm is None:
-            deltas = _deltas(outputs, scores, delta.mul_(shares[..., None]))
+            deltas = _deltas(outputs, scores, cross_entropy_gradient(scores.detach(), y, shares))
             pieces = [each.layer.sums(kept, d) for (each, kept), d in zip(saved, deltas, strict=True)]
         else:
-            pieces = self._clipped(saved, _deltas(outputs, scores, delta), shares)
+            deltas = _deltas(outputs, scores, cross_entropy_gradient(scores.detach(), y))
+            pieces = self._clipped(saved, deltas, shares)
         # Chains hold their parameters in the order of the vector.
         whole = [piece.flatten(1) for (each, _), found in zip(saved, pieces, strict=True) for piece in found]
         return whole[0] if len(whole) == 1 else torch.cat(whole, dim=1)
@@ -72,12 +72,14 @@ class LayeredGradients:
         return [[piece.weighted(factors) for piece in found] for found in records]
 
 
-def cross_entropy_gradient(scores: Tensor, y: Tensor) -> Tensor:
-    """(n, W, classes) gradient of each record's cross-entropy in its scores: softmax minus the label's unit vector."""
+def cross_entropy_gradient(scores: Tensor, y: Tensor, shares: Tensor | None = None) -> Tensor:
+    """(n, W, classes) gradient of each record's cross-entropy in its scores, times its share: softmax less its label."""
     delta = torch.softmax(scores.transpose(1, 2), dim=1)
     labels = y[:, None, :]
-    delta.scatter_add_(1, labels, delta.new_full((1, 1, 1), -1.0).expand(labels.shape))
-    return delta.transpose(1, 2)
+    if shares is None:
+        return delta.scatter_(1, labels, -1.0, reduce="add").transpose(1, 2)
+    each = shares[:, None, :]
+    return delta.mul_(each).scatter_add_(1, labels, each.neg()).transpose(1, 2)
 
 
 def _deltas(outputs: list[Tensor], scores: Tensor, delta: Tensor) -> list[Tensor]:

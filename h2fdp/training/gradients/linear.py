@@ -27,7 +27,8 @@ class StackedLinear:
             output = torch.baddbmm(parameters[1][:, :, None], parameters[0], rows)
         else:
             output = torch.bmm(parameters[0], rows)
-        return output.transpose(1, 2).view(*x.shape[:-1], -1), x.detach()
+        output = output.transpose(1, 2)
+        return output if x.dim() == 3 else output.view(*x.shape[:-1], -1), x.detach()
 
     def sums(self, saved: Tensor, delta: Tensor) -> list[Tensor]:
         """See `Layer.sums`."""

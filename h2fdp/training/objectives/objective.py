@@ -19,7 +19,7 @@ class LocalObjective(Protocol):
         Args:
             model: (..., M) w_i, before the step.
             gradient: the mini-batch gradient (..., M) at a point (..., M), already clipped; zero where the batch is
-                empty.
+                empty. The caller may overwrite it.
             received: (..., M) the model that the device was sent last.
             step_size: eta_k.
         """

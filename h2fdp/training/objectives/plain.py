@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from h2fdp.training.objectives.objective import Gradient
@@ -15,7 +16,8 @@ class Plain:
 
     def step(self, model: Tensor, gradient: Gradient, received: Tensor, step_size: float) -> Tensor:
         """See `LocalObjective.step`."""
-        return model.sub(gradient(model), alpha=step_size)
+        followed = gradient(model)
+        return torch.sub(model, followed, alpha=step_size, out=followed)
 
     def keeps_sensitivity(self, step_size: float) -> bool:
         """Each step moves by eta times a clipped gradient."""
