@@ -8,10 +8,26 @@ would be equal with a probability of 5 %, and a repeated noise vector breaks pri
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
+
+
+class _Lent(threading.local):
+    """One generator of a thread, wound to the start of one stream after the other."""
+
+    def __init__(self) -> None:
+        self.bits = np.random.Philox(key=0)
+        self.generator = np.random.Generator(self.bits)
+        self.state: Any = self.bits.state
+        self.state["buffer_pos"] = len(self.state["buffer"])  # nothing is left of the stream before
+
+
+_LENT = _Lent()
+_WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +50,22 @@ class Streams:
     def open(self, node: str, purpose: str, interval: int = 0, slot: int = 0) -> np.random.Generator:
         """A fresh generator at the start of the stream of this node, purpose, interval and slot."""
         return np.random.Generator(np.random.Philox(key=self.key(node, purpose, interval, slot)))
+
+    def lent(
+        self, node: str, purpose: str, interval: int = 0, slot: int = 0, skipped: int = 0
+    ) -> np.random.Generator:
+        """The same stream, by a generator that this thread lends again at the next call: a fifth of the time of `open`.
+
+        Args:
+            skipped: steps of the generator's counter, of four 64-bit numbers each, that are jumped over.
+
+        >>> float(Streams(1).lent("library", "trust").random()) == float(Streams(1).open("library", "trust").random())
+        True
+        """
+        key = self.key(node, purpose, interval, slot)
+        inner = _LENT.state["state"]
+        inner["key"][:] = key & _WORD, key >> 64
+        inner["counter"][:] = skipped, 0, 0, 0
+        _LENT.state["has_uint32"] = 0
+        _LENT.bits.state = _LENT.state
+        return _LENT.generator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from h2fdp.nodes.device_group import DeviceGroup
 from h2fdp.nodes.edge_server import EdgeServer, Round
 from h2fdp.nodes.plans import SubnetPlan, TrainingOrder
 from h2fdp.nodes.team import LocalTeam
-from h2fdp.training.batches import Batches, joined
+from h2fdp.training.batches import Batches, draw_together, joined
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,13 @@ class _Job:
     order: TrainingOrder
 
     @property
-    def alike(self) -> tuple[int, float]:
-        """Jobs with equal numbers of slots and step sizes train together."""
-        return self.order.last_slot - self.order.first_slot, self.order.step_size
+    def alike(self) -> tuple[int, int, float]:
+        """Jobs with equal slots and step sizes train together."""
+        return self.order.first_slot, self.order.last_slot, self.order.step_size
+
+    def released(self, updates: Tensor) -> Tensor:
+        """What may leave the devices."""
+        return self.group.released(updates, self.order)
 
 
 class Bunch:
@@ -70,7 +74,7 @@ class Bunch:
 
     def _train(self, rounds: Mapping[str, Round]) -> dict[str, dict[str, Tensor]]:
         """Edge server -> group -> what its devices upload."""
-        together: dict[tuple[int, float], list[_Job]] = {}
+        together: dict[tuple[int, int, float], list[_Job]] = {}
         for job in self._jobs(rounds):
             together.setdefault(job.alike, []).append(job)
         uploads: dict[str, dict[str, Tensor]] = {name: {} for name in rounds}
@@ -80,10 +84,10 @@ class Bunch:
             first = jobs[0].group
             assert all(job.group.records is first.records for job in jobs), "a bunch has one block of records"
             rows = np.concatenate([job.group.held(job.order) for job in jobs])
-            batches = joined([job.group.batches(job.order) for job in jobs])
-            updates = self._updates(first, starts, rows, batches, jobs[0].order.step_size)
-            for job, part in zip(jobs, torch.split(updates, counts), strict=True):
-                uploads[job.edge][job.name] = job.group.released(part, job.order)
+            updates = self._updates(first, starts, rows, _batches(jobs), jobs[0].order.step_size)
+            released = self._at_once(_Job.released, jobs, torch.split(updates, counts))
+            for job, upload in zip(jobs, released, strict=True):
+                uploads[job.edge][job.name] = upload
         return uploads
 
     def _updates(
@@ -97,7 +101,11 @@ class Bunch:
 
         if self._threads is None or len(rows) < 2 * self._parts:
             return group.engine.updates(starts, group.records, rows, batches, step_size)
-        return torch.cat(list(self._threads.map(part, np.array_split(np.arange(len(rows)), self._parts))))
+        return torch.cat(self._at_once(part, np.array_split(np.arange(len(rows)), self._parts)))
+
+    def _at_once(self, work: Callable[..., Tensor], *items: Sequence[Any]) -> list[Tensor]:
+        """The work on each item, in their order, by whatever threads there are."""
+        return list(map(work, *items) if self._threads is None else self._threads.map(work, *items))
 
     def _jobs(self, rounds: Mapping[str, Round]) -> Iterator[_Job]:
         for edge, current in rounds.items():
@@ -105,3 +113,12 @@ class Bunch:
             assert isinstance(groups, LocalTeam), "the devices of a bunch are in its process"
             for name, order in current.orders.items():
                 yield _Job(edge, name, groups.node(name), current.model, order)
+
+
+def _batches(jobs: Sequence[_Job]) -> Batches:
+    """The batches of all jobs, device after device."""
+    if not all(job.group.sampler.together for job in jobs):
+        return joined([job.group.batches(job.order) for job in jobs])
+    order = jobs[0].order
+    parts = [(job.group.sampler, job.order.rows) for job in jobs]
+    return draw_together(parts, order.interval, order.slots)

@@ -52,7 +52,7 @@ class DeviceGroup:
 
     def batches(self, order: TrainingOrder) -> Batches:
         """The mini-batches of an order's slots."""
-        return self.sampler.draw(order.interval, range(order.first_slot + 1, order.last_slot + 1), order.rows)
+        return self.sampler.draw(order.interval, order.slots, order.rows)
 
     def released(self, updates: Tensor, order: TrainingOrder) -> Tensor:
         """What may leave the devices of their updates (s, M), which it may overwrite."""
@@ -61,7 +61,7 @@ class DeviceGroup:
         assert len(order.noise_std) == len(order.rows), "no device under an untrusted edge server uploads without noise"
         for position, row in enumerate(order.rows):
             name = self.device_name(int(row))
-            stream = self.streams.open(name, f"noise-{order.kind}", order.interval, order.last_slot)
+            stream = self.streams.lent(name, f"noise-{order.kind}", order.interval, order.last_slot)
             add_gaussian_noise(updates[position], float(order.noise_std[position]), stream, out=updates[position])
         return updates
 

@@ -132,7 +132,7 @@ class EdgeServer:
         return SubnetMeasurements(released * self.gauge.ranges * told, noise_std * self.gauge.ranges, None)
 
     def _with_noise(self, average: Tensor, plan: SubnetPlan, segment: int, end: int) -> Tensor:
-        stream = self.streams.open(self.name, f"noise-{plan.kind(segment)}", plan.interval, end)
+        stream = self.streams.lent(self.name, f"noise-{plan.kind(segment)}", plan.interval, end)
         return add_gaussian_noise(average, float(plan.noise_std[segment, 0]), stream)
 
 

@@ -67,6 +67,11 @@ class TrainingOrder:
     rows: np.ndarray
     noise_std: np.ndarray
 
+    @property
+    def slots(self) -> range:
+        """The slots of its local steps."""
+        return range(self.first_slot + 1, self.last_slot + 1)
+
 
 @dataclass(frozen=True)
 class MeasuringOrder:

@@ -7,9 +7,9 @@ jump, so a host that holds some devices of a subnet reads just their rows, and t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -87,55 +87,93 @@ class BatchSampler:
     sizes: np.ndarray
     rates: np.ndarray
     row_length: int
+    together: ClassVar[bool] = True  # its draws may be made with those of others, by `draw_together`
 
     def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str = "batch") -> Batches:
         """Batches of the devices `rows` (ascending rows within the subnet) at each of `slots`.
 
         Batches of another purpose than training are independent of those of training.
         """
-        uniforms = np.stack([self._uniforms(interval, slot, rows, purpose) for slot in slots])
-        if self.sampling == "fixed":
-            return _without_replacement(uniforms, self.sizes[rows], self.fixed_sizes()[rows])
-        return self._poisson(interval, slots, rows, uniforms, purpose)
+        return draw_together([(self, rows)], interval, slots, purpose)
 
     def fixed_sizes(self) -> np.ndarray:
         """(s_c,) batch sizes under `fixed` sampling."""
         return np.asarray(np.clip(np.rint(self.rates * self.sizes), 1, self.sizes).astype(np.int64))
 
-    def _uniforms(self, interval: int, slot: int, rows: np.ndarray, purpose: str) -> np.ndarray:
-        """(len(rows), row_length) uniforms in (0, 1]; a run of neighbouring rows is read at once."""
+    def uniforms(self, interval: int, slot: int, rows: np.ndarray, purpose: str) -> np.ndarray:
+        """(len(rows), row_length) uniforms in [0, 1); a run of neighbouring rows is read at once."""
         parts = []
-        for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
-            bits = np.random.Philox(key=self.streams.key(self.edge, purpose, interval, slot))
-            bits.advance(int(run[0]) * self.row_length // _PER_COUNTER)
-            parts.append(1.0 - np.random.Generator(bits).random((run.size, self.row_length)))
-        return np.concatenate(parts)
+        for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if rows[-1] - rows[0] >= len(rows) else [rows]:
+            skipped = int(run[0]) * self.row_length // _PER_COUNTER
+            stream = self.streams.lent(self.edge, purpose, interval, slot, skipped)
+            parts.append(stream.random((run.size, self.row_length)))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _poisson(
-        self, interval: int, slots: Sequence[int], rows: np.ndarray, uniforms: np.ndarray, purpose: str
-    ) -> Batches:
-        """Gaps between drawn records are geometric: P[gap >= g] = (1 - q)^g."""
-        rates, sizes = self.rates[rows][:, None], self.sizes[rows]
-        positions = _positions(uniforms, rates)
-        more = 1
-        while (unfinished := positions[:, :, -1] < sizes).any():  # never cut a large draw: cutting voids the account
-            extra = np.full((*positions.shape[:2], self.row_length), np.iinfo(np.int64).max)
-            for at, slot in enumerate(slots):
-                late = np.flatnonzero(unfinished[at])
-                if late.size:
-                    draws = self._uniforms(interval, slot, rows[late], f"{purpose}-more-{more}")
-                    extra[at, late] = _positions(draws[None], rates[late])[0] + positions[at, late, -1:] + 1
-            positions = np.concatenate([positions, extra], axis=2)
-            more += 1
-        counts = (positions < sizes[:, None]).sum(axis=2)
-        return Batches(positions[:, :, : max(int(counts.max()), 1)], counts)
+
+def draw_together(
+    parts: Sequence[tuple[BatchSampler, np.ndarray]], interval: int, slots: Sequence[int], purpose: str = "batch"
+) -> Batches:
+    """What each sampler draws for its rows, device after device, at little more than the price of one draw.
+
+    Args:
+        parts: samplers of one network with the rows that each is asked for.
+    """
+    uniforms = np.concatenate(
+        [np.stack([sampler.uniforms(interval, slot, rows, purpose) for slot in slots]) for sampler, rows in parts],
+        axis=1,
+    )
+    sizes = np.concatenate([sampler.sizes[rows] for sampler, rows in parts])
+    if parts[0][0].sampling == "fixed":
+        wanted = np.concatenate([sampler.fixed_sizes()[rows] for sampler, rows in parts])
+        return _without_replacement(uniforms, sizes, wanted)
+    rates = np.concatenate([sampler.rates[rows] for sampler, rows in parts])[:, None]
+
+    def more(number: int, slot: int, late: np.ndarray) -> np.ndarray:
+        """(len(late), row_length) further uniforms, for a few of the devices."""
+        firsts = np.cumsum([0] + [len(rows) for _, rows in parts])
+        found = []
+        for (sampler, rows), first, stop in zip(parts, firsts[:-1], firsts[1:], strict=True):
+            own = rows[late[(late >= first) & (late < stop)] - first]
+            if own.size:
+                found.append(sampler.uniforms(interval, slot, own, f"{purpose}-more-{number}"))
+        return np.concatenate(found)
+
+    return _poisson(uniforms, rates, sizes, slots, more)
+
+
+def _poisson(
+    uniforms: np.ndarray,
+    rates: np.ndarray,
+    sizes: np.ndarray,
+    slots: Sequence[int],
+    more: Callable[[int, int, np.ndarray], np.ndarray],
+) -> Batches:
+    """Gaps between drawn records are geometric: P[gap >= g] = (1 - q)^g."""
+    positions = _positions(uniforms, rates)
+    number = 1
+    while (unfinished := positions[:, :, -1] < sizes).any():  # never cut a large draw: cutting voids the account
+        extra = np.full(uniforms.shape, np.iinfo(np.int64).max)
+        for at, slot in enumerate(slots):
+            late = np.flatnonzero(unfinished[at])
+            if late.size:
+                draws = more(number, slot, late)
+                extra[at, late] = _positions(draws[None], rates[late])[0] + positions[at, late, -1:] + 1
+        positions = np.concatenate([positions, extra], axis=2)
+        number += 1
+    counts = (positions < sizes[:, None]).sum(axis=2)
+    return Batches(positions[:, :, : max(int(counts.max()), 1)], counts)
 
 
 def _positions(uniforms: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """Positions of successes in a row of Bernoulli(q) trials, from uniforms in (0, 1], along the last axis."""
+    """Positions of successes in a row of Bernoulli(q) trials, from uniforms in [0, 1), along the last axis."""
+    gaps = np.log(1.0 - uniforms)
     with np.errstate(divide="ignore"):  # at q = 1 the logarithm is -inf and every gap 0, as it must be
-        gaps = np.floor(np.log(uniforms) / np.log1p(-rates))
-    return np.cumsum(np.minimum(gaps, 2.0**40).astype(np.int64) + 1, axis=-1) - 1
+        gaps /= np.log1p(-rates)
+    steps = np.minimum(gaps, 2.0**40, out=gaps).astype(np.int64)
+    steps += 1
+    positions = np.cumsum(steps, axis=-1, out=steps)
+    positions -= 1
+    return positions
 
 
 def _without_replacement(uniforms: np.ndarray, sizes: np.ndarray, wanted: np.ndarray) -> Batches:
@@ -147,7 +185,7 @@ def _without_replacement(uniforms: np.ndarray, sizes: np.ndarray, wanted: np.nda
     slots, devices, _ = uniforms.shape
     width = int(wanted.max())
     # Columns come first in memory: to look for a position among those drawn before it is then to compare whole rows.
-    columns = 1.0 - np.ascontiguousarray(uniforms[:, :, :width].transpose(2, 0, 1))
+    columns = np.ascontiguousarray(uniforms[:, :, :width].transpose(2, 0, 1))
     chosen = np.full((width, slots, devices), -1, dtype=np.int64)
     for column in range(width):
         candidates = sizes - wanted + column

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -73,6 +74,7 @@ class CanarySampler(BatchSampler):
 
     canaries: CanaryRecords
     device_name: Callable[[int], str]
+    together: ClassVar[bool] = False
 
     def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str = "batch") -> Batches:
         """See `BatchSampler.draw`; no canary is in a batch for anything but training."""

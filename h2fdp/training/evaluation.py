@@ -35,8 +35,11 @@ def evaluate(module: nn.Module, model: Tensor, records: DeviceRecords) -> Evalua
         for first in range(0, count, step):
             part = slice(first, first + step)
             output = functional_call(module, parameters, (records.inputs(part),))
-            right[part] = (output.argmax(dim=1) == records.y[part]).cpu().numpy()
-            losses[part] = nn.functional.cross_entropy(output, records.y[part], reduction="none").cpu().numpy()
+            labels = records.y[part]
+            right[part] = (output.argmax(dim=1) == labels).cpu().numpy()
+            # The cross-entropy by its definition: torch's own took four times as long on ten classes.
+            own = output.gather(1, labels[:, None])[:, 0]
+            losses[part] = (torch.logsumexp(output, dim=1) - own).cpu().numpy()
     owners = records.offsets[:-1]
     return Evaluation(
         np.add.reduceat(right, owners) / records.sizes,

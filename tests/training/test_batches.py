@@ -108,7 +108,7 @@ def test_fixed_batches_follow_floyds_algorithm_number_by_number():
     """What a seed drew once it draws for ever: the algorithm as it is written in a textbook, on the same uniforms."""
     whole = sampler("fixed", [0.4, 1.0, 0.1])
     wanted = whole.fixed_sizes()
-    uniforms = 1.0 - whole._uniforms(7, 3, np.arange(3), "batch")
+    uniforms = whole.uniforms(7, 3, np.arange(3), "batch")
     batches = whole.draw(7, [3], np.arange(3))
     for device, (size, number) in enumerate(zip(SIZES, wanted, strict=True)):
         chosen = []
