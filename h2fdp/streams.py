@@ -51,9 +51,7 @@ class Streams:
         """A fresh generator at the start of the stream of this node, purpose, interval and slot."""
         return np.random.Generator(np.random.Philox(key=self.key(node, purpose, interval, slot)))
 
-    def lent(
-        self, node: str, purpose: str, interval: int = 0, slot: int = 0, skipped: int = 0
-    ) -> np.random.Generator:
+    def lent(self, node: str, purpose: str, interval: int = 0, slot: int = 0, skipped: int = 0) -> np.random.Generator:
         """The same stream, by a generator that this thread lends again at the next call: a fifth of the time of `open`.
 
         Args:

@@ -103,7 +103,9 @@ class BatchSampler:
     def uniforms(self, interval: int, slot: int, rows: np.ndarray, purpose: str) -> np.ndarray:
         """(len(rows), row_length) uniforms in [0, 1); a run of neighbouring rows is read at once."""
         parts = []
-        for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if rows[-1] - rows[0] >= len(rows) else [rows]:
+        for run in (
+            np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if rows[-1] - rows[0] >= len(rows) else [rows]
+        ):
             skipped = int(run[0]) * self.row_length // _PER_COUNTER
             stream = self.streams.lent(self.edge, purpose, interval, slot, skipped)
             parts.append(stream.random((run.size, self.row_length)))

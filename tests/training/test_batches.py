@@ -1,5 +1,7 @@
 """Sampling: the right distribution, the same draw on any placement, and no draw ever cut."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from h2fdp.streams import Streams
-from h2fdp.training.batches import BatchSampler, padded_width, row_length
+from h2fdp.training.batches import BatchSampler, draw_together, padded_width, row_length
 
 SIZES = np.array([40, 25, 60])
 
@@ -95,6 +97,28 @@ def test_a_draw_larger_than_its_row_takes_a_second_pass():
 def test_a_rate_of_one_draws_everything():
     batches = sampler("poisson", [1.0], np.array([37])).draw(0, range(3), np.arange(1))
     np.testing.assert_array_equal(batches.of(2, 0), np.arange(37))
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+def test_subnets_that_draw_together_draw_what_each_draws_alone(sampling):
+    """Rows of eight uniforms: many Poisson batches need more than one, each from its own subnet's streams."""
+    rng = np.random.default_rng(3)
+    parts = []
+    for edge, devices in (("a", 3), ("b", 1), ("c", 4)):
+        sizes = rng.integers(20, 60, devices)
+        whole = BatchSampler(Streams(4), edge, sampling, sizes, rng.uniform(0.1, 0.4, devices), 32)
+        whole = whole if sampling == "fixed" else replace(whole, row_length=8)
+        parts.append((whole, np.flatnonzero(rng.random(devices) < 0.8) if devices > 1 else np.arange(1)))
+    together = draw_together(parts, 2, range(5, 9))
+    device = 0
+    for whole, rows in parts:
+        alone = whole.draw(2, range(5, 9), rows)
+        for position in range(len(rows)):
+            for slot in range(4):
+                np.testing.assert_array_equal(together.of(slot, device), alone.of(slot, position))
+            device += 1
+    assert device == together.counts.shape[1] > 4
+    assert sampling == "fixed" or together.counts.max() > 8
 
 
 def test_seeds_and_slots_give_different_batches():

@@ -73,7 +73,7 @@ class LayeredGradients:
 
 
 def cross_entropy_gradient(scores: Tensor, y: Tensor, shares: Tensor | None = None) -> Tensor:
-    """(n, W, classes) gradient of each record's cross-entropy in its scores, times its share: softmax less its label."""
+    """(n, W, classes) gradient of each record's cross-entropy in its scores, times its share."""
     delta = torch.softmax(scores.transpose(1, 2), dim=1)
     labels = y[:, None, :]
     if shares is None:

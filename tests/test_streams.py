@@ -1,0 +1,45 @@
+"""Streams: named by what they are for, the same by whichever generator they are read."""
+
+import threading
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.streams import Streams
+
+NAMES = st.text(max_size=8)
+NUMBERS = st.integers(0, 2**31 - 1)
+
+
+def opened(streams, node, purpose, interval, slot, skipped):
+    bits = np.random.Philox(key=streams.key(node, purpose, interval, slot))
+    bits.advance(skipped)
+    return np.random.Generator(bits)
+
+
+@given(NUMBERS, NAMES, NAMES, NUMBERS, NUMBERS, st.integers(0, 10**6), st.sampled_from(["u32", "normal", "words"]))
+def test_a_lent_generator_reads_the_stream_whatever_it_read_before(
+    seed, node, purpose, interval, slot, skipped, before
+):
+    streams = Streams(seed)
+    left_over = streams.lent("other", "purpose")
+    {  # each leaves something behind in the generator
+        "u32": lambda: left_over.integers(0, 2**32, dtype=np.uint32),
+        "normal": lambda: left_over.standard_normal(3, dtype=np.float32),
+        "words": lambda: left_over.bit_generator.random_raw(2),
+    }[before]()
+    lent = streams.lent(node, purpose, interval, slot, skipped)
+    fresh = opened(streams, node, purpose, interval, slot, skipped)
+    np.testing.assert_array_equal(lent.standard_normal(9, dtype=np.float32), fresh.standard_normal(9, dtype=np.float32))
+    np.testing.assert_array_equal(lent.random(5), fresh.random(5))
+
+
+def test_each_thread_has_a_generator_of_its_own():
+    mine = Streams(1).lent("library", "noise")
+    theirs = []
+    thread = threading.Thread(target=lambda: theirs.append(Streams(1).lent("hall", "noise")))
+    thread.start()
+    thread.join()
+    assert theirs[0] is not mine
+    assert mine.random() == Streams(1).open("library", "noise").random()
