@@ -131,6 +131,17 @@ def test_without_anybody_the_model_stays_nothing_is_released_and_time_passes(tmp
     assert run.privacy.epsilon(observer="cloud") is None
 
 
+def test_work_whose_upload_was_never_made_is_paid_for(tmp_path):
+    made = experiment({"device_dropout": 1}, method="hfl", aggregate_every=STEPS)
+    run = made.run(tmp_path / "run")
+    whens = [Streams(4).open(name, "faults", k).random((4, 4))[:, 1] for name in "ABC" for k in range(INTERVALS)]
+    steps = sum(int((when * STEPS).astype(int).sum()) for when in whens)
+    assert run.metrics["participants"].tolist() == [0] * INTERVALS
+    assert run.metrics["delay_s"].iloc[-1] == 0
+    assert run.metrics["energy_j"].iloc[-1] == pytest.approx(0.25 * steps)
+    assert torch.equal(run.model().state_dict().popitem()[1].flatten(), made.prepare().initial)
+
+
 def test_the_metrics_count_the_devices_of_which_anything_came(private):
     came = {}
     for row in map(json.loads, (private.directory / "privacy.jsonl").read_text().splitlines()):
