@@ -155,6 +155,19 @@ def test_the_metrics_count_the_devices_of_which_anything_came(private):
     assert min(counts) < max(counts) <= 12
 
 
+def test_the_claim_counts_the_aggregations_that_released_something(tmp_path):
+    """Everybody drops out in every interval: no global release, a local one where somebody is left."""
+    settings = {"local_steps": 8, "aggregate_every": 6, "participation": 0.25, "epsilon": 4.0}
+    run = experiment({"device_dropout": 1}, **settings).run(tmp_path / "run")
+    rows = [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
+    assert {row["kind"] for row in rows} == {"local"}
+    released = len({row["interval"] for row in rows})
+    assert 0 < released < INTERVALS
+    assert run.metrics["epsilon_claimed"].iloc[-1] == pytest.approx(4.0 * math.sqrt(released / INTERVALS))
+    assert [each["kind"] for each in run.summary["noise_std"]] == ["local", "local"]
+    assert all(each["smallest"] > 0 for each in run.summary["noise_std"])
+
+
 def test_fewer_releases_than_planned_mean_a_smaller_epsilon():
     accounts, nothing_fails = (planned_accounts(experiment(faults).prepare()) for faults in (FAULTS, {}))
     for observer in ("edge", "peer", "cloud", "public"):
