@@ -31,7 +31,8 @@ class Observation:
 
     Attributes:
         model: (M,) w(t_k), the model that went down.
-        uploads: (M,) from each active subnet, everything it accumulated; releases with the noise below, if any.
+        uploads: (M,) from each active subnet, everything it accumulated; releases with the noise below, if any. None
+            at all where nobody was there.
         weights: (subnets,) varrho_c, summing to 1.
         noise_variance: (subnets,) variance of the noise on each coordinate of an upload.
         mean_steps: (subnets,) gradients that an upload accumulates, the mean over its devices: tau_k unless some fail.

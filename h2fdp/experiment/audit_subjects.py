@@ -56,8 +56,6 @@ def check_request(run: Preparation, observer: str, canaries: int, kind: str, con
         raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
     if run.noise is None:
         raise UserError("an audit needs a method that promises privacy; this one adds no noise", key="method")
-    if run.config.faults.faults().possible:
-        raise UserError("a world with faults is not audited; expected every probability 0", key="faults")
     if run.blueprint.measuring is not None:
         text = "estimates are not audited; expected released"
         raise UserError(text, key="control.estimates")

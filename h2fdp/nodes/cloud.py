@@ -132,12 +132,13 @@ class Cloud:
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
+        uploads, before = [], self.model
         if plan.subnets:
             received = self._edges.call("run_interval", self.model, plan.subnets)
-            uploads, before = [received[name] for name in plan.subnets], self.model
+            uploads = [received[name] for name in plan.subnets]
             self.model = before - weighted_sum(uploads, plan.weights)
-            if self._schedule.observes:
-                measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
-                measured = self._edges.call("measure", self.model, measuring) if measuring else {}
-                self._schedule.observe(observation(plan, before, uploads, self._facts, measured))
+        if self._schedule.observes:
+            measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
+            measured = self._edges.call("measure", self.model, measuring) if measuring else {}
+            self._schedule.observe(observation(plan, before, uploads, self._facts, measured))
         self.next_slot = plan.last_slot

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.experiment.audit import audit
 from h2fdp.experiment.estimate import estimate
 from h2fdp.experiment.privacy_plan import planned_accounts
 from h2fdp.experiment.privacy_report import noises
@@ -94,7 +93,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def private(tmp_path_factory):
-    return experiment().run(tmp_path_factory.mktemp("private") / "run")
+    return experiment(sampling="fixed").run(tmp_path_factory.mktemp("private") / "run")  # quick to account
 
 
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
@@ -158,7 +157,7 @@ def test_the_metrics_count_the_devices_of_which_anything_came(private):
 def test_the_claim_counts_the_aggregations_that_released_something(tmp_path):
     """Everybody drops out in every interval: no global release, a local one where somebody is left."""
     settings = {"local_steps": 8, "aggregate_every": 6, "participation": 0.25, "epsilon": 4.0}
-    run = experiment({"device_dropout": 1}, **settings).run(tmp_path / "run")
+    run = experiment({"device_dropout": 1}, **settings, sampling="fixed").run(tmp_path / "run")
     rows = [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
     assert {row["kind"] for row in rows} == {"local"}
     released = len({row["interval"] for row in rows})
@@ -175,14 +174,14 @@ def test_fewer_releases_than_planned_mean_a_smaller_epsilon():
 
 
 def test_calibration_to_an_account_knows_the_faults(tmp_path):
-    run = experiment(calibration="accounted", epsilon=2.0).run(tmp_path / "run")
+    run = experiment(calibration="accounted", epsilon=2.0, intervals=3).run(tmp_path / "run")
     reached = max(run.privacy.epsilon(observer=observer) for observer in ("edge", "peer", "cloud", "public"))
     assert 1.98 < reached <= 2.0
 
 
 def test_a_budget_stops_a_run_with_faults_before_it_is_exceeded(tmp_path, private):
     budget = float(private.metrics["epsilon_cloud"].iloc[3]) * 1.02
-    run = experiment(budget={"cloud": budget}).run(tmp_path / "run")
+    run = experiment(budget={"cloud": budget}, sampling="fixed").run(tmp_path / "run")
     assert run.summary["state"] == "budget spent"
     assert 0 < run.summary["intervals"] < INTERVALS
     assert run.privacy.epsilon(observer="cloud") <= budget
@@ -201,6 +200,23 @@ def test_the_controller_goes_on_whoever_fails(tmp_path, estimates):
     asked = np.array([sum(decision["participation"].values()) for decision in decisions])
     assert (participants <= asked).all()
     assert (participants < asked).any()
+
+
+def test_after_an_interval_with_nobody_the_controller_knows_how_long_it_was():
+    # gamma is min{1 / tau_{k-1}, 1 / K_g} / beta: with K_g = 1 its first one is that of tau_0 = 7, then of tau.
+    control = {"enabled": True, "alpha1": 1e6, "tau_max": 20, "slots": 100}
+    cloud = experiment({"edge_outage": {"probability": 1}}, control=control, intervals=1).prepare().cloud(None)
+    first = cloud.plan(0)
+    cloud.run_interval(first)
+    tau = first.decision.local_steps
+    assert tau != STEPS
+    found = cloud.plan(1).decision.step_size * math.sqrt(2) / first.decision.step_size
+    assert found == pytest.approx(STEPS / tau)
+
+
+def test_faults_are_settings_of_their_own_in_python():
+    assert experiment(straggler={"probability": 0.4}, faults={}).config.faults.straggler.probability == 0.4
+    assert experiment(device_dropout=0.5, faults={}).config.faults.device_dropout == 0.5
 
 
 def test_the_noises_that_are_announced_are_those_of_an_interval_in_which_nothing_fails():
@@ -235,8 +251,3 @@ def test_a_star_and_its_tree_meet_the_same_faults():
 def test_wrong_faults_are_told(faults, words):
     with pytest.raises(UserError, match=words):
         experiment(faults)
-
-
-def test_a_world_with_faults_is_not_audited():
-    with pytest.raises(UserError, match="faults: a world with faults is not audited"):
-        audit(experiment().prepare(), "cloud", 10)
