@@ -1,6 +1,7 @@
-"""Schedules: how long an interval is, when subnets aggregate, who takes part, with which step size."""
+"""Schedules: how long an interval is, when subnets aggregate, who takes part, with which step size; and faults."""
 
 from h2fdp.control.adaptive import AdaptiveSchedule, Horizon
+from h2fdp.control.faults import Faults
 from h2fdp.control.fixed import FixedSchedule
 from h2fdp.control.network import ControlledNetwork
 from h2fdp.control.observation import Measurements, Observation
@@ -8,6 +9,7 @@ from h2fdp.control.participation import draw_participants
 from h2fdp.control.rhythm import Rhythm
 from h2fdp.control.schedule import Decision, Schedule
 from h2fdp.control.section import ControlSection, Estimates
+from h2fdp.control.turnout import Points, Turnout, drawn_turnout, reached
 
 __all__ = [
     "AdaptiveSchedule",
@@ -15,11 +17,16 @@ __all__ = [
     "ControlledNetwork",
     "Decision",
     "Estimates",
+    "Faults",
     "FixedSchedule",
     "Horizon",
     "Measurements",
     "Observation",
+    "Points",
     "Rhythm",
     "Schedule",
+    "Turnout",
     "draw_participants",
+    "drawn_turnout",
+    "reached",
 ]

@@ -42,12 +42,14 @@ class LearnedConstants:
 
     def learned(self, seen: Observation) -> LearnedConstants:
         """With the estimates of one more interval: released vectors for all, measurements over them where made."""
+        if not seen.uploads:  # nobody was there, and nothing is known of it
+            return self
         current = ReleasedInterval(
             np.stack([upload.numpy().astype(np.float64) for upload in seen.uploads]),
             seen.noise_variance,
             seen.weights,
             seen.step_size,
-            seen.local_steps,
+            seen.mean_steps,
             seen.model.numpy().astype(np.float64),
         )
         released = released_constants(current, self.previous)
@@ -57,7 +59,7 @@ class LearnedConstants:
         if released.smoothness is not None:
             found["beta"] = released.smoothness.clear
         if seen.measurements is not None:
-            found |= _measured(seen.measurements, seen.weights)
+            found |= _measured(seen.measurements)
         found = {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
         averages = {name: getattr(self, name).updated(value) for name, value in found.items()}
         swamped = tuple(name for name, value in found.items() if value is None)
@@ -68,7 +70,7 @@ class LearnedConstants:
         return {name: getattr(self, name).value for name in NAMES}
 
 
-def _measured(measurements: Measurements, weights: np.ndarray) -> dict[str, float | None]:
+def _measured(measurements: Measurements) -> dict[str, float | None]:
     """beta, sigma, zeta_c (and zeta, from raw gradients): the largest of raw values, the mean of noisy ones.
 
     A maximum of noisy values would grow with the number of subnets, so released ones are averaged, those of little
@@ -86,6 +88,6 @@ def _measured(measurements: Measurements, weights: np.ndarray) -> dict[str, floa
         precision = 1 / noise[known] ** 2
         mean, deviation = float(precision @ values[known] / precision.sum()), float(precision.sum() ** -0.5)
         found[name] = mean if mean > _CLEAR * deviation else None
-    if measurements.gradients is not None and len(weights) > 1:
-        found["zeta"] = gradient_dispersion(measurements.gradients, weights)
+    if measurements.gradients is not None and len(measurements.weights) > 1:
+        found["zeta"] = gradient_dispersion(measurements.gradients, measurements.weights)
     return found

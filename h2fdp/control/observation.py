@@ -16,11 +16,13 @@ class Measurements:
         values: (subnets, 3) smoothness, mini-batch deviation, dispersion within the subnet; NaN where not measured.
         noise_std: (subnets, 3) of the noise on each; 0 where they are raw.
         gradients: (subnets, M) raw mean gradients of the subnets; None unless they leak.
+        weights: (subnets,) varrho_c of these subnets, summing to 1.
     """
 
     values: np.ndarray
     noise_std: np.ndarray
-    gradients: np.ndarray | None = None
+    gradients: np.ndarray | None
+    weights: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,11 @@ class Observation:
 
     Attributes:
         model: (M,) w(t_k), the model that went down.
-        uploads: (M,) from each active subnet, everything it accumulated; releases with the noise below, if any.
+        uploads: (M,) from each active subnet, everything it accumulated; releases with the noise below, if any. None
+            at all where nobody was there.
         weights: (subnets,) varrho_c, summing to 1.
         noise_variance: (subnets,) variance of the noise on each coordinate of an upload.
+        mean_steps: (subnets,) gradients that an upload accumulates, the mean over its devices: tau_k unless some fail.
         measurements: None where the schedule asked for none.
     """
 
@@ -42,4 +46,5 @@ class Observation:
     uploads: list[Tensor]
     weights: np.ndarray
     noise_variance: np.ndarray
+    mean_steps: np.ndarray
     measurements: Measurements | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from h2fdp.experiment.preparation import Preparation
-from h2fdp.nodes import IntervalPlan
-from h2fdp.radio import interval_cost
+from h2fdp.nodes import IntervalPlan, SubnetPlan
+from h2fdp.radio import Failing, interval_cost
 
 
 class CostWatch:
@@ -17,17 +17,24 @@ class CostWatch:
 
     def add(self, plan: IntervalPlan) -> None:
         """An interval that was run."""
+        parts = plan.subnets | plan.lost
         cost = interval_cost(
             self._run.costs.drawn(plan.interval),
             self._run.topology,
-            [self._numbers[name] for name in plan.subnets],
-            [subnet.rows for subnet in plan.subnets.values()],
-            [subnet.segments for subnet in plan.subnets.values()],
+            [self._numbers[name] for name in parts],
+            [subnet.rows for subnet in parts.values()],
+            [subnet.segments for subnet in parts.values()],
+            [_failing(subnet) for subnet in parts.values()],
         )
         self._energy_j += cost.energy_j
         self._delay_s += cost.delay_s
-        self._clock_s += cost.clock_s
+        # The slots of an interval pass also when nobody is there.
+        self._clock_s += max(cost.clock_s, plan.decision.local_steps * self._run.topology.compute.seconds_per_step)
 
     def columns(self) -> dict[str, float]:
         """Metrics columns: running sums."""
         return {"energy_j": self._energy_j, "delay_s": self._delay_s, "clock_s": self._clock_s}
+
+
+def _failing(subnet: SubnetPlan) -> Failing | None:
+    return None if subnet.turnout is None else Failing(subnet.turnout.steps > 0, subnet.steps_computed)

@@ -68,5 +68,5 @@ def _work(run: Preparation) -> _Work:
         intervals=times * len(plans),
         slots=times * sum(lengths),
         local_aggregations=times * sum(len(run.rhythm.offsets(length)) for length in lengths),
-        steps=times * sum(plan.participants * plan.decision.local_steps for plan in plans),
+        steps=times * sum(plan.device_steps for plan in plans),
     )

@@ -112,7 +112,8 @@ def _row(plan: IntervalPlan, values: Mapping[str, float | None], wall_s: float) 
 
 def _note_noise(progress: Progress, sources: Mapping[str, NoiseSource], plan: IntervalPlan) -> None:
     for name, subnet in plan.subnets.items():
-        for segment, levels in enumerate(subnet.noise_std):
+        for segment in range(len(subnet.segments)):
+            levels = subnet.aggregation(segment).noise_std
             if levels.size:
                 key = (subnet.kind(segment), sources[name])
                 low, high = progress.noise.get(key, (float("inf"), 0.0))

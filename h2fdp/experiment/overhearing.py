@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from h2fdp.experiment.preparation import Preparation
-from h2fdp.nodes import Cloud, IntervalPlan, LocalTeam, Team
+from h2fdp.nodes import Cloud, IntervalPlan, LocalTeam, SubnetPlan, Team
+from h2fdp.nodes.plans import present_weights
 from h2fdp.privacy.audit import CanaryDesign, IntervalTranscript, SubnetTranscript
 from h2fdp.training.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 
@@ -60,6 +61,7 @@ class OverheardRun:
             ),
         )
         self._noise_scale = noise_scale
+        self._first = first
         coordinates = design.coordinates(devices)
         self._subnets: dict[str, Overheard] = {}
         servers = {}
@@ -88,8 +90,7 @@ class OverheardRun:
             team.forget()
         before = self.cloud.model
         self.cloud.run_interval(self._with_scaled_noise(plan))
-        first = before.numel() - self._edges.heard[0][0].size
-        moved = (before - self.cloud.model)[first:].numpy().astype(np.float64)
+        moved = (before - self.cloud.model)[self._first :].numpy().astype(np.float64)
         return IntervalTranscript(plan.decision.step_size, tuple(self._transcripts(plan)), moved)
 
     def _with_scaled_noise(self, plan: IntervalPlan) -> IntervalPlan:
@@ -99,24 +100,55 @@ class OverheardRun:
         return replace(plan, subnets=scaled)
 
     def _transcripts(self, plan: IntervalPlan) -> list[SubnetTranscript]:
-        ((_, uploads_to_cloud),) = self._edges.heard
+        if not plan.subnets:
+            return []
+        ((start, uploads_to_cloud),) = self._edges.heard
         first_devices = dict(zip(self._subnets, self.run.blueprint.first_devices.tolist(), strict=False))
         sources = {facts.name: facts.noise_source for facts in self.run.blueprint.facts()}
         found = []
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
-            heard = self._subnets[name].heard
+            attendance = _attendance(part)
+            received, uploads = self._rounds(name, attendance, start - uploads_to_cloud[name])
             found.append(
                 SubnetTranscript(
                     source=sources[name],
                     first_device=first_devices[name],
                     rows=part.rows,
-                    weights=part.weights,
+                    weights=present_weights(part.weights, attendance > 0),
                     share=share,
-                    segments=part.segments,
+                    steps=attendance,
                     noise_std=part.noise_std,
-                    received=np.stack([model for model, _ in heard]),
-                    uploads=np.stack([uploads["devices"] for _, uploads in heard]),
+                    received=received,
+                    uploads=uploads,
                     upload=uploads_to_cloud[name],
                 )
             )
         return found
+
+    def _rounds(self, name: str, steps: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(segments, N) models and (segments, s, N) uploads of a subnet; the model stays where nobody's arrived.
+
+        Args:
+            steps: (segments, s) behind each upload.
+            final: (N,) the subnet's model at the end.
+        """
+        heard = iter(self._subnets[name].heard)
+        uploads = np.zeros((*steps.shape, final.size))
+        received = np.empty((len(steps), final.size))
+        for segment, there in enumerate(steps > 0):
+            if there.any():
+                received[segment], sent = next(heard)
+                uploads[segment, there] = sent["devices"]
+        following = final
+        for segment in reversed(range(len(steps))):
+            if steps[segment].any():
+                following = received[segment]
+            received[segment] = following
+        return received, uploads
+
+
+def _attendance(part: SubnetPlan) -> np.ndarray:
+    """(segments, s) local steps behind each upload; 0 where there is none."""
+    if part.turnout is not None:
+        return part.turnout.steps
+    return np.repeat(np.array(part.segments)[:, None], len(part.rows), axis=1)

@@ -21,6 +21,7 @@ from h2fdp.control import (
 from h2fdp.control.fixed import shared
 from h2fdp.data import DeviceData, load
 from h2fdp.experiment.schema import ExperimentFile, horizon
+from h2fdp.experiment.sections import FaultsSection
 from h2fdp.models import Flat, build
 from h2fdp.nodes import Cloud, Team
 from h2fdp.privacy import NOISE_PLACEMENTS, NoiseLevels, PaperCalibration
@@ -65,6 +66,11 @@ class Preparation:
         """Raw estimates go to the cloud: no epsilon says what this run reveals."""
         return self.blueprint.measuring is not None and self.blueprint.measuring.leaks
 
+    @property
+    def without_faults(self) -> Preparation:
+        """The same run in a world where nothing fails: what was planned."""
+        return replace(self, config=self.config.model_copy(update={"faults": FaultsSection()}))
+
     def cloud(self, edges: Team) -> Cloud:
         """The cloud at the start of the run."""
         return Cloud(
@@ -77,6 +83,7 @@ class Preparation:
             self.noise,
             self.config.training.weights,
             self.config.control.estimates,
+            self.config.faults.faults(),
         )
 
     def schedule(self) -> Schedule:

@@ -25,7 +25,7 @@ def planned_accounts(run: Preparation, intervals: int | None = None) -> Accounts
 
     Under control they are a forecast: the controller's choices from what it knows before the run.
     With everybody taking part in every interval the intervals are alike in units of their sensitivity, and one is
-    planned for all; else each is planned with the participants that it will draw.
+    planned for all; else each is planned with the participants, and the faults, that it will draw.
     """
     count = run.config.training.intervals if intervals is None else intervals
     cloud = run.cloud(LocalTeam({}))
@@ -90,8 +90,10 @@ def _with_holdable_noise(run: Preparation) -> Preparation:
     """The run, unless its noises would vanish or overflow in the 32 bits of a model."""
     training = run.config.training
     last = math.sqrt(training.intervals) if training.step_decay == "sqrt" else 1.0
-    for part in run.cloud(LocalTeam({})).plan(0).subnets.values():
+    for part in run.without_faults.cloud(LocalTeam({})).plan(0).subnets.values():
         smallest, largest = float(part.noise_std.min()) / last, float(part.noise_std.max())
+        if run.config.faults.faults().of_devices:  # an edge server's average of one device carries the most noise
+            largest *= len(part.rows)
         if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):
             text = f"the noises come out between {smallest:.3g} and {largest:.3g}, which 32-bit numbers do not hold"
             raise UserError(f"{text}; check epsilon, c2, clip_norm, step_size and the sampling rate", key="privacy")

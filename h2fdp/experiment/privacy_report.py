@@ -100,8 +100,11 @@ def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float 
 
 
 def noises(run: Preparation) -> list[dict[str, Any]]:
-    """A row for each edge server and kind of release: who adds noise, and the first interval's standard deviations."""
-    plan = run.cloud(LocalTeam({})).plan(0)
+    """A row for each edge server and kind of release: who adds noise, and the first interval's standard deviations.
+
+    They are those of an interval in which nothing fails; an edge server that averages fewer devices adds more.
+    """
+    plan = run.without_faults.cloud(LocalTeam({})).plan(0)
     rows = []
     for facts in run.blueprint.facts():
         part = plan.subnets.get(facts.name)

@@ -21,7 +21,8 @@ class PrivacyWatch:
         self.accounts = empty_accounts(run)
         self._filter: BudgetFilter | None = None
         if run.noise is not None and run.config.privacy.budget:
-            self._filter = BudgetFilter.planned(run.config.privacy.budget, self._delta, planned_accounts(run, 1))
+            interval = planned_accounts(run.without_faults, 1)
+            self._filter = BudgetFilter.planned(run.config.privacy.budget, self._delta, interval)
         self._local = self._global = 0
 
     def admit(self, plan: IntervalPlan, releases: Sequence[Release]) -> Observer | None:
@@ -34,8 +35,9 @@ class PrivacyWatch:
         if self._filter is not None and (observer := self._filter.exceeded(self.accounts)) is not None:
             self.accounts.add(releases, times=-1)
             return observer
-        self._local += max((len(part.segments) - 1 for part in plan.subnets.values()), default=0)
-        self._global += 1
+        made = [part.releasing for part in plan.subnets.values()]
+        self._local += max((int(each[:-1].sum()) for each in made), default=0)
+        self._global += any(each[-1] for each in made)
         return None
 
     def columns(self) -> dict[str, float | None]:

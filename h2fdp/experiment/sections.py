@@ -1,7 +1,4 @@
-"""The `training:`, `privacy:` and `faults:` sections of an experiment file.
-
-A value that only a later version will honour is refused with those words: nothing that a user writes is ignored.
-"""
+"""The `training:`, `privacy:` and `faults:` sections of an experiment file."""
 
 from __future__ import annotations
 
@@ -20,9 +17,7 @@ from h2fdp.config.fields import (
     Share,
     Whole,
 )
-
-Zero = Annotated[float, Field(ge=0, le=0), Expect("0 (faults come with a later version)")]
-
+from h2fdp.control import Faults
 
 ObserverName = Annotated[Literal["edge", "peer", "cloud", "public"], Expect("one of edge, peer, cloud, public")]
 
@@ -96,27 +91,45 @@ class PrivacySection(Section):
 
 
 class StragglerSection(Section):
-    """Devices that finish part of their steps."""
+    """Devices that finish part of their steps: a whole number, uniform between two fractions, at least one."""
 
-    probability: Zero = 0
+    probability: Probability = 0
     fraction: Annotated[
         list[Probability], Field(min_length=2, max_length=2), Expect("a pair of numbers from 0 to 1")
     ] = Field(default=[0.1, 0.9])
 
+    @field_validator("fraction")
+    @classmethod
+    def _ascending(cls, value: list[float]) -> list[float]:
+        if value[0] > value[1]:
+            raise ValueError(f"expected the smaller fraction first, found {value}")
+        return value
+
 
 class OutageSection(Section):
-    """Edge servers that are offline for a while."""
+    """Edge servers that are offline for a while: the probability that an outage begins, and how long it lasts."""
 
-    probability: Zero = 0
+    probability: Probability = 0
     intervals: Count = 1
 
 
 class FaultsSection(Section):
-    """Faults of the simulated world."""
+    """Faults of the simulated world; nothing fails by default."""
 
-    device_dropout: Zero = 0
+    device_dropout: Probability = 0
     straggler: StragglerSection = StragglerSection()
     edge_outage: OutageSection = OutageSection()
+
+    def faults(self) -> Faults:
+        """As the cloud draws them."""
+        least, most = self.straggler.fraction
+        return Faults(
+            self.device_dropout,
+            self.straggler.probability,
+            (least, most),
+            self.edge_outage.probability,
+            self.edge_outage.intervals,
+        )
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -121,4 +121,9 @@ def _batches(jobs: Sequence[_Job]) -> Batches:
         return joined([job.group.batches(job.order) for job in jobs])
     order = jobs[0].order
     parts = [(job.group.sampler, job.order.rows) for job in jobs]
-    return draw_together(parts, order.interval, order.slots)
+    drawn = draw_together(parts, order.interval, order.slots)
+    if all(job.order.steps is None for job in jobs):
+        return drawn
+    every = len(order.slots)
+    finished = [np.full(len(job.order.rows), every) if job.order.steps is None else job.order.steps for job in jobs]
+    return replace(drawn, steps=np.concatenate(finished))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
 
-from h2fdp.control import Estimates, Rhythm, Schedule, draw_participants
+from h2fdp.control import Estimates, Faults, Rhythm, Schedule, draw_participants, drawn_turnout, reached
 from h2fdp.nodes.edge_server import weighted_sum
 from h2fdp.nodes.interval import (
     IntervalPlan,
@@ -17,7 +18,7 @@ from h2fdp.nodes.interval import (
     observation,
     subnet_releases,
 )
-from h2fdp.nodes.plans import SubnetPlan
+from h2fdp.nodes.plans import SubnetPlan, present_weights
 from h2fdp.nodes.team import Team
 from h2fdp.privacy import NoiseLevels, Release, releases_of
 from h2fdp.streams import Streams
@@ -27,7 +28,8 @@ class Cloud:
     """Holds the global model w and the clock t_k.
 
     One interval, in order:
-    1. `plan`: the schedule decides tau_k, eta_k and s_c^k; participants are drawn; noises follow from the plan.
+    1. `plan`: the schedule decides tau_k, eta_k and s_c^k; participants are drawn, and the faults that they meet;
+       noises follow from who is really averaged.
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
     3. `run_interval`: w(t_k) goes down to the subnets with active devices, their uploads come back.
     4. w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
@@ -45,6 +47,7 @@ class Cloud:
         noise: NoiseLevels | None,
         weighting: Weighting,
         estimates: Estimates = "released",
+        faults: Faults = Faults(),  # noqa: B008 - a frozen value
     ) -> None:
         self.model = model
         self.next_slot = 0
@@ -57,11 +60,12 @@ class Cloud:
         self._weighting: Weighting = weighting
         self._measures = schedule.observes and estimates != "released"
         self._leaks = estimates == "oracle"
+        self._faults = faults
 
     @property
     def repeats(self) -> bool:
         """Whether all intervals are alike but for their step size and participants."""
-        return self._schedule.repeats
+        return self._schedule.repeats and not self._faults.possible
 
     @property
     def ended(self) -> bool:
@@ -72,28 +76,41 @@ class Cloud:
         """The plan of interval k, counted from 0."""
         decision = self._schedule.decide(interval, self.next_slot)
         segments = self._rhythm.segments(decision.local_steps)
-        subnets, mass = {}, []
+        subnets: dict[str, SubnetPlan] = {}
+        lost: dict[str, SubnetPlan] = {}
+        mass = []
         for facts, count in zip(self._facts.values(), decision.participation.tolist(), strict=True):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
             rows = draw_participants(self._streams, facts.name, interval, len(facts.records), count)
-            subnets[facts.name] = self._subnet_plan(facts, interval, segments, decision.step_size, rows)
-            mass.append(float(facts.records[rows].sum()) if self._weighting == "by-size" else 1.0)
-        return IntervalPlan(interval, self.next_slot, decision, subnets, np.array(mass) / (sum(mass) or 1.0))
+            rows = reached(self._faults, self._streams, facts.points, interval, rows)
+            if rows.size == 0:
+                continue
+            part = self._subnet_plan(facts, interval, segments, decision.step_size, rows)
+            arriving = part.arriving
+            if arriving.size == 0:
+                lost[facts.name] = part
+                continue
+            subnets[facts.name] = part
+            mass.append(float(facts.records[arriving].sum()) if self._weighting == "by-size" else 1.0)
+        return IntervalPlan(interval, self.next_slot, decision, subnets, np.array(mass) / (sum(mass) or 1.0), lost)
 
     def _subnet_plan(
         self, facts: SubnetFacts, interval: int, segments: tuple[int, ...], step_size: float, rows: np.ndarray
     ) -> SubnetPlan:
+        turnout = drawn_turnout(self._faults, self._streams, facts.points, interval, rows, segments)
         weights = facts.weights(rows, self._weighting)
         noise_std = np.empty((len(segments), 0))
         if self._noise is not None:
+            averaged = weights if turnout is None else present_weights(weights, turnout.steps > 0)
             noise_std = self._noise.of_subnet(
-                facts.noise_source, segments, step_size, weights, facts.sampling_rates[rows]
+                facts.noise_source, segments, step_size, averaged, facts.sampling_rates[rows]
             )
-        estimate_noise = None
-        if self._measures:
-            estimate_noise = np.empty(0) if self._leaks else self._noise_on_estimates(facts, rows)
-        return SubnetPlan(interval, self.next_slot, segments, step_size, rows, weights, noise_std, estimate_noise)
+        part = SubnetPlan(interval, self.next_slot, segments, step_size, rows, weights, noise_std, None, turnout)
+        measuring = part.aggregation(-1).rows
+        if not self._measures or measuring.size == 0:
+            return part
+        return replace(part, estimate_noise=np.empty(0) if self._leaks else self._noise_on_estimates(facts, measuring))
 
     def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
         assert self._noise is not None, "private estimates come with a method that adds noise"
@@ -115,11 +132,13 @@ class Cloud:
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
+        uploads, before = [], self.model
         if plan.subnets:
             received = self._edges.call("run_interval", self.model, plan.subnets)
-            uploads, before = [received[name] for name in plan.subnets], self.model
+            uploads = [received[name] for name in plan.subnets]
             self.model = before - weighted_sum(uploads, plan.weights)
-            if self._schedule.observes:
-                measured = self._edges.call("measure", self.model, plan.subnets) if self._measures else None
-                self._schedule.observe(observation(plan, before, uploads, self._facts, measured))
+        if self._schedule.observes:
+            measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
+            measured = self._edges.call("measure", self.model, measuring) if measuring else {}
+            self._schedule.observe(observation(plan, before, uploads, self._facts, measured))
         self.next_slot = plan.last_slot

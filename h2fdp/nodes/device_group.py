@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -51,8 +51,9 @@ class DeviceGroup:
         return np.asarray(order.rows - self.first_row)
 
     def batches(self, order: TrainingOrder) -> Batches:
-        """The mini-batches of an order's slots."""
-        return self.sampler.draw(order.interval, order.slots, order.rows)
+        """The mini-batches of an order's slots; a device that finishes fewer steps uses the first ones of its own."""
+        drawn = self.sampler.draw(order.interval, order.slots, order.rows)
+        return drawn if order.steps is None else replace(drawn, steps=order.steps)
 
     def released(self, updates: Tensor, order: TrainingOrder) -> Tensor:
         """What may leave the devices of their updates (s, M), which it may overwrite."""

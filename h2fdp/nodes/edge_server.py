@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from h2fdp.nodes.measuring import EDGE_NUMBERS, Gauge, SubnetMeasurements, relayed
-from h2fdp.nodes.plans import MeasuringOrder, SubnetPlan, TrainingOrder
+from h2fdp.nodes.plans import Aggregation, MeasuringOrder, SubnetPlan, TrainingOrder
 from h2fdp.nodes.team import Team
 from h2fdp.privacy import NoiseSource, add_gaussian_noise
+from h2fdp.privacy.calibration import ReleaseKind
 from h2fdp.streams import Streams
 
 
@@ -63,44 +64,52 @@ class EdgeServer:
            if it is trusted, and broadcasts the result (13).
         3. At the end it uploads w(t_k) - (its last model - the last average), with the global noise: everything the
            subnet accumulated over the interval, its local noises included.
+
+        An aggregation averages those whose uploads arrive. One that nobody's does adds nothing, no noise either: an
+        average of nothing is no release.
         """
         subnet_model = model
         start = plan.first_slot
         for segment, end in enumerate(plan.ends()):
-            orders = self._orders(plan, segment, start, end)
-            uploads = yield Round(subnet_model, orders)
-            average = weighted_sum([upload for name in orders for upload in uploads[name]], plan.weights)
-            if self.noise_source == "edge":
-                average = self._with_noise(average, plan, segment, end)
-            subnet_model = subnet_model - average
+            part = plan.aggregation(segment)
+            if part.rows.size:
+                orders = self._orders(plan, part, plan.kind(segment), start, end)
+                uploads = yield Round(subnet_model, orders)
+                average = weighted_sum([upload for name in orders for upload in uploads[name]], part.weights)
+                if self.noise_source == "edge":
+                    stream = self.streams.lent(self.name, f"noise-{plan.kind(segment)}", plan.interval, end)
+                    average = add_gaussian_noise(average, float(part.noise_std[0]), stream)
+                subnet_model = subnet_model - average
             start = end
         return model - subnet_model
 
-    def _orders(self, plan: SubnetPlan, segment: int, start: int, end: int) -> dict[str, TrainingOrder]:
+    def _orders(
+        self, plan: SubnetPlan, part: Aggregation, kind: ReleaseKind, start: int, end: int
+    ) -> dict[str, TrainingOrder]:
         """For the groups with active devices, in the order of their rows."""
         orders = {}
-        for name, held in self._held(plan):
-            noise = plan.noise_std[segment][held] if self.noise_source == "device" else np.empty(0)
-            orders[name] = TrainingOrder(
-                plan.interval, start, end, plan.kind(segment), plan.step_size, plan.rows[held], noise
-            )
+        all_done = bool((part.steps == end - start).all())
+        for name, held in self._held(part.rows):
+            noise = part.noise_std[held] if self.noise_source == "device" else np.empty(0)
+            steps = None if all_done else part.steps[held]
+            orders[name] = TrainingOrder(plan.interval, start, end, kind, plan.step_size, part.rows[held], noise, steps)
         return orders
 
-    def _held(self, plan: SubnetPlan) -> Iterator[tuple[str, np.ndarray]]:
-        """The groups with active devices, and which of the plan's rows each holds."""
+    def _held(self, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """The groups with devices among these rows, and which of them each holds."""
         for name, (first, stop) in self.spans.items():
-            held = (plan.rows >= first) & (plan.rows < stop)
+            held = (rows >= first) & (rows < stop)
             if held.any():
                 yield name, held
 
     def measure(self, model: Tensor, plan: SubnetPlan) -> SubnetMeasurements:
-        """Estimates of Sec. 10 at w(t_{k+1}) (M,), by the devices that took part in the interval.
+        """Estimates of Sec. 10 at w(t_{k+1}) (M,), by the devices that took part in the interval's last aggregation.
 
         A trusted edge server sees single devices and releases their maxima under one noise; an untrusted one relays the
         mean of what devices released, and knows no dispersion. Deviation is that of one device drawn at random where
         values are raw.
         """
-        noise = plan.estimate_noise
+        noise, last = plan.estimate_noise, plan.aggregation(-1)
         assert self.gauge is not None, "this run does not measure"
         assert noise is not None, "this interval is not measured"
         by_devices = self.noise_source == "device" and not self.gauge.leaks
@@ -109,10 +118,10 @@ class EdgeServer:
                 plan.interval,
                 plan.last_slot,
                 plan.step_size,
-                plan.rows[held],
+                last.rows[held],
                 noise[held] if by_devices else np.empty(0),
             )
-            for name, held in self._held(plan)
+            for name, held in self._held(last.rows)
         }
         measured = self.groups.call("measure", model, orders)
         values = np.concatenate([measured[name].values for name in orders])
@@ -120,7 +129,7 @@ class EdgeServer:
             return relayed(self.gauge, values, noise)
         gradients = torch.cat([measured[name].gradients for name in orders])
         chosen = self.streams.open(self.name, "estimate-device", plan.interval, plan.last_slot).integers(len(values))
-        center = weighted_sum(list(gradients), plan.weights)
+        center = weighted_sum(list(gradients), last.weights)
         dispersion = float((gradients - center).norm(dim=1).max())
         raw = np.array([values[:, 0].max(), values[chosen, 1], dispersion])
         told = np.array([1.0, 1.0, 1.0 if len(values) > 1 else np.nan])  # one device is at no distance from itself
@@ -130,10 +139,6 @@ class EdgeServer:
         noise_std = float(noise[0])
         released = self.gauge.clipped(raw) + noise_std * stream.standard_normal(EDGE_NUMBERS)
         return SubnetMeasurements(released * self.gauge.ranges * told, noise_std * self.gauge.ranges, None)
-
-    def _with_noise(self, average: Tensor, plan: SubnetPlan, segment: int, end: int) -> Tensor:
-        stream = self.streams.lent(self.name, f"noise-{plan.kind(segment)}", plan.interval, end)
-        return add_gaussian_noise(average, float(plan.noise_std[segment, 0]), stream)
 
 
 def weighted_sum(vectors: list[Tensor], weights: np.ndarray) -> Tensor:

@@ -40,20 +40,23 @@ class NoiseLevels:
 
         Args:
             segments: local steps before each aggregation, the last one global.
-            weights: (s,) rho_j of the active devices. An edge server's noise covers the largest rho_j q_j, so that
-                unequal weights or rates cost noise, never privacy; a device's own upload carries no weight.
+            weights: (s,) rho_j of the active devices, or (len(segments), s) of those really averaged in each
+                aggregation, 0 for the others: with fewer devices each weighs more. An edge server's noise covers the
+                largest rho_j q_j, so that unequal weights or rates cost noise, never privacy; a device's own upload
+                carries no weight.
             sampling_rates: (s,) q_j.
         """
         last = len(segments) - 1
         kinds: list[ReleaseKind] = ["global" if segment == last else "local" for segment in range(len(segments))]
         if source == "none":
             return np.empty((len(segments), 0))
-        exposed = sampling_rates if source == "device" else np.max(weights * sampling_rates, keepdims=True)
+        exposed = sampling_rates if source == "device" else np.max(weights * sampling_rates, axis=-1, keepdims=True)
         rows = []
-        for kind, accumulated in zip(kinds, segments, strict=True):
+        of_segments = np.broadcast_to(exposed, (len(segments), exposed.shape[-1]))
+        for kind, accumulated, shown in zip(kinds, segments, of_segments, strict=True):
             steps = sum(segments) if self.sensitivity == "paper" else accumulated
             own = accumulated_gradient_sensitivity(step_size, steps, self.clip_norm)
-            rows.append(self.calibration.noise_std(kind, own, 1.0) * exposed)
+            rows.append(self.calibration.noise_std(kind, own, 1.0) * shown)
         return np.stack(rows)
 
     def of_estimates(self, source: NoiseSource, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:

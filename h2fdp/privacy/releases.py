@@ -60,8 +60,9 @@ class SubnetReleases:
     """One upload of a subnet: who takes part, with which weight, rate and noise.
 
     Attributes:
-        rows: (s,) the active devices, as row numbers within the subnet from 0.
-        sensitivity: of one device's own part, before its weight.
+        steps: (s,) m_j of each device, or one number for all.
+        rows: (s,) the devices that are really in it, as row numbers within the subnet from 0.
+        sensitivity: of a device's own part, before its weight: (s,) or one number for all.
         weights: (s,) of the devices in what the edge server sends on: rho_j, summing to 1, for an average.
         sampling_rates: (s,) q_j.
         noise_std: (s,) under noise from devices, (1,) under noise from the edge server.
@@ -74,8 +75,8 @@ class SubnetReleases:
     kind: ReleaseKind
     edge: str
     source: NoiseSource
-    steps: int
-    sensitivity: float
+    steps: int | np.ndarray
+    sensitivity: float | np.ndarray
     rows: np.ndarray
     weights: np.ndarray
     sampling_rates: np.ndarray
@@ -94,18 +95,18 @@ def releases_of(upload: SubnetReleases) -> Iterator[Release]:
     """
     if upload.source == "none" or upload.rows.size == 0:
         return
-    own = upload.sensitivity
     everyone = np.ones(upload.rows.size)
+    own, rates, steps = upload.sensitivity * everyone, upload.sampling_rates, upload.steps * everyone
     if upload.source == "device":
-        single = np.stack([own * everyone, upload.noise_std, upload.sampling_rates], axis=1)
+        single = np.stack([own, upload.noise_std, rates, steps], axis=1)
         yield from _rows(upload, "edge", single)
         parts = upload.weights * upload.noise_std
         whole, beyond_a_peer = math.sqrt(float(np.sum(parts**2))) * everyone, _noise_beyond_a_peer(parts)
     else:
         whole = beyond_a_peer = float(upload.noise_std[0]) * everyone
-    average = np.stack([own * upload.weights, whole, upload.sampling_rates], axis=1)
+    average = np.stack([own * upload.weights, whole, rates, steps], axis=1)
     if upload.size > 1:
-        yield from _rows(upload, "peer", np.stack([average[:, 0], beyond_a_peer, average[:, 2]], axis=1))
+        yield from _rows(upload, "peer", np.stack([average[:, 0], beyond_a_peer, rates, steps], axis=1))
     yield from _rows(upload, "cloud", single if upload.source == "device" and upload.edge_is_cloud else average)
     yield from _rows(upload, "public", average)
 
@@ -122,13 +123,13 @@ def _noise_beyond_a_peer(parts: np.ndarray) -> np.ndarray:
 
 
 def _rows(upload: SubnetReleases, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
-    """One row for each distinct (sensitivity, noise, rate); columns is (s, 3)."""
+    """One row for each distinct (sensitivity, noise, rate, steps); columns is (s, 4)."""
     if (columns == columns[0]).all():  # equal devices, the usual case
         groups = [(columns[0].tolist(), upload.rows)]
     else:
         distinct, number = np.unique(columns, axis=0, return_inverse=True)
         groups = [(row, upload.rows[number.ravel() == each]) for each, row in enumerate(distinct.tolist())]
-    for (sensitivity, noise_std, rate), rows in groups:
+    for (sensitivity, noise_std, rate, steps), rows in groups:
         yield Release(
             upload.interval,
             upload.slot,
@@ -138,7 +139,7 @@ def _rows(upload: SubnetReleases, observer: Observer, columns: np.ndarray) -> It
             observer,
             sensitivity,
             noise_std,
-            upload.steps,
+            int(steps),
             rate,
             upload.sampling,
         )

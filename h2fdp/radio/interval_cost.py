@@ -16,6 +16,9 @@ Energy and delay add up everybody's. The clock runs while subnets work side by s
 where S are now the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
 broadcast at the rate of the slowest of them. uplink_a is sum_S t when devices take turns (`tdma`). When s of them share
 the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
+
+Where devices fail, S is at each aggregation those whose uploads arrive, energy has every step that was computed, and
+the slots of the interval pass for all: nobody waits for a device that dropped out, nor less for a slow one.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from h2fdp.radio.active import Active, Failing, active_devices
 from h2fdp.radio.messages import DrawnCosts
 from h2fdp.topology import Topology
 from h2fdp.topology.arrays import Floats, Integers
@@ -59,39 +63,13 @@ class IntervalCost:
     device_delay_s: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class _Active:
-    """The subnets that have active devices and those devices, A and K of them.
-
-    Attributes:
-        subnets, sizes: (A,) numbers of the subnets in the network; how many active devices each has.
-        firsts: (A,) where each subnet's begin among the K.
-        rows: (K,) the devices' rows in the network.
-        aggregations, steps: (A,) of each subnet in the interval, the global aggregation included.
-    """
-
-    subnets: Integers
-    sizes: Integers
-    firsts: Integers
-    rows: Integers
-    aggregations: Floats
-    steps: Floats
-
-    def sums(self, values: Floats) -> Floats:
-        """(A,) the sum over each subnet's active devices of (K,) values."""
-        return np.add.reduceat(values, self.firsts)
-
-    def each(self, of_subnets: Floats) -> Floats:
-        """(K,) a subnet's value for each of its active devices."""
-        return np.repeat(of_subnets, self.sizes)
-
-
 def interval_cost(
     costs: DrawnCosts,
     topology: Topology,
     subnets: Sequence[int],
     rows: Sequence[Integers],
     segments: Sequence[Sequence[int]],
+    failing: Sequence[Failing | None] | None = None,
 ) -> IntervalCost:
     """The cost of an interval.
 
@@ -102,66 +80,62 @@ def interval_cost(
         rows: for each of them the rows, within the subnet, of the devices that take part. A subnet without any costs
             nothing.
         segments: for each of them the local steps before each aggregation; the last aggregation is the global one.
+        failing: for each of them what its devices did, where some fail; None where all did what was planned.
     """
-    active = _active(topology, subnets, rows, segments)
+    active = active_devices(topology, subnets, rows, segments, failing or [None] * len(rows))
     compute = topology.compute
     joules, seconds = costs.joules[active.rows], costs.seconds[active.rows]
     wire_seconds = costs.relay_seconds[active.rows] + active.each(costs.link_seconds[active.subnets])
-    local, steps = active.aggregations - 1, active.steps
+    local, last = active.local, active.last
+    uploading = local + last > 0
 
-    wired = costs.link_joules[active.subnets] + active.sums(costs.relay_joules[active.rows])
-    sent, taken = active.sums(joules), active.sums(seconds)
-    compute_energy = compute.joules_per_step * (steps * active.sizes)
-    round_trips = 2 * active.sums(seconds + wire_seconds)
-    device_energy = joules * active.each(active.aggregations) + compute.joules_per_step * active.each(steps)
-    device_delay = seconds * active.each(local) + 2 * (seconds + wire_seconds)
+    # An edge server that got anything sends a message to the cloud.
+    wired = costs.link_joules[active.subnets] * (active.sums(local + last) > 0)
+    wired = wired + active.sums(last * costs.relay_joules[active.rows])
+    local_energy, local_delay = active.sums(local * joules), active.sums(local * seconds)
+    sent, round_trips = active.sums(last * joules), 2 * active.sums(last * (seconds + wire_seconds))
+    compute_energy = compute.joules_per_step * active.sums(active.steps)
+    device_energy = joules * (local + last) + compute.joules_per_step * active.steps
+    device_delay = local * seconds + 2 * last * (seconds + wire_seconds)
 
     def by_subnet(values: Floats) -> Floats:
         return _spread(values, active.subnets, topology.edges)
 
     return IntervalCost(
-        energy_j=float((local * sent + sent + wired + compute_energy).sum()),
-        delay_s=float((local * taken + round_trips).sum()),
-        clock_s=_clock_s(active, costs, topology, wire_seconds),
-        local_energy_j=by_subnet(local * sent),
+        energy_j=float((local_energy + sent + wired + compute_energy).sum()),
+        delay_s=float((local_delay + round_trips).sum()),
+        clock_s=_clock_s(active, costs, topology, wire_seconds[uploading]),
+        local_energy_j=by_subnet(local_energy),
         global_energy_j=by_subnet(sent + wired),
         compute_energy_j=by_subnet(compute_energy),
         wired_energy_j=by_subnet(wired),
-        local_delay_s=by_subnet(local * taken),
+        local_delay_s=by_subnet(local_delay),
         global_delay_s=by_subnet(round_trips),
         device_energy_j=_spread(device_energy, active.rows, topology.devices),
         device_delay_s=_spread(device_delay, active.rows, topology.devices),
     )
 
 
-def _active(
-    topology: Topology, subnets: Sequence[int], rows: Sequence[Integers], segments: Sequence[Sequence[int]]
-) -> _Active:
-    assert len(subnets) == len(rows) == len(segments) == len(set(subnets)), "one plan for each subnet"
-    busy = [index for index, of_subnet in enumerate(rows) if len(of_subnet)]
-    numbers = np.array([subnets[index] for index in busy], dtype=np.int64)
-    sizes = np.array([len(rows[index]) for index in busy], dtype=np.int64)
-    within = np.concatenate([np.zeros(0, dtype=np.int64), *(rows[index] for index in busy)])
-    all_sizes = topology.sizes
-    assert ((within >= 0) & (within < np.repeat(all_sizes[numbers], sizes))).all(), "rows are of the subnet"
-    starts = np.cumsum(all_sizes) - all_sizes
-    return _Active(
-        subnets=numbers,
-        sizes=sizes,
-        firsts=np.cumsum(sizes) - sizes,
-        rows=np.repeat(starts[numbers], sizes) + within,
-        aggregations=np.array([len(segments[index]) for index in busy], dtype=np.float64),
-        steps=np.array([sum(segments[index]) for index in busy], dtype=np.float64),
-    )
-
-
-def _clock_s(active: _Active, costs: DrawnCosts, topology: Topology, wire_seconds: Floats) -> float:
+def _clock_s(active: Active, costs: DrawnCosts, topology: Topology, wire_seconds: Floats) -> float:
     _, sizes = topology.access_points
     points = np.repeat(np.arange(len(sizes)), sizes)[active.rows]  # (K,) each active device's
-    seconds = costs.seconds[active.rows]
+    on_air = np.zeros(len(sizes))
+    uploads, once = np.zeros(0, dtype=bool), np.zeros(len(sizes))
+    for there in active.occasions():
+        if not np.array_equal(there, uploads):  # mostly the same devices as at the aggregation before
+            uploads, once = there, _on_air(costs, topology, points[there], active.rows[there])
+        on_air += once
+    busy = topology.compute.seconds_per_step * active.each(active.slots) + on_air[points]
+    return float(busy.max(initial=0.0) + 2 * wire_seconds.max(initial=0.0))
+
+
+def _on_air(costs: DrawnCosts, topology: Topology, points: Integers, rows: Integers) -> Floats:
+    """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`."""
+    sizes = topology.access_points[1]
+    seconds = costs.seconds[rows]
 
     def over(gather: np.ufunc, values: Floats) -> Floats:
-        """(A,) the sum or maximum over each access point's active devices of (K,) values; 0 without any."""
+        """(A,) the sum or maximum over each access point's devices of (K,) values; 0 without any."""
         gathered = np.zeros(len(sizes))
         gather.at(gathered, points, values)
         return gathered
@@ -169,11 +143,9 @@ def _clock_s(active: _Active, costs: DrawnCosts, topology: Topology, wire_second
     if topology.radio.access == "tdma":
         uplink = over(np.add, seconds)
     else:  # Q M / R over a share of the bandwidth, from that over the whole of it
-        sharing, snr = np.bincount(points, minlength=len(sizes))[points], costs.snr[active.rows]
+        sharing, snr = np.bincount(points, minlength=len(sizes))[points], costs.snr[rows]
         uplink = over(np.maximum, seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr))
-    on_air = (uplink + over(np.maximum, seconds))[points]  # (K,) as whoever shares an access point waits for the same
-    busy = topology.compute.seconds_per_step * active.each(active.steps) + active.each(active.aggregations) * on_air
-    return float(busy.max(initial=0.0) + 2 * wire_seconds.max(initial=0.0))
+    return uplink + over(np.maximum, seconds)
 
 
 def _spread(values: Floats, at: Integers, length: int) -> Floats:

@@ -74,6 +74,8 @@ class Blueprint:
     def facts(self) -> list[SubnetFacts]:
         """What the cloud knows of each subnet."""
         records = self.data.sizes
+        relays = self.topology.subnets[0].relays
+        relayed = () if relays is None else tuple(zip(relays.names, relays.sizes.tolist(), strict=True))
         return [
             SubnetFacts(
                 subnet.name,
@@ -82,6 +84,7 @@ class Blueprint:
                 self.rates[first:stop],
                 self.sampling,
                 self.star,
+                relayed,
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True

@@ -19,7 +19,7 @@ class ReleasedInterval:
         noise_variance: (n,) of each coordinate of U_c, all noises of the interval together.
         weights: (n,) varrho_c, summing to 1.
         step_size: eta_k.
-        local_steps: tau_k.
+        local_steps: tau_k, or (n,) the gradients that each U_c accumulates where some devices did fewer steps.
         model: (M,) w(t_k), from which the interval started.
     """
 
@@ -27,22 +27,23 @@ class ReleasedInterval:
     noise_variance: np.ndarray
     weights: np.ndarray
     step_size: float
-    local_steps: int
+    local_steps: float | np.ndarray
     model: np.ndarray
 
     @property
-    def _per_gradient(self) -> float:
-        return 1.0 / (self.step_size * self.local_steps)
+    def _per_gradient(self) -> np.ndarray:
+        """(n,) or ()"""
+        return np.asarray(1.0 / (self.step_size * self.local_steps))
 
     @property
     def gradients(self) -> np.ndarray:
         """(n, M) g_c = U_c / (eta_k tau_k): gradients averaged along the interval's path."""
-        return self.uploads * self._per_gradient
+        return np.asarray(self.uploads * self._per_gradient[..., None])
 
     @property
     def gradient_variance(self) -> np.ndarray:
         """(n,) of each coordinate of g_c."""
-        return self.noise_variance * self._per_gradient**2
+        return np.asarray(self.noise_variance * self._per_gradient**2)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from h2fdp.privacy.audit import CanaryDesign
 IMAGES, LABELS = load_digits(return_X_y=True)
 INPUTS = (IMAGES / 16).astype(np.float32)
 OFF = 1e-6
+FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.1}}
 
 
 def prepared(observer="edge", devices=50, edges=1, trust=0.0, records=4, **settings):
@@ -64,6 +65,14 @@ def test_with_the_noise_off_every_observer_refutes_its_account(observer, trust):
     assert found.epsilon_lower > 1.0
 
 
+@pytest.mark.parametrize(("observer", "trust"), [("edge", 0.0), ("peer", 0.0), ("cloud", 1.0)])
+def test_with_the_noise_off_observers_refute_their_accounts_where_devices_fail(observer, trust):
+    run = prepared(observer, devices=150, edges=50, trust=trust, aggregate_every=2, faults=FAULTS)
+    found = audit(run, observer, 150, "dominating", noise_scale=OFF)
+    assert found.accounted("rdp") <= 1.0
+    assert found.epsilon_lower > 1.0
+
+
 def test_with_a_quarter_of_the_noise_dominating_canaries_refute_the_account():
     run = prepared(devices=800, intervals=4, epsilon=2.5)
     found = audit(run, "edge", 800, "dominating", noise_scale=0.25)
@@ -83,7 +92,8 @@ def test_with_the_right_noise_no_account_is_refuted_by_20_seeds():
     for seed in range(20):
         observer = OBSERVERS[seed % 4]
         scope, kind = ("batch", "record")[seed // 4 % 2], ("dominating", "dirac")[seed // 8 % 2]
-        run = prepared(observer, devices=60, edges=30, clip_scope=scope, seed=seed, aggregate_every=2)
+        faults = FAULTS if seed // 2 % 2 else {}
+        run = prepared(observer, devices=60, edges=30, clip_scope=scope, seed=seed, aggregate_every=2, faults=faults)
         found = audit(run, observer, 60, kind, confidence=1 - 0.05 / 20)
         assert found.epsilon_lower <= found.accounted("rdp"), (seed, observer, scope, kind)
 
@@ -94,9 +104,9 @@ def test_where_the_audit_is_strongest_20_seeds_refute_nothing_either():
         assert found.epsilon_lower <= found.accounted("rdp")
 
 
-@pytest.mark.parametrize("scope", ["batch", "record"])
-def test_with_all_canaries_out_the_real_coordinates_train_as_in_a_normal_run(scope):
-    run = prepared(devices=6, edges=3, trust=0.4, clip_scope=scope, participation=0.5)
+@pytest.mark.parametrize(("scope", "faults"), [("batch", {}), ("record", {}), ("batch", FAULTS)])
+def test_with_all_canaries_out_the_real_coordinates_train_as_in_a_normal_run(scope, faults):
+    run = prepared(devices=6, edges=3, trust=0.4, clip_scope=scope, participation=0.5, faults=faults)
     design = CanaryDesign("dirac", np.arange(12) % 6, np.zeros(12, dtype=bool))
     overheard = OverheardRun(run, design)
     subnets = enumerate(run.topology.subnets)

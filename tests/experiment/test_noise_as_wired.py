@@ -17,6 +17,7 @@ import h2fdp.nodes.device_group
 import h2fdp.nodes.edge_server
 from h2fdp import Experiment, Topology
 from h2fdp.nodes.plans import TrainingOrder
+from h2fdp.streams import Streams
 from h2fdp.topology import Subnet
 
 SIZES = {"A": 4, "B": 3}  # A is trusted, B is not
@@ -24,6 +25,13 @@ NETWORK = Topology(
     "t", tuple(Subnet(name, name == "A", np.full(size, 10.0), np.full(size, 24.0)) for name, size in SIZES.items())
 )
 EPSILON, DELTA, CLIP, STEP, INTERVALS = 3.0, 1e-4, 0.7, 0.3, 2
+FAULTS = {
+    "device_dropout": 0.3,
+    "straggler": {"probability": 0.4, "fraction": [0.1, 0.9]},
+    "edge_outage": {"probability": 0.15, "intervals": 2},
+}
+FAULTY_INTERVALS = 8
+STREAMS = Streams(seed=4)
 SEGMENTS = ((3, 3, "local"), (3, 6, "local"), (1, 7, "global"))  # steps, end, kind of 7 local steps, every 3
 
 
@@ -49,19 +57,40 @@ def numbers(ranges):
         yield from range(int(first), int(last or first) + 1)
 
 
-def expected(records, rates, taking_part, weights, sensitivity, local):
+def with_faults(interval, edge, faults):
+    """For each aggregation the devices whose uploads arrive, and their steps: the faults of docs/faults.md, by hand."""
+    attending = [{} for _ in SEGMENTS]
+    begun = np.random.Generator(np.random.Philox(key=STREAMS.key(edge, "outage"))).random(interval)
+    if (begun[-2:] < faults["edge_outage"]["probability"]).any():  # outages last two intervals
+        return attending
+    draws = STREAMS.open(edge, "faults", interval - 1).random((SIZES[edge], 4))
+    for device, (drops, when, slow, part) in enumerate(draws.tolist()):
+        last = int(when * 7) if drops < faults["device_dropout"] else 7
+        steps = 1 + int(part * 6) if slow < faults["straggler"]["probability"] else 7  # 0.1 * 7 to 0.9 * 7: 1 .. 6
+        done = 0
+        for number, (_, end, _) in enumerate(SEGMENTS):
+            since, done = steps * end // 7 - done, steps * end // 7
+            if end <= last and since:
+                attending[number][device] = since
+    return attending
+
+
+def expected(records, rates, attendances, weights, sensitivity, local):
     """The noise of every release; the ledger: (interval, slot, kind, edge, device, observer) -> values."""
     noises, ledger = [], {}
-    for interval, edge in itertools.product(range(1, INTERVALS + 1), SIZES):
+    intervals = max(interval for interval, _ in attendances)
+    for interval, edge in itertools.product(range(1, intervals + 1), SIZES):
         eta = STEP / math.sqrt(interval)
-        active = taking_part[interval, edge]
-        share = records[edge][active] if weights == "by-size" else np.ones(len(active))
-        share, rate = share / share.sum(), rates[edge][active]
-        for steps, end, kind in SEGMENTS:
-            releases = 2 * INTERVALS if kind == "local" else INTERVALS
+        for (planned, end, kind), attending in zip(SEGMENTS, attendances[interval, edge], strict=True):
+            if not attending:
+                continue
+            active, done = np.array(list(attending)), np.array(list(attending.values()))
+            share = records[edge][active] if weights == "by-size" else np.ones(len(active))
+            share, rate = share / share.sum(), rates[edge][active]
+            releases = 2 * intervals if kind == "local" else intervals
             formula = math.sqrt(2) * math.sqrt(releases * math.log(1 / DELTA)) / EPSILON
-            own = formula * 2 * eta * (7 if sensitivity == "paper" else steps) * CLIP
-            moved = 2 * eta * steps * CLIP
+            own = formula * 2 * eta * (7 if sensitivity == "paper" else planned) * CLIP
+            moved = 2 * eta * done * CLIP
             place = (interval, 7 * (interval - 1) + end, kind, edge)
             if edge == "A" and not local:
                 whole = peers = np.full(len(active), own * max(share * rate))
@@ -79,24 +108,28 @@ def expected(records, rates, taking_part, weights, sensitivity, local):
                         for i in range(len(active))
                     ]
                 )
-                for row, noise, q in zip(active, single, rate, strict=True):
-                    ledger[(*place, row + 1, "edge")] = (moved, noise, steps, q)
-            for row, weight, noise, known, q in zip(active, share, whole, peers, rate, strict=True):
-                ledger[(*place, row + 1, "peer")] = (moved * weight, known, steps, q)
+                for row, own_move, noise, steps, q in zip(active, moved, single, done, rate, strict=True):
+                    ledger[(*place, row + 1, "edge")] = (own_move, noise, steps, q)
+            columns = (active, moved * share, whole, peers, done, rate)
+            for row, move, noise, known, steps, q in zip(*columns, strict=True):
+                ledger[(*place, row + 1, "peer")] = (move, known, steps, q)
                 for observer in ("cloud", "public"):
-                    ledger[(*place, row + 1, observer)] = (moved * weight, noise, steps, q)
+                    ledger[(*place, row + 1, observer)] = (move, noise, steps, q)
     return noises, ledger
 
 
 @pytest.mark.parametrize(
-    ("weights", "participation", "sensitivity", "sampling_rate", "method"),
+    ("weights", "participation", "sensitivity", "sampling_rate", "method", "faults"),
     [
-        *itertools.product(("uniform", "by-size"), (1.0, 0.5), ("paper", "tight"), (None, 0.1), ("h2fdp",)),
-        ("by-size", 0.5, "tight", None, "hfl-dp"),
+        *itertools.product(("uniform", "by-size"), (1.0, 0.5), ("paper", "tight"), (None, 0.1), ("h2fdp",), (None,)),
+        ("by-size", 0.5, "tight", None, "hfl-dp", None),
+        ("uniform", 1.0, "tight", None, "h2fdp", FAULTS),
+        ("by-size", 1.0, "paper", None, "h2fdp", FAULTS),
+        ("by-size", 1.0, "tight", None, "hfl-dp", FAULTS),
     ],
 )
 def test_every_noise_and_every_row_of_a_run(
-    tmp_path, monkeypatch, weights, participation, sensitivity, sampling_rate, method
+    tmp_path, monkeypatch, weights, participation, sensitivity, sampling_rate, method, faults
 ):
     added = []
     original = h2fdp.nodes.device_group.add_gaussian_noise
@@ -108,6 +141,8 @@ def test_every_noise_and_every_row_of_a_run(
     monkeypatch.setattr(h2fdp.nodes.device_group, "add_gaussian_noise", listening)
     monkeypatch.setattr(h2fdp.nodes.edge_server, "add_gaussian_noise", listening)
     batches = {"batch_size": 6} if sampling_rate is None else {"sampling_rate": sampling_rate}
+    if faults:
+        batches |= {"faults": faults, "intervals": FAULTY_INTERVALS}
     made = experiment(weights=weights, participation=participation, sensitivity=sensitivity, method=method, **batches)
     sizes = made.prepare().data.sizes
     records = {"A": sizes[:4], "B": sizes[4:]}
@@ -124,10 +159,19 @@ def test_every_noise_and_every_row_of_a_run(
             found[key] = (row["sensitivity"], row["noise_std"], row["steps"], row["sampling_rate"])
             taking_part.setdefault((row["interval"], row["edge"]), set()).add(device - 1)
             assert row["sampling"] == "poisson"
-    active = {key: np.array(sorted(rows)) for key, rows in taking_part.items()}
-    for (_, edge), rows in active.items():
-        assert len(rows) == max(1, round(participation * SIZES[edge]))
-    noises, ledger = expected(records, rates, active, weights, sensitivity, local=method == "hfl-dp")
+    if faults:
+        places = itertools.product(range(1, FAULTY_INTERVALS + 1), SIZES)
+        attendances = {place: with_faults(*place, faults) for place in places}
+        assert any(not any(each) for each in attendances.values())  # an outage, and devices missing in a part
+        assert any(0 < len(each[-1]) < len(each[0]) for each in attendances.values())
+    else:
+        attendances = {
+            place: [dict.fromkeys(sorted(rows), steps) for steps, _, _ in SEGMENTS]
+            for place, rows in taking_part.items()
+        }
+        for (_, edge), (first, *_) in attendances.items():
+            assert len(first) == max(1, round(participation * SIZES[edge]))
+    noises, ledger = expected(records, rates, attendances, weights, sensitivity, local=method == "hfl-dp")
     np.testing.assert_allclose(sorted(added), sorted(noises), rtol=1e-9)
     assert found.keys() == ledger.keys()
     keys = sorted(found)

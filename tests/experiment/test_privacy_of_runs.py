@@ -23,7 +23,12 @@ def small(topology=MIXED, **settings):
     return Experiment(topology=topology, data="digits", **{**defaults, **settings})
 
 
-@pytest.mark.parametrize("settings", [{}, {"participation": 0.4}, {"weights": "by-size"}, {"sampling": "fixed"}])
+FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.4}, "edge_outage": {"probability": 0.2}}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"participation": 0.4}, {"weights": "by-size"}, {"sampling": "fixed"}, {"faults": FAULTS}]
+)
 def test_metrics_ledger_plan_and_summary_agree(tmp_path, settings):
     experiment = small(**settings)
     run = experiment.run(tmp_path / "run")
@@ -34,8 +39,9 @@ def test_metrics_ledger_plan_and_summary_agree(tmp_path, settings):
         assert last[f"epsilon_{observer}"] == pytest.approx(expected)
         assert planned.worst(observer, 1e-5) == pytest.approx(expected)
         assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(expected)
-    assert last["epsilon_claimed"] == pytest.approx(4.0)
-    assert run.metrics["epsilon_cloud"].is_monotonic_increasing
+    assert last["epsilon_claimed"] <= 4.0 * (1 + 1e-12)  # what never came up was not released
+    assert last["epsilon_claimed"] == pytest.approx(4.0) or "faults" in settings
+    assert run.metrics["epsilon_cloud"].dropna().is_monotonic_increasing
 
 
 def test_the_claim_grows_with_the_square_root_of_the_releases(tmp_path):

@@ -18,9 +18,9 @@ class QuadraticEngine:
 
     def updates(self, starts, records, rows, batches, step_size):
         updates = []
-        for start, row in zip(starts, rows, strict=True):
+        for start, row, steps in zip(starts, rows, batches.steps_done, strict=True):
             model = start.clone()
-            for _ in range(len(batches.counts)):
+            for _ in range(steps):
                 model -= step_size * (model - self.targets[row])
             updates.append(start - model)
         return torch.stack(updates)

@@ -25,12 +25,15 @@ def model_after(run, team):
     return cloud.model
 
 
+FAULTS = {"device_dropout": 0.4, "straggler": {"probability": 0.5}, "edge_outage": {"probability": 0.2}}
 SETTINGS = [
     {},
     {"participation": 0.4, "weights": "by-size"},
     {"method": {"extends": "h2fdp", "objective": {"name": "proximal", "mu": 0.5}}, "clip_scope": "record"},
     {"engine": "loop"},
     {"control": {"enabled": True, "estimates": "private"}},
+    {"faults": FAULTS},
+    {"faults": FAULTS, "control": {"enabled": True, "estimates": "private"}, "weights": "by-size"},
 ]
 
 

@@ -6,7 +6,7 @@ from math import log10
 import numpy as np
 from hypothesis import strategies as st
 
-from h2fdp.radio import NetworkCosts, interval_cost
+from h2fdp.radio import Failing, NetworkCosts, interval_cost
 from h2fdp.streams import Streams
 from h2fdp.topology import Compute, Link, Radio, Subnet, Topology
 
@@ -15,11 +15,11 @@ PLAIN = Radio(bandwidth_hz=1.0, noise_dbm_per_hz=0.0, pathloss_db=0.0, pathloss_
 THREE = 10 * log10(3)  # R = log2(1 + 3) = 2 bits a second
 
 
-def cost(topology, subnets, rows, segments, bits=8, seed=1, interval=0):
+def cost(topology, subnets, rows, segments, bits=8, seed=1, interval=0, failing=None):
     radio = replace(topology.radio, bits_per_parameter=1)
     network = replace(topology, radio=radio)
     drawn = NetworkCosts(network, bits, Streams(seed)).drawn(interval)
-    return interval_cost(drawn, network, subnets, [np.array(r, dtype=np.int64) for r in rows], segments)
+    return interval_cost(drawn, network, subnets, [np.array(r, dtype=np.int64) for r in rows], segments, failing)
 
 
 def everybody(topology, segments, **options):
@@ -54,21 +54,37 @@ def plans(draw, networks=trees() | trees().map(Topology.as_star)):  # noqa: B008
     return topology, subnets, rows, segments
 
 
-def written_out(topology, subnets, rows, segments, bits, fading):
+@st.composite
+def failures(draw, rows, segments):
+    """For each subnet any uploads that arrive, and any steps, or None where nothing fails."""
+    found = []
+    for active, lengths in zip(rows, segments, strict=True):
+        arrives = st.lists(st.booleans(), min_size=len(active), max_size=len(active))
+        uploads = np.array([draw(arrives) for _ in lengths], dtype=bool).reshape(len(lengths), len(active))
+        steps = np.array([draw(st.integers(0, sum(lengths))) for _ in active], dtype=np.int64)
+        found.append(draw(st.sampled_from([None, Failing(uploads, steps)])))
+    return found
+
+
+def written_out(topology, subnets, rows, segments, bits, fading, failing=None):
     """H2FDP, Appendix D, in loops over devices, from powers and distances."""
     radio, compute = topology.radio, topology.compute
     local_energy, global_energy, local_delay, global_delay = ([0.0] * topology.edges for _ in range(4))
     of_devices, clocks, round_trips = [0.0] * topology.devices, [0.0], [0.0]
     of_compute = 0.0
-    for c, active, lengths in zip(subnets, rows, segments, strict=True):
+    for c, active, lengths, some in zip(subnets, rows, segments, failing or [None] * len(rows), strict=True):
         if not active:
             continue
-        subnet, steps, aggregations = topology.subnets[c], sum(lengths), len(lengths)
+        subnet = topology.subnets[c]
+        some = some or Failing(np.ones((len(lengths), len(active)), bool), np.full(len(active), sum(lengths)))
         first = sum(other.size for other in topology.subnets[:c])
         wire = bits / subnet.link.rate_bps
-        global_energy[c] += 10 ** (subnet.link.power_dbm / 10 - 3) * wire
-        points, relays, times = access_points(subnet), subnet.relays, {}
-        for j in active:
+        if some.uploads.any():
+            global_energy[c] += 10 ** (subnet.link.power_dbm / 10 - 3) * wire
+        points, relays = access_points(subnet), subnet.relays
+        times = {points[j]: [[] for _ in lengths] for j in active}
+        for place, j in enumerate(active):
+            local, last = int(some.uploads[:-1, place].sum()), int(some.uploads[-1, place])
             power = 10 ** (subnet.power_dbm[j] / 10 - 3)
             gain = (
                 10 ** (radio.pathloss_db / 10) * (subnet.distance_m[j] / radio.reference_m) ** -radio.pathloss_exponent
@@ -79,21 +95,28 @@ def written_out(topology, subnets, rows, segments, bits, fading):
                 return width * np.log1p(signal / (density * width)) / np.log(2)
 
             t = bits / rate(radio.bandwidth_hz)
-            neighbours = [other for other in active if points[other] == points[j]]
-            times.setdefault(points[j], []).append((t, bits / rate(radio.bandwidth_hz / len(neighbours))))
+            for number in np.flatnonzero(some.uploads[:, place]):
+                neighbours = [
+                    other for at, other in enumerate(active) if some.uploads[number, at] and points[other] == points[j]
+                ]
+                shared = bits / rate(radio.bandwidth_hz / len(neighbours))
+                times[points[j]][number].append((t, shared))
             relay = 0.0 if relays is None else bits / relays.rate_bps[points[j]]
             relay_energy = 0.0 if relays is None else 10 ** (relays.power_dbm[points[j]] / 10 - 3) * relay
-            local_energy[c] += (aggregations - 1) * power * t
-            global_energy[c] += power * t + relay_energy
-            local_delay[c] += (aggregations - 1) * t
-            global_delay[c] += 2 * (t + relay + wire)
-            of_devices[first + j] = aggregations * power * t + steps * compute.joules_per_step
-            of_compute += steps * compute.joules_per_step
-            round_trips.append(2 * (relay + wire))
+            local_energy[c] += local * power * t
+            global_energy[c] += last * (power * t + relay_energy)
+            local_delay[c] += local * t
+            global_delay[c] += last * 2 * (t + relay + wire)
+            of_devices[first + j] = (local + last) * power * t + some.steps[place] * compute.joules_per_step
+            of_compute += some.steps[place] * compute.joules_per_step
+            if local + last:
+                round_trips.append(2 * (relay + wire))
         for point in times.values():
-            alone, shared = zip(*point, strict=True)
-            uplink = sum(alone) if radio.access == "tdma" else max(shared)
-            clocks.append(sum(length * compute.seconds_per_step + uplink + max(alone) for length in lengths))
+            clocks.append(sum(lengths) * compute.seconds_per_step)
+            for uploads in point:
+                if uploads:
+                    alone, shared = zip(*uploads, strict=True)
+                    clocks[-1] += (sum(alone) if radio.access == "tdma" else max(shared)) + max(alone)
     return {
         "energy_j": sum(local_energy) + sum(global_energy) + of_compute,
         "delay_s": sum(local_delay) + sum(global_delay),

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.radio import fading_power
+from h2fdp.radio import Failing, fading_power
 from h2fdp.streams import Streams
 from h2fdp.topology import Compute, Link, Subnet, Topology
-from tests.radio.plans import PLAIN, THREE, cost, everybody, plans, written_out
+from tests.radio.plans import PLAIN, THREE, cost, everybody, failures, plans, written_out
 
 
 def two_devices(access="tdma", compute=Compute(), powers=(THREE, THREE)):  # noqa: B008 - frozen
@@ -46,6 +46,30 @@ def test_shared_bandwidth_waits_for_the_slowest():
     """Ratios 3 and 1: uplink at 1/2 log2(1 + 2), broadcast at log2(1 + 1)."""
     found = everybody(two_devices("ofdma", powers=(THREE, 0.0)), (1,))
     assert found.clock_s == pytest.approx(8 / (0.5 * log2(3)) + 8 + 2, rel=1e-12)
+
+
+def test_devices_that_fail_by_hand():
+    """Device 1 does 4 of 5 steps and is gone before the global aggregation; device 2 is slow and does 2."""
+    compute = Compute(seconds_per_step=0.5, joules_per_step=0.25)
+    failing = [Failing(np.array([[True, True], [False, True]]), np.array([4, 2]))]
+    found = cost(two_devices(compute=compute), [0], [[0, 1]], [(3, 2)], failing=failing)
+    e = 0.012
+    assert found.local_energy_j == pytest.approx([2 * e])
+    assert found.global_energy_j == pytest.approx([e + 1])
+    assert found.compute_energy_j == pytest.approx([0.25 * 6])
+    assert found.device_energy_j == pytest.approx([e + 1, 2 * e + 0.5])
+    assert found.local_delay_s == pytest.approx([8])
+    assert found.global_delay_s == pytest.approx([2 * 5])
+    # All slots pass; two uploads and a broadcast, then one upload and a broadcast; the wire there and back.
+    assert found.clock_s == pytest.approx(5 * 0.5 + (8 + 4) + (4 + 4) + 2)
+
+
+def test_work_in_vain_costs_energy_and_no_message():
+    failing = [Failing(np.zeros((1, 2), bool), np.array([3, 0]))]
+    found = cost(two_devices(compute=Compute(0.5, 0.25)), [0], [[0, 1]], [(5,)], failing=failing)
+    assert found.energy_j == pytest.approx(0.75)
+    assert found.device_energy_j == pytest.approx([0.75, 0])
+    assert (found.delay_s, found.clock_s) == (0.0, pytest.approx(2.5))
 
 
 def test_access_changes_the_clock_alone():
@@ -109,11 +133,19 @@ def test_energy_delay_and_clock_grow_linearly_in_the_message(factor, seed):
 
 
 @settings(max_examples=200)
-@given(plan=plans(), seed=st.integers(0, 2**32), interval=st.integers(0, 1000), bits=st.integers(1, 10**8))
-def test_agrees_with_the_formulas_written_out(plan, seed, interval, bits):
+@given(
+    plan=plans(),
+    seed=st.integers(0, 2**32),
+    interval=st.integers(0, 1000),
+    bits=st.integers(1, 10**8),
+    faults=st.data() | st.none(),
+)
+def test_agrees_with_the_formulas_written_out(plan, seed, interval, bits, faults):
     topology, subnets, rows, segments = plan
-    found = cost(topology, subnets, rows, segments, bits, seed, interval)
-    written = written_out(topology, subnets, rows, segments, bits, fading_power(topology, Streams(seed), interval))
+    failing = None if faults is None else faults.draw(failures(rows, segments))
+    found = cost(topology, subnets, rows, segments, bits, seed, interval, failing)
+    fading = fading_power(topology, Streams(seed), interval)
+    written = written_out(topology, subnets, rows, segments, bits, fading, failing)
     for name, value in written.items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-9, abs=0), name
     assert found.energy_j == pytest.approx(found.device_energy_j.sum() + found.wired_energy_j.sum(), rel=1e-9)

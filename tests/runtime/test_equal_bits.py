@@ -66,11 +66,13 @@ def test_asking_for_more_hosts_than_there_are_cpus_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("estimates", ["released", "private"])
-def test_the_controller_decides_alike_on_ray(tmp_path, estimates):
+def test_the_controller_decides_alike_on_ray_also_where_devices_fail(tmp_path, estimates):
     control = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6, "estimates": estimates}
-    one = small(control=control).run(tmp_path / "inline")
+    faults = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
+    settings = {"control": control, "faults": faults}
+    one = small(**settings).run(tmp_path / "inline")
     runtime = {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}
-    other = small(control=control, runtime=runtime).run(tmp_path / "ray")
+    other = small(**settings, runtime=runtime).run(tmp_path / "ray")
     assert_equal(recorded(one), recorded(other))
     decisions = [(each.directory / "control.jsonl").read_bytes() for each in (one, other)]
     assert decisions[0] == decisions[1]

@@ -18,12 +18,12 @@ class SubnetTranscript:
         source: who added noise.
         first_device: number over the whole network of row 0.
         rows: (s,) rows of the devices that took part.
-        weights: (s,) rho_j.
+        weights: (segments, s) rho_j in each aggregation, the last one global; 0 for whose upload did not arrive.
         share: varrho_c, the subnet's weight at the cloud.
-        segments: local steps before each aggregation, the last one global.
+        steps: (segments, s) local steps that each upload accumulates; 0 where there is none.
         noise_std: (segments, s) from devices or (segments, 1) from the edge server, as planned.
         received: (segments, N) the models that the segments started from, as broadcast.
-        uploads: (segments, s, N) what the devices sent.
+        uploads: (segments, s, N) what the devices sent; 0 where nothing.
         upload: (N,) what the edge server sent to the cloud.
     """
 
@@ -32,7 +32,7 @@ class SubnetTranscript:
     rows: np.ndarray
     weights: np.ndarray
     share: float
-    segments: tuple[int, ...]
+    steps: np.ndarray
     noise_std: np.ndarray
     received: np.ndarray
     uploads: np.ndarray
@@ -43,12 +43,14 @@ class SubnetTranscript:
         """(segments, s) variance that each device's own noise adds to the average; 0 where the edge server adds it."""
         if self.source == "device":
             return np.asarray((self.weights * self.noise_std) ** 2)
-        return np.zeros((len(self.segments), len(self.rows)))
+        return np.zeros(self.steps.shape)
 
     @cached_property
     def noise_variances(self) -> np.ndarray:
-        """(segments,) variance of the noise on each average."""
-        return self.noise_parts.sum(axis=1) if self.source == "device" else self.noise_std[:, 0] ** 2
+        """(segments,) variance of the noise on each average; 0 where nobody's upload arrived."""
+        if self.source == "device":
+            return np.asarray(self.noise_parts.sum(axis=1))
+        return np.asarray(np.where(self.steps.any(axis=1), self.noise_std[:, 0] ** 2, 0.0))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Observation:
     Attributes:
         device: its number over the whole network.
         values: (N,) on the canaries' coordinates; those of the device's own canaries are of interest.
-        weight: the share of the device's update in it.
+        weight: the share of the device's update in it, the mean over its steps.
         noise_std: of the noise that the observer cannot subtract, as planned.
         steps: local steps of the device that it accumulates.
     """
@@ -45,7 +45,7 @@ def observations(
     peer_of: PeerOf,
     edge_is_cloud: bool = False,
 ) -> Iterator[Observation]:
-    """What the observer received of each watched device that took part.
+    """What the observer received of each watched device of which anything arrived.
 
     Args:
         watched: the devices of interest; for `edge`, none under a trusted edge server.
@@ -55,7 +55,7 @@ def observations(
     for subnet in transcript.subnets:
         for position, row in enumerate(subnet.rows.tolist()):
             device = subnet.first_device + row
-            if device not in watched:
+            if device not in watched or not subnet.steps[:, position].any():
                 continue
             if observer == "edge" or (observer == "cloud" and edge_is_cloud):
                 yield from _by_edge(subnet, device, position)
@@ -63,22 +63,27 @@ def observations(
                 yield from _by_peer(transcript, subnet, device, position, peer_of(device) - subnet.first_device)
             elif observer == "cloud":
                 noise = math.sqrt(float(subnet.noise_variances.sum()))
-                yield Observation(device, subnet.upload, _weight(subnet, position), noise, sum(subnet.segments))
+                weight, steps = _whole(subnet, position)
+                yield Observation(device, subnet.upload, weight, noise, steps)
             else:
-                weight, noise = subnet.share * _weight(subnet, position), math.sqrt(transcript.noise_variance)
-                yield Observation(device, transcript.moved, weight, noise, sum(subnet.segments))
+                weight, steps = _whole(subnet, position)
+                noise = math.sqrt(transcript.noise_variance)
+                yield Observation(device, transcript.moved, subnet.share * weight, noise, steps)
 
 
-def _weight(subnet: SubnetTranscript, position: int) -> float:
-    return float(subnet.weights[position])
+def _whole(subnet: SubnetTranscript, position: int) -> tuple[float, int]:
+    """Mean weight of a device's steps over the interval, and how many there are."""
+    steps = subnet.steps[:, position]
+    return float(subnet.weights[:, position] @ steps / steps.sum()), int(steps.sum())
 
 
 def _by_edge(subnet: SubnetTranscript, device: int, position: int) -> Iterator[Observation]:
     """Each upload of the device, under its own noise."""
     assert subnet.source == "device", "a trusted edge server sees raw updates: outside of the threat model"
-    for segment, steps in enumerate(subnet.segments):
-        noise = float(subnet.noise_std[segment, position])
-        yield Observation(device, subnet.uploads[segment, position], 1.0, noise, steps)
+    for segment, steps in enumerate(subnet.steps[:, position].tolist()):
+        if steps:
+            noise = float(subnet.noise_std[segment, position])
+            yield Observation(device, subnet.uploads[segment, position], 1.0, noise, steps)
 
 
 def _by_peer(
@@ -86,20 +91,23 @@ def _by_peer(
 ) -> Iterator[Observation]:
     """Each local average of the subnet, and what the global model adds to them, less what the spy itself sent."""
     at = np.flatnonzero(subnet.rows == spy)  # empty where the spy did not take part: then it knows nothing
-    known = np.einsum("p,spn->sn", subnet.weights[at], subnet.uploads[:, at])
+    known = np.einsum("sp,spn->sn", subnet.weights[:, at], subnet.uploads[:, at])
     hidden = subnet.noise_variances - subnet.noise_parts[:, at].sum(axis=1)
-    weight, last = _weight(subnet, position), len(subnet.segments) - 1
-    for segment in range(last):
+    last = len(subnet.steps) - 1
+    weights, steps = subnet.weights[:, position].tolist(), subnet.steps[:, position].tolist()
+    for segment in np.flatnonzero(subnet.steps[:last, position]).tolist():
         average = subnet.received[segment] - subnet.received[segment + 1]
         yield Observation(
-            device, average - known[segment], weight, math.sqrt(hidden[segment]), subnet.segments[segment]
+            device, average - known[segment], weights[segment], math.sqrt(hidden[segment]), steps[segment]
         )
+    if not steps[last]:
+        return
     local_averages = subnet.received[0] - subnet.received[last]
     others = transcript.noise_variance - subnet.share**2 * float(subnet.noise_variances.sum())
     yield Observation(
         device,
         transcript.moved - subnet.share * (local_averages + known[last]),
-        subnet.share * weight,
+        subnet.share * weights[last],
         math.sqrt(subnet.share**2 * float(hidden[last]) + max(others, 0.0)),
-        subnet.segments[last],
+        steps[last],
     )

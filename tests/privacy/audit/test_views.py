@@ -1,5 +1,7 @@
 """What each observer sees of a device, by hand, and that its noise is the noise that the ledger says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,14 +18,15 @@ def subnet(source, share=1.0, first=0, rows=(0, 1), weights=(0.25, 0.75)):
     noise, weights = NOISE[source], np.array(weights)
     uploads = RNG.normal(size=(2, len(rows), N))
     averages = np.einsum("p,spn->sn", weights, uploads)
+    steps = np.repeat([[2], [3]], len(rows), axis=1)
     start = np.ones(N)
     return SubnetTranscript(
         source,
         first,
         np.array(rows),
-        weights,
+        np.tile(weights, (2, 1)),
         share,
-        (2, 3),
+        steps,
         noise[:, : len(rows)],
         np.stack([start, start - averages[0]]),
         uploads,
@@ -109,10 +112,10 @@ def test_single_releases_have_the_noise_to_sensitivity_of_the_ledger(source, obs
                 "local",
                 "e",
                 source,
-                part.segments[segment],
-                2 * STEP * part.segments[segment] * 1.0,
+                part.steps[segment],
+                2 * STEP * part.steps[segment] * 1.0,
                 part.rows,
-                part.weights,
+                part.weights[segment],
                 np.full(2, 0.5),
                 part.noise_std[segment],
                 2,
@@ -124,3 +127,39 @@ def test_single_releases_have_the_noise_to_sensitivity_of_the_ledger(source, obs
             assert each.noise_std / (2 * STEP * each.steps * each.weight) == pytest.approx(
                 row.noise_std / row.sensitivity
             )
+
+
+def failing(source="device"):
+    """Two segments of 2 steps: device 1 does one step and drops out before the second, which device 0 ends alone."""
+    part = subnet(source)
+    weights, steps = np.array([[0.25, 0.75], [1.0, 0.0]]), np.array([[2, 1], [2, 0]])
+    uploads = part.uploads * (steps > 0)[:, :, None]
+    averages = np.einsum("sp,spn->sn", weights, uploads)
+    received = np.stack([np.ones(N), np.ones(N) - averages[0]])
+    return replace(part, weights=weights, steps=steps, uploads=uploads, received=received, upload=averages.sum(axis=0))
+
+
+def test_a_device_that_dropped_out_is_seen_as_far_as_it_came():
+    transcript = interval(failing())
+    (only,) = seen("edge", transcript, 1)
+    assert (only.noise_std, only.steps) == (2.0, 1)
+    (only,) = seen("peer", transcript, 1, spy=0)
+    assert (only.weight, only.noise_std, only.steps) == (0.75, pytest.approx(0.75 * 2.0), 1)
+    (only,) = seen("cloud", transcript, 1)
+    assert (only.weight, only.steps) == (0.75, 1)
+    assert only.noise_std == pytest.approx(np.sqrt(0.25**2 + (0.75 * 2) ** 2 + 3**2))
+
+
+def test_a_device_whose_weight_grew_is_seen_with_the_mean_of_its_weights():
+    (only,) = seen("cloud", interval(failing()), 0)
+    assert (only.weight, only.steps) == ((0.25 * 2 + 1.0 * 2) / 4, 4)
+    # The spy dropped out: it subtracts nothing from the last average.
+    _, last = seen("peer", interval(failing()), 0, spy=1)
+    assert (last.weight, last.noise_std, last.steps) == (1.0, 3.0, 2)
+
+
+def test_an_average_of_nobody_carries_no_noise():
+    part = replace(subnet("edge"), steps=np.array([[2, 2], [0, 0]]))
+    assert part.noise_variances.tolist() == [1.5**2, 0.0]
+    gone = replace(subnet("device"), steps=np.zeros((2, 2), dtype=int), weights=np.zeros((2, 2)))
+    assert seen("cloud", interval(gone), 0) == []
