@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.nodes import IntervalPlan
 from h2fdp.radio import interval_cost
@@ -27,6 +29,10 @@ class CostWatch:
         self._energy_j += cost.energy_j
         self._delay_s += cost.delay_s
         self._clock_s += cost.clock_s
+
+    def load(self, columns: Mapping[str, float]) -> None:
+        """Go on from these `columns`."""
+        self._energy_j, self._delay_s, self._clock_s = (columns[key] for key in ("energy_j", "delay_s", "clock_s"))
 
     def columns(self) -> dict[str, float]:
         """Metrics columns: running sums."""

@@ -1,7 +1,8 @@
 """The run directory: everything a run leaves behind, and how it is read again."""
 
-from h2fdp.records.directory import RunDirectory
-from h2fdp.records.json_lines import JsonLines, read_json_lines
+from h2fdp.records.directory import RunDirectory, in_use
+from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, read_json_lines
+from h2fdp.records.log import about, logged_to
 from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_columns, write_table
 from h2fdp.records.summary import SCHEMA_VERSION, read_summary, versions
 
@@ -10,7 +11,13 @@ __all__ = [
     "METRICS_SCHEMA",
     "SCHEMA_VERSION",
     "JsonLines",
+    "Mark",
     "RunDirectory",
+    "about",
+    "check_start",
+    "cut",
+    "in_use",
+    "logged_to",
     "metrics_schema",
     "read_json_lines",
     "read_summary",
