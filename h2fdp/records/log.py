@@ -82,10 +82,10 @@ class _JsonFile(logging.Handler):
 
 
 class _Terminal(logging.Handler):
-    """`note: ...` for warnings; with `verbose` a short line for everything else. Errors tell themselves."""
+    """`note: ...` for warnings; with `verbose` a short line for what else happens. Errors tell themselves."""
 
     def __init__(self, verbose: bool) -> None:
-        super().__init__(logging.DEBUG if verbose else logging.WARNING)
+        super().__init__(logging.INFO if verbose else logging.WARNING)
 
     def emit(self, record: logging.LogRecord) -> None:
         what = _about(record)
@@ -94,5 +94,6 @@ class _Terminal(logging.Handler):
         if record.levelno >= logging.WARNING:
             print(f"note: {what['note'] or record.getMessage()}", file=sys.stderr, flush=True)
         else:
-            words = [record.getMessage(), *(f"{key} {value}" for key, value in what["values"].items())]
+            place = [] if what["interval"] is None else [f"interval {what['interval']}"]
+            words = [record.getMessage(), *place, *(f"{key} {value}" for key, value in what["values"].items())]
             print(f"[{what['node']}] {', '.join(words)}", file=sys.stderr, flush=True)
