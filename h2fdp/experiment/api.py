@@ -111,7 +111,7 @@ class Experiment:
         """The experiment of a run directory, to go on with it.
 
         Args:
-            settings: where and how to run from now on: keys of `runtime`.
+            settings: where and how to run from now on: keys of `runtime` and `tracking`.
             data, test_data, model: the user's own parts that the run began with.
         """
         config = Path(run) / "config.yaml"
@@ -130,8 +130,8 @@ class Experiment:
                 document.set(key, _PLACEHOLDERS[key], key)
         changed = [parse_setting(text) for text in settings]
         for key, _ in changed:
-            if not key.startswith("runtime.") or key == "runtime.engine":
-                text = "a run goes on as it began; expected a key of runtime other than engine"
+            if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
+                text = "a run goes on as it began; expected a key of runtime (but engine) or tracking"
                 raise UserError(text, "--set", key)
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = experiment_from(document, changed)

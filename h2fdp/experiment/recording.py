@@ -21,6 +21,7 @@ from h2fdp.experiment.loop import OnInterval, run_intervals
 from h2fdp.experiment.outcome import device_scores
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.progress import Progress
+from h2fdp.experiment.tracking import sinks_of
 from h2fdp.methods import name_of
 from h2fdp.models import Flat
 from h2fdp.records import (
@@ -61,15 +62,17 @@ def record(
     )
     backend = chosen_backend(run.config.runtime)
     _log.info("start", extra=about(backend=backend, seed=run.config.seed, done=len(progress.rows)))
+    sinks = sinks_of(run.config, directory, progress.rows)
+
+    def seen(row: dict[str, Any]) -> None:
+        for sink in sinks:
+            sink.add(row)
+        if on_interval is not None:
+            on_interval(row)
+
     try:
         state = run_intervals(
-            run,
-            directory,
-            progress,
-            checkpoints,
-            on_start or (lambda: None),
-            on_interval or (lambda row: None),
-            stop or (lambda: False),
+            run, directory, progress, checkpoints, on_start or (lambda: None), seen, stop or (lambda: False)
         )
     except KeyboardInterrupt:
         state = "interrupted"
@@ -85,6 +88,8 @@ def record(
         except OSError:
             if sys.exception() is None:
                 raise
+        for sink in sinks:
+            sink.close(state)
         _log.info("end", extra=about(state=state, intervals=len(progress.rows)))
 
 

@@ -47,7 +47,7 @@ def resume(
     Args:
         run: its directory.
         data, test_data, model: a user's own parts, if it had any.
-        settings: of the runtime, as `--set` takes them (`runtime.hosts=2`).
+        settings: of `runtime` and `tracking`, as `--set` takes them (`runtime.hosts=2`).
 
     Raises:
         UserError: no run directory; another process is writing to it; a part is missing, or is not the one that the run

@@ -1,4 +1,4 @@
-"""The `training:`, `privacy:` and `faults:` sections of an experiment file.
+"""The `training:`, `privacy:`, `faults:` and `tracking:` sections of an experiment file.
 
 A value that only a later version will honour is refused with those words: nothing that a user writes is ignored.
 """
@@ -12,12 +12,14 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from h2fdp.config.fields import (
     Count,
     Expect,
+    Flag,
     Magnitude,
     OpenProbability,
     Positive,
     Probability,
     Section,
     Share,
+    Text,
     Whole,
 )
 
@@ -117,6 +119,18 @@ class FaultsSection(Section):
     device_dropout: Zero = 0
     straggler: StragglerSection = StragglerSection()
     edge_outage: OutageSection = OutageSection()
+
+
+class TrackingSection(Section):
+    """`tracking:`, which changes nothing about a run but who watches it.
+
+    Attributes:
+        tensorboard: events in the run directory.
+        mlflow: a server's or a folder's URI; null for none.
+    """
+
+    tensorboard: Flag = True
+    mlflow: Text | None = None
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")]

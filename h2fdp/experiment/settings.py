@@ -9,7 +9,7 @@ from h2fdp.config import Section
 from h2fdp.control import ControlSection
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.experiment.sections import PrivacySection, TrainingSection
+from h2fdp.experiment.sections import PrivacySection, TrackingSection, TrainingSection
 from h2fdp.runtime.section import RuntimeSection
 
 _SECTIONS: dict[str, type[Section]] = {
@@ -17,6 +17,7 @@ _SECTIONS: dict[str, type[Section]] = {
     "privacy": PrivacySection,
     "control": ControlSection,
     "runtime": RuntimeSection,
+    "tracking": TrackingSection,
 }
 _OWNER = {key: section for section, schema in _SECTIONS.items() for key in schema.model_fields}
 

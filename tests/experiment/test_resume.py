@@ -102,7 +102,7 @@ def test_a_clean_stop_does_nothing_twice(whole, tmp_path):
 
 def test_where_it_runs_changes_no_bit_and_nothing_else_can_be_changed(whole, left):
     for setting in ("training.intervals=50", "runtime.engine=loop", "seed=3"):
-        with pytest.raises(UserError, match="expected a key of runtime other than engine"):
+        with pytest.raises(UserError, match=r"expected a key of runtime \(but engine\) or tracking"):
             h2fdp.resume(left, settings=[setting])
     assert_same(h2fdp.resume(left, settings=["runtime.hosts=1"]), whole)
 
