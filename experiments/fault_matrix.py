@@ -39,15 +39,20 @@ class Moment:
         run: the command that starts the run.
         out: its directory.
         whole: the directory of the run that nothing disturbed.
-        share: of the work that should be done by then.
-        seconds: the same as a time from the start of the process.
+        share: of the ledger that is on disk by then.
+        delay: seconds from then on; about an interval's, so that any part of one may be struck.
     """
 
     run: Command
     out: Path
     whole: Path
     share: float
-    seconds: float
+    delay: float
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger of the run that is struck."""
+        return self.out / "privacy.jsonl"
 
 
 def start(arguments: Command, **options: Any) -> subprocess.Popen[str]:
@@ -68,38 +73,41 @@ def end(process: subprocess.Popen[str]) -> int:
     return process.returncode
 
 
-def after(seconds: float, process: subprocess.Popen[str], *signals: signal.Signals) -> int:
-    """Send signals to a process, unless it has ended by then; its exit code."""
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        for number in signals:
-            process.send_signal(number)
-            time.sleep(0.05)
+def strike(at: Moment, arguments: Command, *signals: signal.Signals, share: float | None = None) -> int:
+    """Start a process, and send it signals when this share of the ledger is on disk, and a bit; its exit code."""
+    process = start(arguments)
+    size = (at.whole / "privacy.jsonl").stat().st_size * (at.share if share is None else share)
+    while process.poll() is None and not (at.ledger.exists() and at.ledger.stat().st_size >= size):
+        time.sleep(0.002)
+    time.sleep(at.delay)
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.05)
     return end(process)
 
 
 def killed(at: Moment) -> list[int]:
     """kill -9 of the driver."""
-    return [after(at.seconds, start(at.run), signal.SIGKILL)]
+    return [strike(at, at.run, signal.SIGKILL)]
 
 
 def killed_again_and_again(at: Moment) -> list[int]:
     """kill -9 of the driver, and twice of what goes on."""
-    codes = [after(at.seconds, start(at.run), signal.SIGKILL)]
-    return codes + [
-        after(at.seconds / 2, start(["resume", str(at.out)]), signal.SIGKILL) for _ in range(2) if started(at.out)
-    ]
+    codes = [strike(at, at.run, signal.SIGKILL)]
+    for part in (1 / 3, 2 / 3):
+        later = at.share + part * (1 - at.share)
+        codes.append(strike(at, ["resume", str(at.out)], signal.SIGKILL, share=later))
+    return codes
 
 
 def terminated(at: Moment) -> list[int]:
     """SIGTERM: the run ends after its interval."""
-    return [after(at.seconds, start(at.run), signal.SIGTERM)]
+    return [strike(at, at.run, signal.SIGTERM)]
 
 
 def stopped_at_once(at: Moment) -> list[int]:
     """Ctrl-C twice."""
-    return [after(at.seconds, start(at.run), signal.SIGINT, signal.SIGINT)]
+    return [strike(at, at.run, signal.SIGINT, signal.SIGINT)]
 
 
 def full_disk(at: Moment) -> list[int]:
@@ -155,18 +163,16 @@ def main() -> None:
     differing = 0
     with TemporaryDirectory(prefix="fault-matrix-") as folder:
         whole = Path(folder) / "whole"
-        begun = time.monotonic()
         assert end(start([*run, "--out", str(whole)])) == 0, "the undisturbed run failed"
-        duration = time.monotonic() - begun
-        idle = duration - pd.read_parquet(whole / "metrics.parquet")["wall_s"].sum()  # imports, data, results
-        print(f"undisturbed: {len(pd.read_parquet(whole / 'metrics.parquet'))} intervals in {duration:.1f} s")
+        metrics = pd.read_parquet(whole / "metrics.parquet")
+        interval = metrics["wall_s"].median()
+        print(f"undisturbed: {len(metrics)} intervals of {interval * 1000:.0f} ms", flush=True)
         for name in wanted.faults:
             for point in range(wanted.points):
                 out = Path(folder) / f"{name}-{point}".replace(" ", "-")
                 command = [*run, "--out", str(out)]
                 share = random.random()
-                seconds = idle + share * (duration - idle)
-                codes = FAULTS[name](Moment(command, out, whole, share, seconds))
+                codes = FAULTS[name](Moment(command, out, whole, share, random.random() * interval))
                 at = done(out)
                 if not started(out):
                     codes.append(end(start(command)))
@@ -176,7 +182,7 @@ def main() -> None:
                 wrong = differences(whole, out)
                 differing += bool(wrong)
                 what = "the same bits" if not wrong else f"DIFFERENT: {', '.join(wrong)}"
-                print(f"{name:22} after {seconds:5.1f} s, checkpoint {at:4}, exit codes {codes}: {what}", flush=True)
+                print(f"{name:22} at {share:4.0%}, checkpoint {at:4}, exit codes {codes}: {what}", flush=True)
     sys.exit(1 if differing else 0)
 
 

@@ -61,9 +61,11 @@ class _MLflow:
     def __init__(self, directory: RunDirectory, uri: str, config: ExperimentFile) -> None:
         try:
             from mlflow import MlflowClient
+            from mlflow.entities import Metric
         except ImportError:
             text = "MLflow is not installed; expected null, or after: pip install 'h2fdp[mlflow]'"
             raise UserError(text, key="tracking.mlflow") from None
+        self._metric = Metric
         self._client = MlflowClient(tracking_uri=uri)
         kept = directory.path / _MLFLOW_RUN
         self._silent = False
@@ -81,11 +83,12 @@ class _MLflow:
 
     def add(self, row: Row) -> None:
         """See `Sink`."""
+        now = int(time.time() * 1000)
         self._tell(
-            lambda: [
-                self._client.log_metric(self._run, key, value, step=row["interval"])
-                for key, value in scalars(row).items()
-            ]
+            lambda: self._client.log_batch(
+                self._run,
+                [self._metric(key, value, now, row["interval"]) for key, value in scalars(row).items()],
+            )
         )
 
     def close(self, state: str) -> None:
