@@ -45,10 +45,11 @@ def run_intervals(
     scoreboard = Scoreboard(run)
     sources = {subnet.name: subnet.noise_source for subnet in run.blueprint.facts()}
     total = run.config.training.intervals
-    cut(directory.decisions, progress.decisions)  # they are made again, and are the same
+    decided = progress.decisions
+    cut(directory.decisions, decided.bytes if decided else 0)  # the later ones are made again
     with (
         JsonLines(directory.ledger, progress.ledger) as ledger,
-        JsonLines(directory.decisions) as decisions,
+        JsonLines(directory.decisions, decided) as decisions,
         start_hosts(run.blueprint, run.config.runtime) as edges,
     ):
         cloud = progress.start(run.cloud(edges))

@@ -27,7 +27,7 @@ class Progress:
         noise: (kind, who adds it) -> smallest and largest standard deviation used.
         nodes: what nodes had learned when the run was left, by their names; empty at the start.
         ledger: the ledger's rows of the intervals that are done; None where the whole file counts.
-        decisions: likewise, bytes of the decisions.
+        decisions: likewise the controller's decisions; None where there are none.
         attempt: see `Streams`.
         fresh: the intervals, from 1, at which a run went on with fresh draws.
         wall_s: seconds that earlier parts of the run took.
@@ -41,7 +41,7 @@ class Progress:
     noise: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     nodes: dict[str, Any] = field(default_factory=dict)
     ledger: Mark | None = None
-    decisions: int = 0
+    decisions: Mark | None = None
     attempt: str = ""
     fresh: list[int] = field(default_factory=list)
     wall_s: float = 0.0
@@ -62,7 +62,7 @@ class Progress:
         progress.noise = {(kind, source): (low, high) for kind, source, low, high in values["noise"]}
         progress.nodes = dict(values["nodes"])
         progress.ledger = Mark(**values["ledger"])
-        progress.decisions = values["decisions"]
+        progress.decisions = Mark(**values["decisions"])
         progress.attempt, progress.fresh, progress.wall_s = values["attempt"], values["fresh"], values["wall_s"]
         progress.costs.load(values["costs"])
         sizes = {subnet.name: subnet.size for subnet in run.topology.subnets}
@@ -78,7 +78,7 @@ class Progress:
             "noise": [(kind, source, low, high) for (kind, source), (low, high) in self.noise.items()],
             "nodes": {"cloud": self.cloud.state()},
             "ledger": vars(ledger),
-            "decisions": decisions.bytes,
+            "decisions": vars(decisions),
             "attempt": self.attempt,
             "fresh": self.fresh,
             "wall_s": self.wall_s,

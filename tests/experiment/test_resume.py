@@ -89,6 +89,15 @@ def test_a_run_may_be_killed_and_go_on_many_times(whole, left, monkeypatch):
     assert_same(h2fdp.resume(left), whole)
 
 
+@pytest.mark.parametrize(
+    ("every", "seconds", "written"), [(2, None, [0, 2, 4]), (100, 1e-9, [0, 1, 2, 3, 4, 5]), (100, 1e9, [0])]
+)
+def test_checkpoints_come_by_intervals_or_by_time(tmp_path, every, seconds, written):
+    run = experiment_of("hfl", intervals=5, checkpoint_every=every, checkpoint_seconds=seconds).run(tmp_path / "run")
+    lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
+    assert [line["interval"] for line in lines if line["event"] == "checkpoint"] == written
+
+
 def test_a_clean_stop_does_nothing_twice(whole, tmp_path):
     path, rows = tmp_path / "run", []
     from h2fdp.experiment.run import start_run
@@ -207,6 +216,12 @@ def test_without_any_checkpoint_a_run_with_releases_begins_again_and_they_count(
     assert (left / "privacy.jsonl").read_bytes().startswith(before)
     assert run.metrics["interval"].tolist() == list(range(1, len(run.metrics) + 1))
     assert run.metrics["epsilon_cloud"].iloc[-1] == pytest.approx(run.privacy.epsilon("cloud"))
+
+
+def test_decisions_that_were_lost_are_told(left):
+    (left / "control.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"control.jsonl: the file was changed"):
+        h2fdp.resume(left)
 
 
 @pytest.mark.parametrize("change", [lambda rows: rows[:500], lambda rows: rows.replace(b"cloud", b"clout", 1)])
