@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from h2fdp.experiment.progress import Progress
-from h2fdp.records import JsonLines, RunDirectory, about, metrics_schema, write_table
+from h2fdp.records import JsonLines, RunDirectory, about
 from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.runtime import RuntimeSection
 
@@ -20,7 +20,6 @@ class Checkpoints:
     Args:
         digest: of the environment (`run_digest`); a run that goes on in an equal one repeats bits, in others it draws
             afresh.
-        validation: whether the metrics have the columns of a validation split.
         seconds: a clock.
     """
 
@@ -29,13 +28,11 @@ class Checkpoints:
         directory: RunDirectory,
         section: RuntimeSection,
         digest: dict[str, str],
-        validation: bool,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._section = section
         self._digest = digest
-        self._schema = metrics_schema(validation)
         self._seconds = seconds
         self._last = self._started = seconds()
         self._saved: int | None = None
@@ -61,7 +58,7 @@ class Checkpoints:
         now = self._seconds()
         values = progress.values(ledger.mark(), decisions.mark()) | {"digest": self._digest}
         values["wall_s"] += now - self._started
-        write_table(self._directory.metrics, progress.rows, self._schema)
+        progress.rows.write(self._directory.metrics)
         path = save_checkpoint(self._directory.checkpoints, len(progress.rows), values, alone=alone)
         self._last, self._saved = now, len(progress.rows)
         _log.info("checkpoint", extra=about(interval=len(progress.rows), file=path.name, bytes=path.stat().st_size))

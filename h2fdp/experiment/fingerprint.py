@@ -63,7 +63,8 @@ def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, l
     It is made from all that the next release depends on - the environment, the checkpoint, the ledger's `Mark` - so
     that an equal name stands for an equal release, to the bit.
     """
-    before = {} if checkpoint is None else {key: checkpoint[key] for key in ("digest", "attempt", "rows", "ledger")}
+    known = ("digest", "attempt", "intervals", "ledger")  # which determine the model and all else in a checkpoint
+    before = {} if checkpoint is None else {key: checkpoint[key] for key in known}
     return _hash([json.dumps(digest), json.dumps(before), ledger])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_watch import PrivacyWatch
 from h2fdp.nodes import Cloud, IntervalPlan
 from h2fdp.privacy import NoiseSource, Observer
-from h2fdp.records import Mark, RunDirectory
+from h2fdp.records import Mark, MetricsRows, RunDirectory, metrics_schema
 
 
 @dataclass
@@ -37,7 +36,7 @@ class Progress:
 
     watch: PrivacyWatch
     costs: CostWatch
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: MetricsRows
     noise: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     nodes: dict[str, Any] = field(default_factory=dict)
     ledger: Mark | None = None
@@ -52,13 +51,14 @@ class Progress:
     @classmethod
     def begun(cls, run: Preparation) -> Progress:
         """Nothing is done yet."""
-        return cls(PrivacyWatch(run), CostWatch(run))
+        rows = MetricsRows(metrics_schema(run.data.validation is not None))
+        return cls(PrivacyWatch(run), CostWatch(run), rows)
 
     @classmethod
     def restored(cls, run: Preparation, values: Mapping[str, Any], directory: RunDirectory) -> Progress:
         """As it was when `values` were stored; the accounts come from the ledger itself."""
         progress = cls.begun(run)
-        progress.rows = json.loads(values["rows"])
+        progress.rows.load(values["rows"])
         progress.noise = {(kind, source): (low, high) for kind, source, low, high in values["noise"]}
         progress.nodes = dict(values["nodes"])
         progress.ledger = Mark(**values["ledger"])
@@ -74,7 +74,8 @@ class Progress:
         """For a checkpoint: plain values and tensors, nodes' state by their names."""
         assert self.cloud is not None, "a run is stored between two intervals"
         return {
-            "rows": json.dumps(self.rows),
+            "intervals": len(self.rows),
+            "rows": self.rows.state(),
             "noise": [(kind, source, low, high) for (kind, source), (low, high) in self.noise.items()],
             "nodes": {"cloud": self.cloud.state()},
             "ledger": vars(ledger),

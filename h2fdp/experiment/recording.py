@@ -29,10 +29,8 @@ from h2fdp.records import (
     SCHEMA_VERSION,
     RunDirectory,
     about,
-    metrics_schema,
     versions,
     write_columns,
-    write_table,
 )
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.runtime import chosen_backend
@@ -57,9 +55,7 @@ def record(
     started = time.perf_counter()
     state = "failed"
     directory.write_summary(_summary(run, progress, "running", progress.wall_s))
-    checkpoints = Checkpoints(
-        directory, run.config.runtime, run_digest(run, directory, own_code), run.data.validation is not None
-    )
+    checkpoints = Checkpoints(directory, run.config.runtime, run_digest(run, directory, own_code))
     backend = chosen_backend(run.config.runtime)
     _log.info("start", extra=about(backend=backend, seed=run.config.seed, done=len(progress.rows)))
     sinks = sinks_of(run.config, directory, progress.rows)
@@ -114,7 +110,7 @@ def record_inputs(run: Preparation, directory: RunDirectory, own_parts: dict[str
 
 
 def _write_results(run: Preparation, directory: RunDirectory, progress: Progress) -> None:
-    write_table(directory.metrics, progress.rows, metrics_schema(run.data.validation is not None))
+    progress.rows.write(directory.metrics)
     if progress.cloud is None:
         return
     module = run.blueprint.module()
@@ -125,8 +121,10 @@ def _write_results(run: Preparation, directory: RunDirectory, progress: Progress
 
 
 def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) -> dict[str, Any]:
-    scored = [row["accuracy"] for row in progress.rows if row.get("accuracy") is not None]
-    last = [row["accuracy"] for row in progress.rows[-_LAST:] if row.get("accuracy") is not None]
+    rows = progress.rows
+    scored, losses = rows.column("accuracy"), rows.column("loss")
+    recent = [rows[place] for place in range(max(0, len(rows) - _LAST), len(rows))]
+    last = [row["accuracy"] for row in recent if "accuracy" in row]
     return {
         "schema_version": SCHEMA_VERSION,
         "name": run.config.name,
@@ -134,12 +132,12 @@ def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) ->
         "method": name_of(run.config.method),
         "seed": run.config.seed,
         "backend": chosen_backend(run.config.runtime),
-        "intervals": len(progress.rows),
+        "intervals": len(rows),
         "accuracy": scored[-1] if scored else None,
         "best_accuracy": max(scored, default=None),
         f"accuracy_mean_last_{_LAST}": float(np.mean(last)) if last else None,
-        "loss": next((row["loss"] for row in reversed(progress.rows) if "loss" in row), None),
-        **{key: progress.rows[-1][key] if progress.rows else 0.0 for key in ("energy_j", "delay_s", "clock_s")},
+        "loss": losses[-1] if losses else None,
+        **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s")},
         "leaking": run.leaks,
         "devices": run.topology.devices,
         "edges": run.topology.edges,

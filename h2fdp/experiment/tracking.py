@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from h2fdp.errors import UserError
@@ -39,7 +39,7 @@ class Sink(Protocol):
 class _TensorBoard:
     """Rewritten from the rows that stand when a run goes on, so that no step is there twice."""
 
-    def __init__(self, directory: RunDirectory, rows: Sequence[Row]) -> None:
+    def __init__(self, directory: RunDirectory, rows: Iterable[Row]) -> None:
         self._time = time.time() - sum(row["wall_s"] for row in rows)
         self._file = EventFile(directory.path / _EVENTS, [self._event(row) for row in rows])
 
@@ -116,18 +116,18 @@ def scalars(row: Row) -> dict[str, float]:
     return {key: float(value) for key, value in kept.items() if math.isfinite(value)}
 
 
-def _tensorboard(config: ExperimentFile, directory: RunDirectory, rows: Sequence[Row]) -> Sink | None:
+def _tensorboard(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:
     return _TensorBoard(directory, rows) if config.tracking.tensorboard else None
 
 
-def _mlflow(config: ExperimentFile, directory: RunDirectory, rows: Sequence[Row]) -> Sink | None:
+def _mlflow(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:
     return None if config.tracking.mlflow is None else _MLflow(directory, config.tracking.mlflow, config)
 
 
 SINKS = (_tensorboard, _mlflow)
 
 
-def sinks_of(config: ExperimentFile, directory: RunDirectory, rows: Sequence[Row]) -> list[Sink]:
+def sinks_of(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> list[Sink]:
     """The places that the experiment asks for.
 
     Args:

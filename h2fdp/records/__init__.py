@@ -3,7 +3,8 @@
 from h2fdp.records.directory import RunDirectory, in_use
 from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, read_json_lines
 from h2fdp.records.log import about, logged_to
-from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_columns, write_table
+from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_columns
+from h2fdp.records.metrics_rows import MetricsRows
 from h2fdp.records.summary import SCHEMA_VERSION, read_summary, versions
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "JsonLines",
     "Mark",
+    "MetricsRows",
     "RunDirectory",
     "about",
     "check_start",
@@ -23,5 +25,4 @@ __all__ = [
     "read_summary",
     "versions",
     "write_columns",
-    "write_table",
 ]

@@ -65,7 +65,7 @@ def _plain(values: Any) -> Any:
     if isinstance(values, (list, tuple)):
         return type(values)(_plain(value) for value in values)
     if isinstance(values, np.ndarray):
-        return torch.from_numpy(values)
+        return torch.from_numpy(values if values.flags.writeable else values.copy())
     return values.item() if isinstance(values, np.generic) else values
 
 
