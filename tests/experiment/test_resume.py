@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch import nn
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.control import Observation
 from h2fdp.experiment import fingerprint
 from h2fdp.nodes import Cloud
 from h2fdp.records.directory import reopen
@@ -96,6 +98,22 @@ def test_checkpoints_come_by_intervals_or_by_time(tmp_path, every, seconds, writ
     run = experiment_of("hfl", intervals=5, checkpoint_every=every, checkpoint_seconds=seconds).run(tmp_path / "run")
     lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
     assert [line["interval"] for line in lines if line["event"] == "checkpoint"] == written
+
+
+def test_a_schedule_decides_from_its_state_as_if_it_had_seen_it_all():
+    run = experiment(intervals=4, control={"tau_max": 20}).prepare()
+    seen, loaded, new = run.schedule(), run.schedule(), run.schedule()
+    draws = np.random.default_rng(1)
+    for interval, local_steps in enumerate((4, 9)):
+        model, *uploads = torch.from_numpy(draws.normal(size=(3, run.initial.numel()))).float()
+        variance = np.full(2, 1e-3)
+        seen.observe(Observation(interval, local_steps, 0.1, model, uploads, np.full(2, 0.5), variance))
+    loaded.load(seen.state())
+    assert seen.decide(2, 13).reasons == loaded.decide(2, 13).reasons
+    assert new.decide(2, 13).step_size != loaded.decide(2, 13).step_size
+    assert loaded.first_step_size == pytest.approx(
+        1 / 9 / loaded.beta
+    )  # the last interval was longer than there are intervals
 
 
 def test_a_clean_stop_does_nothing_twice(whole, tmp_path):
@@ -205,6 +223,8 @@ def test_a_run_that_went_on_elsewhere_repeats_bits_there(left, monkeypatch, tmp_
         crashing_at(patch, 8)
         with pytest.raises(RuntimeError, match="host is gone"):
             h2fdp.resume(copy)
+    kept = [path.name for path in (copy / "checkpoint").iterdir()]
+    assert kept == ["000000006.ckpt"]  # nothing can go on from before it, with the noise of then
     assert_same(h2fdp.resume(copy), h2fdp.resume(left))
 
 
