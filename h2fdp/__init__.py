@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from h2fdp.experiment import Run as Run
     from h2fdp.experiment import load_model as load_model
     from h2fdp.experiment.plan import plan as plan
+    from h2fdp.experiment.resume import resume as resume
     from h2fdp.topology import Topology as Topology
 
 __version__ = "0.1.0"
-__all__ = ["Experiment", "Run", "Topology", "UserError", "__version__", "load_model", "plan"]
+__all__ = ["Experiment", "Run", "Topology", "UserError", "__version__", "load_model", "plan", "resume"]
 
 # torch takes two seconds to import: names are looked up when they are used, so that `h2fdp --help` answers at once.
 _HOMES = {
@@ -21,6 +22,7 @@ _HOMES = {
     "Run": "h2fdp.experiment",
     "load_model": "h2fdp.experiment",
     "plan": "h2fdp.experiment.plan",
+    "resume": "h2fdp.experiment.resume",
     "Topology": "h2fdp.topology",
     "UserError": "h2fdp.errors",
 }

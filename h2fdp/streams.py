@@ -34,18 +34,24 @@ _WORD = (1 << 64) - 1
 class Streams:
     """All streams of one run.
 
+    Attributes:
+        attempt: empty, or a name under which every stream differs: what a run draws after it was resumed in another
+            environment. The same noise on another update would be a second release that nobody accounts for.
+
     >>> streams = Streams(seed=1)
     >>> float(streams.open("library", "trust").random()) == float(streams.open("library", "trust").random())
     True
     """
 
     seed: int
+    attempt: str = ""
 
     def key(self, node: str, purpose: str, interval: int = 0, slot: int = 0) -> int:
         """The 128-bit key of a stream; lengths are hashed with the names, so no two streams share an encoding."""
         node_bytes, purpose_bytes = node.encode(), purpose.encode()
         head = f"{self.seed}|{interval}|{slot}|{len(node_bytes)}|{len(purpose_bytes)}|".encode()
-        return int.from_bytes(blake2b(head + node_bytes + purpose_bytes, digest_size=16).digest(), "little")
+        tail = f"|{self.attempt}".encode() if self.attempt else b""
+        return int.from_bytes(blake2b(head + node_bytes + purpose_bytes + tail, digest_size=16).digest(), "little")
 
     def open(self, node: str, purpose: str, interval: int = 0, slot: int = 0) -> np.random.Generator:
         """A fresh generator at the start of the stream of this node, purpose, interval and slot."""

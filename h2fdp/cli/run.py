@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from h2fdp.cli.interrupt import stop_on_interrupt
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
-from h2fdp.cli.progress import progress
+from h2fdp.cli.progress import Display
+from h2fdp.cli.session import watch
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from h2fdp.experiment import Experiment
-
-INTERRUPTED = 130
-_ADDERS = {"device": "each device", "edge": "the edge server"}
+    from h2fdp.experiment import Experiment, Run
 
 
 def run_command(
@@ -58,67 +56,19 @@ def _run(
 
     preparation = experiment.prepare(data_root)
     directory = out or default_directory(experiment.config)
-    with (
-        stop_on_interrupt() as stopped,
-        progress(experiment.config.training.intervals, quiet=quiet, verbose=verbose) as display,
-    ):
-        run = start_run(
+
+    def run(display: Display, started: Callable[[], None], stop: Callable[[], bool]) -> Run:
+        return start_run(
             preparation,
             directory,
             overwrite=overwrite,
-            on_start=display.started,
+            on_start=started,
             on_interval=display.update,
-            stop=stopped,
+            stop=stop,
+            verbose=verbose,
         )
-    summary = run.summary
-    if as_json:
-        print_json(summary | {"directory": str(directory)})
-    else:
-        _show_result(summary, directory)
-    if summary["state"] == "interrupted":
-        print(f"stopped after interval {summary['intervals']}; what was recorded is in {directory}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
 
-
-def _show_result(summary: dict[str, Any], directory: Path) -> None:
-    facts: dict[str, Any] = {
-        "method": f"{summary['method']}, seed {summary['seed']}, {summary['backend']}",
-        "network": f"{summary['devices']} devices under {summary['edges']} edge servers "
-        f"({summary['trusted_edges']} trusted)",
-        "intervals": summary["intervals"],
-        "test accuracy": summary["accuracy"],
-        "mean of the last 20": summary["accuracy_mean_last_20"],
-        "test loss": summary["loss"],
-    }
-    for kind in ("local", "global"):
-        levels = [
-            f"{_range(each['smallest'], each['largest'])} by {_ADDERS[each['added_by']]}"
-            for each in summary["noise_std"]
-            if each["kind"] == kind
-        ]
-        if levels:
-            facts[f"{kind} noise"] = "; ".join(levels)
-    if summary["privacy"] and summary["privacy"]["worst"]:
-        claimed, worst = summary["privacy"]["claimed"], summary["privacy"]["worst"]
-        confirmed = claimed is not None and all(each["pld"] <= claimed for each in worst.values())
-        hint = "" if confirmed else "; not confirmed by the account: see h2fdp privacy calibrate"
-        facts["epsilon claimed"] = ("nothing" if claimed is None else f"{claimed:.4g}") + hint
-        facts["epsilon accounted"] = ", ".join(f"{name} {each['pld']:.3g}" for name, each in worst.items()) + " (pld)"
-    if summary["leaking"]:
-        facts["leaking"] = "control.estimates: oracle; raw gradients went up, so no epsilon is said"
-    facts["energy"] = f"{summary['energy_j']:.4g} J"
-    facts["delay"] = f"{summary['delay_s']:.4g} s summed over devices; {summary['clock_s']:.4g} s on a simulated clock"
-    if summary["budget_spent_by"]:
-        facts["stopped early"] = (
-            f"interval {summary['intervals'] + 1} would exceed the budget of the observer {summary['budget_spent_by']}"
-        )
-    facts["wall time"] = f"{summary['wall_s']:.1f} s"
-    facts["run directory"] = directory
-    print_facts(facts)
-
-
-def _range(low: float, high: float) -> str:
-    return f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
+    watch(run, directory, experiment.config.training.intervals, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:

@@ -14,6 +14,18 @@ _COLUMNS = ("method", "seed", "state", "intervals", "accuracy", "accuracy_mean_l
 _HEADS = {"accuracy_mean_last_20": "last 20", "intervals": "K"}
 
 
+_GOES_ON = ("interrupted", "killed", "failed")
+
+
+def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """A run that says it is running, and whose process is gone, was killed."""
+    from h2fdp.records import in_use
+
+    killed = summary.get("state") == "running" and not in_use(path)
+    state = "killed" if killed else summary.get("state")
+    return {**summary, "state": state, "resumable": state in _GOES_ON}
+
+
 def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
     """What a run reached, at which epsilon of the worst observer, in how much time."""
     worst = (summary.get("privacy") or {}).get("worst") or {}
@@ -36,10 +48,13 @@ def runs_command(
     if not directory.is_dir():
         raise UserError("no such directory", str(directory))
     candidates = [directory, *sorted(path for path in directory.iterdir() if path.is_dir())]
-    summaries = [(path, summary) for path in candidates if (summary := read_summary(path)) is not None]
+    found = [(path, summary) for path in candidates if (summary := read_summary(path)) is not None]
+    summaries = [(path, _with_state(path, summary)) for path, summary in found]
     if as_json:
         print_json([{"directory": str(path), **summary} for path, summary in summaries])
     elif not summaries:
         typer.echo(f"no runs in {directory}")
     else:
         print_table([_row(path, summary) for path, summary in summaries])
+        if any(summary["resumable"] for _, summary in summaries):
+            typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} go on with: h2fdp resume RUN")

@@ -102,6 +102,15 @@ class AdaptiveSchedule:
         self._constants = self._constants.learned(seen)
         self._last_tau = seen.local_steps
 
+    def state(self) -> dict[str, Any]:
+        """See `Schedule.state`."""
+        return {"last_tau": self._last_tau, "constants": self._constants.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Schedule.load`."""
+        self._last_tau = state["last_tau"]
+        self._constants = self._constants.loaded(state["constants"])
+
     @property
     def beta(self) -> float:
         """beta, not below what keeps the step size at the operator's, nor above what is believed."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import torch
 
 from h2fdp.control.observation import Measurements, Observation
 from h2fdp.control.section import ControlSection
@@ -68,6 +71,28 @@ class LearnedConstants:
     def values(self) -> dict[str, float | None]:
         """The constants by name."""
         return {name: getattr(self, name).value for name in NAMES}
+
+    def state(self) -> dict[str, Any]:
+        """All of it in plain values and tensors."""
+        return {"values": self.values(), "swamped": self.swamped, "previous": _stored(self.previous)}
+
+    def loaded(self, state: Mapping[str, Any]) -> LearnedConstants:
+        """As it was when `state` was taken."""
+        averages = {name: replace(getattr(self, name), value=value) for name, value in state["values"].items()}
+        return replace(self, **averages, swamped=tuple(state["swamped"]), previous=_restored(state["previous"]))
+
+
+def _stored(interval: ReleasedInterval | None) -> dict[str, Any] | None:
+    return None if interval is None else dict(vars(interval))
+
+
+def _restored(state: Mapping[str, Any] | None) -> ReleasedInterval | None:
+    if state is None:
+        return None
+    values: dict[str, Any] = {
+        key: value.numpy() if isinstance(value, torch.Tensor) else value for key, value in state.items()
+    }
+    return ReleasedInterval(**values)
 
 
 def _measured(measurements: Measurements) -> dict[str, float | None]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -42,6 +43,13 @@ class FixedSchedule:
 
     def observe(self, seen: Observation) -> None:
         """Nothing to learn."""
+
+    def state(self) -> dict[str, Any]:
+        """Nothing was learned."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Nothing was learned."""
 
 
 def shared(sizes: np.ndarray, share: float) -> np.ndarray:

@@ -52,3 +52,11 @@ class Schedule(Protocol):
     def observe(self, seen: Observation) -> None:
         """Learn from what the cloud received in the interval that just ended."""
         ...
+
+    def state(self) -> dict[str, Any]:
+        """What it has learned, in plain values and tensors, for a checkpoint."""
+        ...
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        ...

@@ -29,9 +29,9 @@ class ControlSection(Section):
     """
 
     enabled: Flag = False
-    alpha1: Weight = 1
-    alpha2: Weight = 1
-    alpha3: Weight = 1
+    alpha1: Weight = 1.0
+    alpha2: Weight = 1.0
+    alpha3: Weight = 1.0
     phi: Magnitude | None = None
     tau_max: Annotated[int, Field(ge=1, le=10_000), Expect("a whole number from 1 to 10000")] = 40
     slots: Count | None = None

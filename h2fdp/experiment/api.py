@@ -9,18 +9,21 @@ from typing import Any
 
 from torch import nn
 
+from h2fdp.config import read_document
 from h2fdp.data import FederatedData, from_function
 from h2fdp.errors import UserError
+from h2fdp.experiment.fingerprint import code_of
 from h2fdp.experiment.loop import OnInterval
 from h2fdp.experiment.preparation import DataSource, Preparation, prepare
 from h2fdp.experiment.privacy_plan import calibrated
-from h2fdp.experiment.reading import document_of, experiment_from, read_experiment
+from h2fdp.experiment.reading import document_of, experiment_from, parse_setting, read_experiment
 from h2fdp.experiment.run import Run, start_run
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.experiment.settings import place_settings
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 
+_PLACEHOLDERS = {"data": "digits", "model": "softmax"}  # in a configuration whose part is the user's own
 DeviceFunction = Callable[[str], tuple[Any, Any]]
 
 
@@ -54,8 +57,8 @@ class Experiment:
         **settings: Any,
     ) -> None:
         values = place_settings(settings) | {"method": method}
-        values["data"] = "digits" if callable(data) else data
-        values["model"] = "softmax" if callable(model) else model
+        values["data"] = _PLACEHOLDERS["data"] if callable(data) else data
+        values["model"] = _PLACEHOLDERS["model"] if callable(model) else model
         own_topology = topology if isinstance(topology, Topology) else None
         values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]} if own_topology else str(topology)
         if topology is None:
@@ -63,26 +66,76 @@ class Experiment:
             values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]}
         self.config, drawn = experiment_from(document_of(values, "Experiment"))
         self.topology = own_topology or drawn
-        self._model = model if callable(model) else None
+        self._keep_own(data if callable(data) else None, test_data, model if callable(model) else None)
+
+    def _keep_own(
+        self,
+        data: DeviceFunction | None,
+        test_data: tuple[Any, Any] | None,
+        model: Callable[[], nn.Module] | None,
+    ) -> None:
+        self._model = model
         self._data: DataSource | None = None
-        self._own_parts: dict[str, str] = {}
-        if callable(data):
+        if data is not None:
             if test_data is None:
                 raise UserError(
                     "a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data"
                 )
             self._data = _own_data(data, test_data)
-            self._own_parts["data"] = _name(data)
-        if self._model is not None:
-            self._own_parts["model"] = _name(self._model)
+        own: dict[str, Callable[..., Any]] = {}
+        if data is not None:
+            own["data"] = data
+        if model is not None:
+            own["model"] = model
+        self._own_parts = {key: _name(part) for key, part in own.items()}
+        self.own_code = code_of(own.values())
 
     @classmethod
     def from_file(cls, path: str | Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
         """The experiment of a file, changed by settings as `--set` takes them (`training.intervals=20`)."""
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = read_experiment(Path(path), settings, seed)
-        experiment._model = experiment._data = None
-        experiment._own_parts = {}
+        experiment._keep_own(None, None, None)
+        return experiment
+
+    @classmethod
+    def of_run(
+        cls,
+        run: str | Path,
+        settings: Sequence[str] = (),
+        *,
+        data: DeviceFunction | None = None,
+        test_data: tuple[Any, Any] | None = None,
+        model: Callable[[], nn.Module] | None = None,
+    ) -> Experiment:
+        """The experiment of a run directory, to go on with it.
+
+        Args:
+            settings: where and how to run from now on: keys of `runtime` and `tracking`.
+            data, test_data, model: the user's own parts that the run began with.
+        """
+        config = Path(run) / "config.yaml"
+        if not config.is_file():
+            raise UserError("not a run directory (expected config.yaml)", str(run))
+        given = {"data": data, "model": model}
+        document = read_document(config)
+        for key, part in given.items():
+            own = isinstance(document.values().get(key), str)
+            if own and part is None:
+                text = f"the run began with {document.values()[key]}; go on from Python: h2fdp.resume(run, {key}=...)"
+                raise UserError(text, document.where((key,)), key)
+            if part is not None and not own:
+                raise UserError("the run began without one of your own; expected none", "h2fdp.resume", key)
+            if own:
+                document.set(key, _PLACEHOLDERS[key], key)
+        changed = [parse_setting(text) for text in settings]
+        for key, _ in changed:
+            if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
+                text = "a run goes on as it began; expected a key of runtime (but engine) or tracking"
+                raise UserError(text, "--set", key)
+        experiment = cls.__new__(cls)
+        experiment.config, experiment.topology = experiment_from(document, changed)
+        experiment._keep_own(data, test_data, model)
         return experiment
 
     def prepare(self, data_root: str | Path | None = None) -> Preparation:
@@ -101,7 +154,12 @@ class Experiment:
         """Run into the directory `out` (default `runs/<name>-<time>`) and return what was recorded."""
         directory = Path(out) if out is not None else default_directory(self.config)
         return start_run(
-            self.prepare(data_root), directory, overwrite=overwrite, on_interval=on_interval, own_parts=self._own_parts
+            self.prepare(data_root),
+            directory,
+            overwrite=overwrite,
+            on_interval=on_interval,
+            own_parts=self._own_parts,
+            own_code=self.own_code,
         )
 
     @property

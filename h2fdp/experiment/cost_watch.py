@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.nodes import IntervalPlan, SubnetPlan
 from h2fdp.radio import Failing, interval_cost
@@ -30,6 +32,10 @@ class CostWatch:
         self._delay_s += cost.delay_s
         # The slots of an interval pass also when nobody is there.
         self._clock_s += max(cost.clock_s, plan.decision.local_steps * self._run.topology.compute.seconds_per_step)
+
+    def load(self, columns: Mapping[str, float]) -> None:
+        """Go on from these `columns`."""
+        self._energy_j, self._delay_s, self._clock_s = (columns[key] for key in ("energy_j", "delay_s", "clock_s"))
 
     def columns(self) -> dict[str, float]:
         """Metrics columns: running sums."""

@@ -40,15 +40,11 @@ class RunPrivacy:
             network = drawn.as_star() if _is_star(run) else drawn
             sizes = {subnet.name: subnet.size for subnet in network.subnets}
             self.accounts = Accounts(sizes)
-            self.accounts.add(self._releases(sizes))
+            self.accounts.add(releases_of_ledger(self._ledger, sizes))
             self.names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
         else:
-            self.accounts = Accounts.of_ledger(self._releases(None))
+            self.accounts = Accounts.of_ledger(releases_of_ledger(self._ledger, None))
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
-
-    def _releases(self, sizes: Mapping[str, int] | None) -> Iterator[Release]:
-        for number, row in enumerate(read_json_lines(self._ledger), start=1):
-            yield _release(row, f"{self._ledger}:{number}", sizes)
 
     def epsilon(self, observer: Observer, accountant: str = "rdp", device: str | None = None) -> float | None:
         """What an observer holds about a device (default: the worst one); None where it received nothing private."""
@@ -68,6 +64,18 @@ class RunPrivacy:
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
         """All observers and devices; see `privacy.statement`."""
         return statement(self.accounts, self.names, self.delta, accountants)
+
+
+def releases_of_ledger(
+    path: Path, sizes: Mapping[str, int] | None, begin: int = 0, end: int | None = None
+) -> Iterator[Release]:
+    """The rows of a ledger, or of its bytes from `begin` to `end`, checked.
+
+    Args:
+        sizes: edge server -> number of its devices; None where the ledger is all there is.
+    """
+    for number, row in enumerate(read_json_lines(path, begin, end), start=1):
+        yield _release(row, f"{path}:{number}", sizes)
 
 
 def _configuration(run: Path) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from h2fdp.experiment.preparation import Preparation
@@ -39,6 +41,24 @@ class PrivacyWatch:
         self._local += max((int(each[:-1].sum()) for each in made), default=0)
         self._global += any(each[-1] for each in made)
         return None
+
+    def state(self) -> dict[str, int]:
+        """The releases so far that the paper's claim counts; the accounts are the ledger's."""
+        return {"local": self._local, "global": self._global}
+
+    def load(self, state: Mapping[str, int], releases: Iterable[Release]) -> None:
+        """Go on from a `state` and the releases of the ledger up to then: no account ever starts again at zero."""
+        self._local, self._global = state["local"], state["global"]
+        self.accounts.add(releases)
+
+    def load_lost(self, releases: Iterable[Release]) -> None:
+        """Enter releases of intervals whose outcome was lost: they are done again under fresh noise, and both count."""
+        for _, rows in groupby(releases, key=lambda release: release.interval):
+            lost = list(rows)
+            self.accounts.add(lost)
+            local = {(row.edge, row.slot) for row in lost if row.kind == "local"}
+            self._local += max(Counter(edge for edge, _ in local).values(), default=0)
+            self._global += 1
 
     def columns(self) -> dict[str, float | None]:
         """Metrics columns: the claim, and each observer's account about the worst device; none for runs that leak."""

@@ -1,45 +1,29 @@
-"""One run from start to end: its directory, its loop, and what is left whatever happens."""
+"""One run: how it starts, and what is read of it afterwards."""
 
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import yaml
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.ledger_account import RunPrivacy
-from h2fdp.experiment.loop import OnInterval, Progress, run_intervals
-from h2fdp.experiment.outcome import device_scores
+from h2fdp.experiment.loop import OnInterval
 from h2fdp.experiment.preparation import Preparation
-from h2fdp.experiment.privacy_watch import PrivacyWatch
+from h2fdp.experiment.progress import Progress
+from h2fdp.experiment.recording import full_disk_told, record, record_inputs
 from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.methods import name_of
-from h2fdp.models import Flat, build
-from h2fdp.records import (
-    DEVICE_SCHEMA,
-    SCHEMA_VERSION,
-    RunDirectory,
-    metrics_schema,
-    read_summary,
-    versions,
-    write_columns,
-    write_table,
-)
-from h2fdp.records.atomic import replacing, write_text
+from h2fdp.models import build
+from h2fdp.records import logged_to, read_summary
 from h2fdp.records.directory import create
-from h2fdp.runtime import chosen_backend
-from h2fdp.topology import write as write_topology
 
 if TYPE_CHECKING:
     import pandas as pd
-_LAST = 20  # intervals whose mean accuracy is reported beside the last one: noisy curves swing
 
 
 @dataclass(frozen=True)
@@ -89,6 +73,8 @@ def start_run(
     on_interval: OnInterval | None = None,
     stop: Callable[[], bool] | None = None,
     own_parts: dict[str, str] | None = None,
+    own_code: str = "",
+    verbose: bool = False,
 ) -> Run:
     """Run a prepared experiment into the directory `out`.
 
@@ -97,10 +83,16 @@ def start_run(
         on_interval: called with each row of the metrics.
         stop: asked before each interval; true ends the run cleanly.
         own_parts: configuration keys that stand for a user's own Python objects, and what to write in their place.
+        own_code: `fingerprint.code_of` these objects.
+        verbose: log each interval, and show the log.
     """
-    progress = Progress(PrivacyWatch(preparation))
+    progress = Progress.begun(preparation)
     try:
-        _recorded(preparation, out, progress, overwrite, on_start, on_interval, stop, own_parts or {})
+        with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
+            progress.directory_made = True
+            with full_disk_told(directory):
+                record_inputs(preparation, directory, own_parts or {})
+                record(preparation, directory, progress, own_code, on_start, on_interval, stop)
     except UserError:
         if progress.directory_made and progress.cloud is None:
             # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger
@@ -108,97 +100,6 @@ def start_run(
             shutil.rmtree(out.resolve())
         raise
     return Run(out)
-
-
-def _recorded(
-    preparation: Preparation,
-    out: Path,
-    progress: Progress,
-    overwrite: bool,
-    on_start: Callable[[], None] | None,
-    on_interval: OnInterval | None,
-    stop: Callable[[], bool] | None,
-    own_parts: dict[str, str],
-) -> None:
-    """Run inside the locked directory; whatever happens, what was recorded is written."""
-    started = time.perf_counter()
-    with create(out, overwrite) as directory:
-        progress.directory_made = True
-        state = "failed"
-        _write_inputs(preparation, directory, own_parts)
-        directory.write_summary(_summary(preparation, progress, "running", 0.0))
-        directory.log("start", backend=chosen_backend(preparation.config.runtime), seed=preparation.config.seed)
-        try:
-            state = run_intervals(
-                preparation,
-                directory,
-                progress,
-                on_start or (lambda: None),
-                on_interval or (lambda row: None),
-                stop or (lambda: False),
-            )
-        except KeyboardInterrupt:
-            state = "interrupted"
-            raise
-        finally:
-            wall_s = time.perf_counter() - started
-            _write_results(preparation, directory, progress)
-            directory.write_summary(_summary(preparation, progress, state, wall_s))
-            directory.log("end", state=state, intervals=len(progress.rows))
-
-
-def _write_inputs(run: Preparation, directory: RunDirectory, own_parts: dict[str, str]) -> None:
-    values = run.config.model_dump(mode="json") | {"topology": directory.topology.name, "sweep": {}} | own_parts
-    values["runtime"] |= {"backend": chosen_backend(run.config.runtime), "engine": run.blueprint.engine}
-    write_text(directory.config, yaml.safe_dump(values, sort_keys=False, width=120))
-    write_topology(run.drawn, directory.topology)
-
-
-def _write_results(run: Preparation, directory: RunDirectory, progress: Progress) -> None:
-    write_table(directory.metrics, progress.rows, metrics_schema(run.data.validation is not None))
-    if progress.cloud is None:
-        return
-    module = run.blueprint.module()
-    Flat(module).load(module, progress.cloud.model)
-    with replacing(directory.model) as file:
-        torch.save(module.state_dict(), file)
-    write_columns(directory.devices, device_scores(run, progress.cloud.model), DEVICE_SCHEMA)
-
-
-def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) -> dict[str, Any]:
-    scored = [row["accuracy"] for row in progress.rows if row.get("accuracy") is not None]
-    last = [row["accuracy"] for row in progress.rows[-_LAST:] if row.get("accuracy") is not None]
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "name": run.config.name,
-        "state": state,
-        "method": name_of(run.config.method),
-        "seed": run.config.seed,
-        "backend": chosen_backend(run.config.runtime),
-        "intervals": len(progress.rows),
-        "accuracy": scored[-1] if scored else None,
-        "best_accuracy": max(scored, default=None),
-        f"accuracy_mean_last_{_LAST}": float(np.mean(last)) if last else None,
-        "loss": next((row["loss"] for row in reversed(progress.rows) if "loss" in row), None),
-        **{key: progress.rows[-1][key] if progress.rows else 0.0 for key in ("energy_j", "delay_s", "clock_s")},
-        "leaking": run.leaks,
-        "devices": run.topology.devices,
-        "edges": run.topology.edges,
-        "trusted_edges": sum(subnet.trusted for subnet in run.topology.subnets),
-        "parameters": run.initial.numel(),
-        "data": run.data.name,
-        "shape": list(run.data.shape),
-        "classes": run.data.classes,
-        "data_fingerprint": run.data.fingerprint(),
-        "noise_std": [
-            {"kind": kind, "added_by": source, "smallest": low, "largest": high}
-            for (kind, source), (low, high) in sorted(progress.noise.items())
-        ],
-        "privacy": progress.watch.summary() if state != "running" else None,
-        "budget_spent_by": progress.spent_by,
-        "wall_s": wall_s,
-        "versions": versions(),
-    }
 
 
 def load_model(run: str | Path) -> torch.nn.Module:

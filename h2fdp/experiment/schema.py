@@ -11,7 +11,7 @@ from h2fdp.config.fields import Expect, Text
 from h2fdp.control import ControlSection, Horizon
 from h2fdp.data import DataSection
 from h2fdp.errors import UserError
-from h2fdp.experiment.sections import FaultsSection, PrivacySection, Seed, TrainingSection
+from h2fdp.experiment.sections import FaultsSection, PrivacySection, Seed, TrackingSection, TrainingSection
 from h2fdp.methods import ADAPTIVE, METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.privacy import NOISE_PLACEMENTS
@@ -34,6 +34,7 @@ class ExperimentFile(Section):
     control: ControlSection = ControlSection()
     runtime: RuntimeSection = RuntimeSection()
     faults: FaultsSection = FaultsSection()
+    tracking: TrackingSection = TrackingSection()
     seed: Seed = 1
     sweep: dict[Text, Annotated[list[Any], Expect("a list of values")]] = Field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""The `training:`, `privacy:` and `faults:` sections of an experiment file."""
+"""The `training:`, `privacy:`, `faults:` and `tracking:` sections of an experiment file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from h2fdp.config.fields import (
     Count,
     Expect,
+    Flag,
     Magnitude,
     OpenProbability,
     Positive,
     Probability,
     Section,
     Share,
+    Text,
     Whole,
 )
 from h2fdp.control import Faults
@@ -130,6 +132,18 @@ class FaultsSection(Section):
             self.edge_outage.probability,
             self.edge_outage.intervals,
         )
+
+
+class TrackingSection(Section):
+    """`tracking:`, which changes nothing about a run but who watches it.
+
+    Attributes:
+        tensorboard: events in the run directory.
+        mlflow: a server's or a folder's URI; null for none.
+    """
+
+    tensorboard: Flag = True
+    mlflow: Text | None = None
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")]

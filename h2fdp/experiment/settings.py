@@ -9,7 +9,7 @@ from h2fdp.config import Section
 from h2fdp.control import ControlSection
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.experiment.sections import FaultsSection, PrivacySection, TrainingSection
+from h2fdp.experiment.sections import FaultsSection, PrivacySection, TrackingSection, TrainingSection
 from h2fdp.runtime.section import RuntimeSection
 
 _SECTIONS: dict[str, type[Section]] = {
@@ -18,6 +18,7 @@ _SECTIONS: dict[str, type[Section]] = {
     "control": ControlSection,
     "runtime": RuntimeSection,
     "faults": FaultsSection,
+    "tracking": TrackingSection,
 }
 _OWNER = {key: section for section, schema in _SECTIONS.items() for key in schema.model_fields}
 

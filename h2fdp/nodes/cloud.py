@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -61,6 +62,15 @@ class Cloud:
         self._measures = schedule.observes and estimates != "released"
         self._leaks = estimates == "oracle"
         self._faults = faults
+
+    def state(self) -> dict[str, Any]:
+        """What outlives an interval, in plain values and tensors, for a checkpoint."""
+        return {"model": self.model, "next_slot": self.next_slot, "schedule": self._schedule.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        self.model, self.next_slot = state["model"], state["next_slot"]
+        self._schedule.load(state["schedule"])
 
     @property
     def repeats(self) -> bool:

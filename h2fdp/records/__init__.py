@@ -1,8 +1,10 @@
 """The run directory: everything a run leaves behind, and how it is read again."""
 
-from h2fdp.records.directory import RunDirectory
-from h2fdp.records.json_lines import JsonLines, read_json_lines
-from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_columns, write_table
+from h2fdp.records.directory import RunDirectory, in_use
+from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, read_json_lines
+from h2fdp.records.log import about, logged_to
+from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_columns
+from h2fdp.records.metrics_rows import MetricsRows
 from h2fdp.records.summary import SCHEMA_VERSION, read_summary, versions
 
 __all__ = [
@@ -10,11 +12,17 @@ __all__ = [
     "METRICS_SCHEMA",
     "SCHEMA_VERSION",
     "JsonLines",
+    "Mark",
+    "MetricsRows",
     "RunDirectory",
+    "about",
+    "check_start",
+    "cut",
+    "in_use",
+    "logged_to",
     "metrics_schema",
     "read_json_lines",
     "read_summary",
     "versions",
     "write_columns",
-    "write_table",
 ]

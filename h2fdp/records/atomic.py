@@ -19,8 +19,18 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        _sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the folder's own entries are on disk: a rename is not, until then."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,6 +57,16 @@ class RunDirectory:
         return self.path / "control.jsonl"
 
     @property
+    def checkpoints(self) -> Path:
+        """The folder of the newest checkpoints."""
+        return self.path / "checkpoint"
+
+    @property
+    def log(self) -> Path:
+        """What happened, one JSON object a line."""
+        return self.path / "log.jsonl"
+
+    @property
     def model(self) -> Path:
         """The model's state dict."""
         return self.path / "model.pt"
@@ -65,12 +74,6 @@ class RunDirectory:
     def write_summary(self, values: dict[str, Any]) -> None:
         """Replace `summary.json`."""
         write_text(self.path / SUMMARY, json.dumps(json_values(values), indent=2) + "\n")
-
-    def log(self, event: str, **values: Any) -> None:
-        """Append one event to `log.jsonl`."""
-        line = json.dumps({"time": round(time.time(), 3), "event": event, **values})
-        with (self.path / "log.jsonl").open("a") as file:
-            file.write(line + "\n")
 
 
 @contextmanager
@@ -84,8 +87,42 @@ def create(path: Path, overwrite: bool = False) -> Iterator[RunDirectory]:
     where, path = str(path), path.resolve()
     if path.exists() and not path.is_dir():
         raise UserError("expected a directory for the run, found a file", where)
-    if path.is_dir() and any(path.iterdir()):
+    if path.is_dir() and any(each.name != _LOCK for each in path.iterdir()):
         _make_room(path, overwrite)
+    with _locked(path, where):
+        yield RunDirectory(path)
+
+
+@contextmanager
+def reopen(path: Path) -> Iterator[RunDirectory]:
+    """The directory of a run that ended early, locked until the block ends; half-written files are gone.
+
+    Raises:
+        UserError: `path` is no run directory, or is in use.
+    """
+    where, path = str(path), path.resolve()
+    directory = RunDirectory(path)
+    if not directory.config.is_file() or not directory.topology.is_file():
+        raise UserError("not a run directory (expected config.yaml and topology.yaml)", where)
+    with _locked(path, where):
+        for part in [*path.glob("*.part"), *directory.checkpoints.glob("*.part")]:
+            part.unlink()
+        yield directory
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process is writing to this run directory now; a lock ends with its process, however that ends."""
+    if not (path / _LOCK).exists():
+        return False
+    try:
+        with FileLock(path / _LOCK, timeout=0):
+            return False
+    except (Timeout, OSError):
+        return True
+
+
+@contextmanager
+def _locked(path: Path, where: str) -> Iterator[None]:
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / _LOCK, timeout=0)
@@ -95,7 +132,7 @@ def create(path: Path, overwrite: bool = False) -> Iterator[RunDirectory]:
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", where) from None
     try:
-        yield RunDirectory(path)
+        yield
     finally:
         lock.release()
         (path / _LOCK).unlink(missing_ok=True)

@@ -5,27 +5,83 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from h2fdp.errors import UserError
 
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a file: so many bytes, and a digest of them."""
+
+    bytes: int
+    digest: str
+
 
 class JsonLines:
-    """Appends groups of rows; each `append` returns when the rows are on disk."""
+    """Appends groups of rows; each `append` returns when the rows are on disk.
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("ab")
+    A line without its end was being written when the writer died, so nothing of its group was released: it is cut off.
+
+    Args:
+        begins: the bytes of the file that stand. What follows them was written before a crash, by work that is done
+            again: the same rows must come again, and are not written twice. By default the whole file stands.
+
+    Raises:
+        UserError: the bytes that stand are not there, or others.
+    """
+
+    def __init__(self, path: Path, begins: Mark | None = None) -> None:
+        self._path = path
+        self._file = path.open("ab", buffering=0)
+        try:
+            whole = _cut_torn_line(path, self._file.fileno())
+            self._at = whole if begins is None else begins.bytes
+            self._digest = _digest_of_start(path, self._at) if begins is None else check_start(path, begins)
+            self._left = whole - self._at
+            self._redone = path.open("rb")
+            self._redone.seek(self._at)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def mark(self) -> Mark:
+        """The rows so far."""
+        return Mark(self._at, self._digest.hexdigest())
 
     def append(self, rows: Iterable[dict[str, Any]]) -> int:
         """Write rows, one JSON object a line, and wait for the disk; how many there were."""
         lines = [json.dumps(row) for row in rows]
         if lines:
-            self._file.write(("\n".join(lines) + "\n").encode())
-            self._file.flush()
-            os.fdatasync(self._file.fileno())
+            data = ("\n".join(lines) + "\n").encode()
+            written = self._redone.read(min(len(data), self._left))
+            self._left -= len(written)
+            if data[: len(written)] != written:
+                raise RuntimeError(f"{self._path}: rows that are written again differ from byte {self._at} on")
+            if len(written) < len(data):
+                self._write(data[len(written) :])
+            self._at += len(data)
+            self._digest.update(data)
         return len(lines)
+
+    def _write(self, data: bytes) -> None:
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) or 0 :]
+            os.fdatasync(self._file.fileno())
+        except BaseException:
+            with suppress(OSError):  # rows of a group that does not happen; a torn line is cut off later too
+                os.ftruncate(self._file.fileno(), before)
+            raise
 
     def __enter__(self) -> JsonLines:
         return self
@@ -33,11 +89,56 @@ class JsonLines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._redone.close()
         self._file.close()
 
 
-def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a ledger or of decisions.
+def check_start(path: Path, mark: Mark) -> blake2b:
+    """The digest of the bytes that a mark names.
+
+    Raises:
+        UserError: they are not there, or others.
+    """
+    size = path.stat().st_size if path.exists() else 0
+    digest = _digest_of_start(path, mark.bytes) if size >= mark.bytes else None
+    if digest is None or digest.hexdigest() != mark.digest:
+        raise UserError("the file was changed after the run wrote it, so the run cannot go on", str(path))
+    return digest
+
+
+def cut(path: Path, length: int) -> None:
+    """Shorten a file to its first bytes."""
+    if path.exists() and path.stat().st_size > length:
+        os.truncate(path, length)
+
+
+def _cut_torn_line(path: Path, descriptor: int) -> int:
+    """Bytes of the file up to the end of its last whole line; the rest is cut off."""
+    size = end = os.fstat(descriptor).st_size
+    with path.open("rb") as file:
+        while end > 0:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            end = start if found < 0 else start + found + 1
+            if found >= 0:
+                break
+    if end < size:
+        os.ftruncate(descriptor, end)
+    return end
+
+
+def _digest_of_start(path: Path, length: int) -> blake2b:
+    digest = blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while length > 0 and (block := file.read(min(length, _BLOCK))):
+            digest.update(block)
+            length -= len(block)
+    return digest
+
+
+def read_json_lines(path: Path, begin: int = 0, end: int | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a ledger or of decisions, or of a part of the file between two bytes.
 
     A last line without its end was being written when the writer died: its interval had not started, so nothing of it
     was released.
@@ -46,12 +147,16 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
         UserError: there is no such file, or a line of it is damaged.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        with path.open("rb") as file:
+            file.seek(begin)
+            for number, line in enumerate(file, start=1):
+                begin += len(line)
+                if not line.endswith(b"\n") or (end is not None and begin > end):
+                    return
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    raise UserError("the line is damaged; expected one JSON object", f"{path}:{number}") from None
+                yield row
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from None
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            raise UserError("the line is damaged; expected one JSON object", f"{path}:{number}") from None
-        yield row

@@ -44,11 +44,3 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.S
     """Replace a table as a whole by its columns."""
     with replacing(path) as file:
         pq.write_table(pa.Table.from_pydict(dict(columns), schema=schema), file)
-
-
-def write_table(path: Path, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
-    """Replace a table as a whole; a column that a row does not name is null in it."""
-    unknown = {key for row in rows for key in row} - set(schema.names)
-    assert not unknown, f"no column for {sorted(unknown)}"
-    with replacing(path) as file:
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), file)

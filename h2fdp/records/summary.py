@@ -10,7 +10,18 @@ from typing import Any
 
 SUMMARY = "summary.json"
 SCHEMA_VERSION = 1
-_LIBRARIES = ("h2fdp", "numpy", "torch", "torchvision", "ray", "opacus", "dp-accounting", "scikit-learn", "pyarrow")
+_LIBRARIES = (
+    "h2fdp",
+    "numpy",
+    "torch",
+    "torchvision",
+    "ray",
+    "opacus",
+    "dp-accounting",
+    "scikit-learn",
+    "scipy",
+    "pyarrow",
+)
 
 
 def versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from h2fdp.config.fields import LARGEST_INTEGER, Expect, Section
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, Positive, Section
 
 Hosts = Annotated[int, Field(ge=1, le=LARGEST_INTEGER)]
 
@@ -25,6 +25,7 @@ class RuntimeSection(Section):
         "auto"
     )
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
+    checkpoint_seconds: Positive | None = 60
 
 
 def inline_workers(section: RuntimeSection) -> int:

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from h2fdp.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 SMALL = """\
@@ -107,31 +110,71 @@ def test_runs_are_listed(experiment, tmp_path):
     assert [(row["name"], row["state"]) for row in listed] == [("small", "done")]
 
 
-def test_ctrl_c_stops_cleanly_after_the_interval(experiment, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "h2fdp",
-        "run",
-        experiment,
-        "--out",
-        tmp_path / "run",
-        "--verbose",
-        "--set",
-        "training.intervals=100000",
-    ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def signalled(experiment, out, number, times=1):
+    """A run that gets a signal in its third interval: exit code, and what it said after that."""
+    command = [sys.executable, "-m", "h2fdp", "run", experiment, "--out", out, "--verbose"]
+    with subprocess.Popen(
+        [*command, "--set", "training.intervals=100000"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
+        rest = ""
         for line in process.stderr:
+            rest += line
             if line.startswith("interval 3/"):
-                process.send_signal(signal.SIGINT)
+                for _ in range(times):
+                    process.send_signal(number)
                 break
-        _, rest = process.communicate(timeout=60)
-    assert process.returncode == 130
+        rest += process.communicate(timeout=60)[1]
     assert "Traceback" not in rest
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    return process.returncode, rest, json.loads((out / "summary.json").read_text())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_cleanly_after_the_interval_and_says_how_to_go_on(experiment, tmp_path, number, code):
+    returned, said, summary = signalled(experiment, tmp_path / "run", number)
+    assert returned == code
     assert summary["state"] == "interrupted"
     assert summary["intervals"] >= 3
+    assert f"go on with: h2fdp resume {tmp_path / 'run'}" in said
+    assert (tmp_path / "run" / "checkpoint" / f"{summary['intervals']:09d}.ckpt").exists()
+
+
+def listed_under(folder):
+    """The one run that `h2fdp runs` finds."""
+    (found,) = json.loads(CliRunner().invoke(app, ["runs", str(folder), "--json"]).stdout)
+    return found
+
+
+def test_a_stopped_run_goes_on_from_the_command_line(experiment, tmp_path):
+    out = tmp_path / "run"
+    signalled(experiment, out, signal.SIGINT)
+    listed = listed_under(tmp_path)
+    assert (listed["state"], listed["resumable"]) == ("interrupted", True)
+    assert "go on with: h2fdp resume RUN" in CliRunner().invoke(app, ["runs", str(tmp_path)]).stdout
+    config = out / "config.yaml"
+    done = int(listed["intervals"])
+    config.write_text(config.read_text().replace("intervals: 100000", f"intervals: {done + 2}"))
+    resumed = h2fdp("resume", out)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "configuration differ from what the run began with" in resumed.stderr  # it was edited
+    assert f"interval {done + 2}/{done + 2}" in resumed.stderr
+    assert "after a resume elsewhere" in " ".join(resumed.stdout.split())
+    again = h2fdp("resume", out, "--json", "--quiet")
+    assert again.returncode == 0
+    assert "nothing left to do" in again.stderr
+    assert json.loads(again.stdout)["state"] == "done"
+
+
+def test_a_killed_run_is_listed_as_such(experiment, tmp_path):
+    assert signalled(experiment, tmp_path / "run", signal.SIGKILL)[0] == -signal.SIGKILL
+    listed = listed_under(tmp_path)
+    assert (listed["state"], listed["resumable"]) == ("killed", True)
+
+
+def test_what_cannot_be_resumed_gets_one_line(tmp_path):
+    done = h2fdp("resume", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "not a run directory" in done.stderr
 
 
 def test_help_and_version_are_plain():

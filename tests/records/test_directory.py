@@ -6,7 +6,7 @@ import pytest
 
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.records.directory import create
+from h2fdp.records.directory import create, in_use, reopen
 
 
 def a_run(path):
@@ -46,6 +46,33 @@ def test_a_second_writer_is_refused(tmp_path):
         with pytest.raises(UserError, match="another run is writing"), create(tmp_path / "run", overwrite=True):
             pass
         assert directory.config.exists()
+
+
+def test_a_run_is_in_use_until_its_process_is_gone(tmp_path):
+    a_run(tmp_path / "run")
+    (tmp_path / "run" / "topology.yaml").write_text("name: x")
+    assert not in_use(tmp_path / "run")
+    with reopen(tmp_path / "run"):
+        assert in_use(tmp_path / "run")
+    (tmp_path / "run" / ".lock").touch()  # left by a process that was killed: the system freed its lock
+    assert not in_use(tmp_path / "run")
+
+
+def test_what_a_run_wrote_in_part_goes_when_it_is_opened_again(tmp_path):
+    a_run(tmp_path / "run")
+    (tmp_path / "run" / "topology.yaml").write_text("name: x")
+    (tmp_path / "run" / "checkpoint").mkdir()
+    for name in ("metrics.parquet.part", "checkpoint/000000001.ckpt.part"):
+        (tmp_path / "run" / name).write_text("half")
+    with reopen(tmp_path / "run") as directory:
+        assert not list(directory.path.rglob("*.part"))
+
+
+def test_a_directory_where_a_run_was_killed_before_it_wrote_anything_is_free(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").touch()
+    with create(tmp_path / "run") as directory:
+        assert directory.path.is_dir()
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):

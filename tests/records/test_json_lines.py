@@ -1,11 +1,11 @@
-"""The ledger on disk: one short row is there, and synced, when `append` returns."""
+"""The ledger on disk: rows are there, and synced, when `append` returns; rows that come again are not written twice."""
 
 import os
 
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.records import JsonLines, read_json_lines
+from h2fdp.records import JsonLines, Mark, read_json_lines
 
 
 def test_a_short_row_is_in_the_file_and_synced_when_append_returns(tmp_path, monkeypatch):
@@ -29,3 +29,65 @@ def test_rows_come_back(tmp_path):
 def test_a_missing_ledger_is_told(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         list(read_json_lines(tmp_path / "ledger"))
+
+
+def left_by_a_crash(path, content=b""):
+    """Two groups, a mark between them, then what was being written."""
+    with JsonLines(path) as ledger:
+        ledger.append([{"a": 1}, {"a": 2}])
+        mark = ledger.mark()
+        ledger.append([{"a": 3}, {"a": 4}])
+    with path.open("ab") as file:
+        file.write(content)
+    return mark
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"a', b'{"a": 5}', b'{"a": 5}\n', b'{"a": 5}\n{"a": 6', b"\0" * 5000])
+def test_rows_that_come_again_are_not_written_twice(tmp_path, torn):
+    mark = left_by_a_crash(tmp_path / "ledger", torn)
+    with JsonLines(tmp_path / "ledger", mark) as ledger:
+        for group in ([{"a": 3}, {"a": 4}], [{"a": 5}, {"a": 6}], [{"a": 7}]):
+            ledger.append(group)
+        end = ledger.mark()
+    assert [row["a"] for row in read_json_lines(tmp_path / "ledger")] == [1, 2, 3, 4, 5, 6, 7]
+    with JsonLines(tmp_path / "ledger") as ledger:
+        assert ledger.mark() == end
+
+
+def test_other_rows_in_their_place_are_refused_and_the_file_is_left(tmp_path):
+    mark = left_by_a_crash(tmp_path / "ledger")
+    before = (tmp_path / "ledger").read_bytes()
+    with JsonLines(tmp_path / "ledger", mark) as ledger, pytest.raises(RuntimeError, match="differ from byte 18 on"):
+        ledger.append([{"a": 3}, {"a": 5}])
+    assert (tmp_path / "ledger").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": 1}\n', b'{"a": 1}\n{"a": 9}\n{"a": 3}\n'])
+def test_a_file_that_lost_or_changed_what_stands_is_refused(tmp_path, content):
+    mark = left_by_a_crash(tmp_path / "ledger")
+    (tmp_path / "ledger").write_bytes(content)
+    with pytest.raises(UserError, match="changed after the run wrote it"):
+        JsonLines(tmp_path / "ledger", mark)
+
+
+def test_without_a_mark_everything_whole_stands(tmp_path):
+    left_by_a_crash(tmp_path / "ledger", b'{"a": 5')
+    with JsonLines(tmp_path / "ledger") as ledger:
+        ledger.append([{"a": 3}])
+    assert [row["a"] for row in read_json_lines(tmp_path / "ledger")] == [1, 2, 3, 4, 3]
+
+
+def test_a_part_of_the_rows_can_be_read(tmp_path):
+    mark = left_by_a_crash(tmp_path / "ledger")
+    assert [row["a"] for row in read_json_lines(tmp_path / "ledger", end=mark.bytes)] == [1, 2]
+    assert [row["a"] for row in read_json_lines(tmp_path / "ledger", mark.bytes)] == [3, 4]
+    assert mark == Mark(18, mark.digest)
+
+
+def test_a_failed_append_leaves_no_part_of_its_group(tmp_path, monkeypatch):
+    with JsonLines(tmp_path / "ledger") as ledger:
+        ledger.append([{"a": 1}])
+        monkeypatch.setattr(os, "fdatasync", lambda number: (_ for _ in ()).throw(OSError(28, "full")))
+        with pytest.raises(OSError, match="full"):
+            ledger.append([{"a": 2}, {"a": 3}])
+    assert (tmp_path / "ledger").read_text() == '{"a": 1}\n'

@@ -3,7 +3,9 @@
 import pandas as pd
 import pytest
 
+import h2fdp
 from h2fdp import Experiment, Topology
+from h2fdp.experiment.run import start_run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
 
@@ -43,10 +45,17 @@ def inline(tmp_path_factory):
     return recorded(small().run(tmp_path_factory.mktemp("inline") / "run"))
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 3])
+@pytest.mark.parametrize("hosts", [1, 2])
 def test_ray_hosts_give_the_bits_of_one_process(inline, tmp_path, hosts):
     runtime = {"backend": "ray", "hosts": hosts, "cpus_per_host": 0.5}
     assert_equal(inline, recorded(small(runtime=runtime).run(tmp_path / "run")))
+
+
+def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray(inline, tmp_path):
+    rows = []
+    start_run(small().prepare(), tmp_path / "run", on_interval=rows.append, stop=lambda: len(rows) == 1)
+    where = ["runtime.backend=ray", "runtime.hosts=3", "runtime.cpus_per_host=0.5"]
+    assert_equal(inline, recorded(h2fdp.resume(tmp_path / "run", settings=where)))
 
 
 def test_the_same_seed_gives_the_same_bits_again(inline, tmp_path):

@@ -1,0 +1,105 @@
+"""A run watched from the terminal: its progress, its end, and what to do when it was stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from h2fdp.cli.interrupt import interruptible
+from h2fdp.cli.progress import Display, progress
+from h2fdp.cli.tables import print_facts, print_json
+
+if TYPE_CHECKING:
+    from h2fdp.experiment import Run
+
+_ADDERS = {"device": "each device", "edge": "the edge server"}
+
+
+def watch(
+    run: Callable[[Display, Callable[[], None], Callable[[], bool]], Run],
+    directory: Path,
+    intervals: int,
+    *,
+    quiet: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    """Carry out a run and show it.
+
+    Args:
+        run: is given the display, what to call when the hosts are up, and what says whether to stop.
+    """
+    with interruptible() as interrupt:
+
+        def started() -> None:
+            interrupt.listen()  # Ray takes SIGTERM for itself
+            display.started()
+
+        try:
+            with progress(intervals, quiet=quiet, verbose=verbose) as display:
+                done = run(display, started, interrupt.asked)
+        except KeyboardInterrupt:
+            print(f"stopped at once; {_how_to_go_on(directory)}", file=sys.stderr)
+            raise typer.Exit(interrupt.exit_code) from None
+    summary = done.summary
+    if as_json:
+        print_json(summary | {"directory": str(directory)})
+    else:
+        show_result(summary, directory)
+    if summary["state"] == "interrupted":
+        print(f"stopped after interval {summary['intervals']}; {_how_to_go_on(directory)}", file=sys.stderr)
+        raise typer.Exit(interrupt.exit_code)
+
+
+def _how_to_go_on(directory: Path) -> str:
+    return f"go on with: h2fdp resume {directory}"
+
+
+def show_result(summary: dict[str, Any], directory: Path) -> None:
+    """The table that a run ends with."""
+    facts: dict[str, Any] = {
+        "method": f"{summary['method']}, seed {summary['seed']}, {summary['backend']}",
+        "network": f"{summary['devices']} devices under {summary['edges']} edge servers "
+        f"({summary['trusted_edges']} trusted)",
+        "intervals": summary["intervals"],
+        "test accuracy": summary["accuracy"],
+        "mean of the last 20": summary["accuracy_mean_last_20"],
+        "test loss": summary["loss"],
+    }
+    for kind in ("local", "global"):
+        levels = [
+            f"{_range(each['smallest'], each['largest'])} by {_ADDERS[each['added_by']]}"
+            for each in summary["noise_std"]
+            if each["kind"] == kind
+        ]
+        if levels:
+            facts[f"{kind} noise"] = "; ".join(levels)
+    if summary["privacy"] and summary["privacy"]["worst"]:
+        claimed, worst = summary["privacy"]["claimed"], summary["privacy"]["worst"]
+        confirmed = claimed is not None and all(each["pld"] <= claimed for each in worst.values())
+        hint = "" if confirmed else "; not confirmed by the account: see h2fdp privacy calibrate"
+        facts["epsilon claimed"] = ("nothing" if claimed is None else f"{claimed:.4g}") + hint
+        facts["epsilon accounted"] = ", ".join(f"{name} {each['pld']:.3g}" for name, each in worst.items()) + " (pld)"
+    if summary["leaking"]:
+        facts["leaking"] = "control.estimates: oracle; raw gradients went up, so no epsilon is said"
+    facts["energy"] = f"{summary['energy_j']:.4g} J"
+    facts["delay"] = f"{summary['delay_s']:.4g} s summed over devices; {summary['clock_s']:.4g} s on a simulated clock"
+    if summary["fresh_from"]:
+        facts["drawn afresh"] = (
+            f"from interval {', '.join(map(str, summary['fresh_from']))} on, after a resume elsewhere"
+        )
+    if summary["budget_spent_by"]:
+        facts["stopped early"] = (
+            f"interval {summary['intervals'] + 1} would exceed the budget of the observer {summary['budget_spent_by']}"
+        )
+    facts["wall time"] = f"{summary['wall_s']:.1f} s"
+    facts["run directory"] = directory
+    print_facts(facts)
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"

@@ -1,0 +1,105 @@
+"""Everything that the bits of a run depend on, as one digest: equal digests, equal bits."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import platform
+import secrets
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+import h2fdp
+from h2fdp.experiment.preparation import Preparation
+from h2fdp.records import RunDirectory, versions
+
+# Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
+_NOT_COUNTED = ("name", "runtime", "sweep", "tracking")
+_VARIABLES = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "DNNL_MAX_CPU_ISA")
+
+
+def run_digest(run: Preparation, directory: RunDirectory, own_code: str) -> dict[str, str]:
+    """By part (code, data, configuration, versions, hardware), so that what differs can be named.
+
+    Args:
+        directory: has the run's configuration and topology.
+        own_code: `code_of` a user's own parts.
+    """
+    configuration = yaml.safe_load(directory.config.read_text())
+    kept = {key: value for key, value in configuration.items() if key not in _NOT_COUNTED}
+    parts: dict[str, Any] = {
+        "code": [_package(), own_code],
+        "data": run.data.fingerprint(),
+        "configuration": [json.dumps(kept, sort_keys=True), directory.topology.read_text(), run.blueprint.engine],
+        "versions": versions(),
+        "hardware": _hardware(run.blueprint.device),
+    }
+    return {name: _hash([json.dumps(value)]) for name, value in parts.items()}
+
+
+def code_of(parts: Iterable[Callable[..., Any]]) -> str:
+    """A digest of the files that define a user's own functions and classes.
+
+    A part without a file (typed in, or wrapped) may be another one next time: its digest never comes again.
+    """
+    texts = []
+    for part in parts:
+        try:
+            texts.append(Path(inspect.getsourcefile(part) or "").read_text())
+        except (TypeError, OSError, UnicodeDecodeError):
+            texts.append(secrets.token_hex(16))
+    return _hash(texts) if texts else ""
+
+
+def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, ledger: str) -> str:
+    """A name for what is drawn from here on, which no other continuation shares.
+
+    It is made from all that the next release depends on - the environment, the checkpoint, the ledger's `Mark` - so
+    that an equal name stands for an equal release, to the bit.
+    """
+    known = ("digest", "attempt", "intervals", "ledger")  # which determine the model and all else in a checkpoint
+    before = {} if checkpoint is None else {key: checkpoint[key] for key in known}
+    return _hash([json.dumps(digest), json.dumps(before), ledger])
+
+
+def _package() -> str:
+    root = Path(h2fdp.__path__[0])
+    files = sorted(root.rglob("*.py"))
+    return _hash(text for file in files for text in (str(file.relative_to(root)), file.read_text()))
+
+
+def _hardware(device: torch.device) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "variables": {name: os.environ.get(name) for name in _VARIABLES},
+        "device": device.type,
+    }
+    if device.type != "cpu":
+        # A GPU may add up in another order each time, so nothing says that bits come again.
+        found["never the same"] = secrets.token_hex(16)
+    return found
+
+
+def _processor() -> list[str]:
+    """Model and instruction sets of the CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return [platform.machine(), platform.processor()]
+    words = ("model name", "flags", "Features", "CPU part")
+    return sorted({line for line in lines if line.startswith(words)})
+
+
+def _hash(texts: Iterable[str]) -> str:
+    digest = blake2b(digest_size=16)
+    for text in texts:
+        data = text.encode()
+        digest.update(f"{len(data)}|".encode() + data)
+    return digest.hexdigest()

@@ -1,0 +1,154 @@
+"""Where a run's metrics go beside its own files while it runs: TensorBoard's events, an MLflow server.
+
+A further place is a `Sink`, and the function that makes it in `SINKS`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from h2fdp.errors import UserError
+from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.records import RunDirectory, about
+from h2fdp.records.atomic import write_text
+from h2fdp.records.events import EventFile
+
+_log = logging.getLogger(__name__)
+_EVENTS = "tensorboard/events.out.tfevents.0.h2fdp"
+_MLFLOW_RUN = "mlflow-run"
+_PLACES = ("interval",)  # columns that say where a row is, and measure nothing
+Row = dict[str, Any]
+
+
+class Sink(Protocol):
+    """Takes a run's metrics."""
+
+    def add(self, row: Row) -> None:
+        """One row of the metrics table."""
+        ...
+
+    def close(self, state: str) -> None:
+        """The run ends here, for now."""
+        ...
+
+
+class _TensorBoard:
+    """Rewritten from the rows that stand when a run goes on, so that no step is there twice."""
+
+    def __init__(self, directory: RunDirectory, rows: Iterable[Row]) -> None:
+        self._time = time.time() - sum(row["wall_s"] for row in rows)
+        self._file = EventFile(directory.path / _EVENTS, [self._event(row) for row in rows])
+
+    def _event(self, row: Row) -> tuple[float, int, dict[str, float]]:
+        self._time += row["wall_s"]
+        return self._time, row["interval"], scalars(row)
+
+    def add(self, row: Row) -> None:
+        """See `Sink`."""
+        self._file.add(*self._event(row))
+
+    def close(self, state: str) -> None:
+        """Nothing is held open."""
+
+
+class _MLflow:
+    """A run of the server; its id is kept in the run directory, for when the run goes on."""
+
+    def __init__(self, directory: RunDirectory, uri: str, config: ExperimentFile) -> None:
+        try:
+            from mlflow import MlflowClient
+            from mlflow.entities import Metric
+        except ImportError:
+            text = "MLflow is not installed; expected null, or after: pip install 'h2fdp[mlflow]'"
+            raise UserError(text, key="tracking.mlflow") from None
+        self._metric = Metric
+        self._client = MlflowClient(tracking_uri=uri)
+        kept = directory.path / _MLFLOW_RUN
+        self._silent = False
+        try:
+            if not kept.exists():
+                found = self._client.get_experiment_by_name(config.name)
+                experiment = self._client.create_experiment(config.name) if found is None else found.experiment_id
+                run = self._client.create_run(experiment, run_name=directory.path.name).info.run_id
+                for key, value in _parameters(config).items():
+                    self._client.log_param(run, key, value)
+                write_text(kept, run)
+            self._run = kept.read_text()
+        except Exception as error:  # whatever its client and server raise
+            raise UserError(f"MLflow at {uri} does not answer: {error}", key="tracking.mlflow") from None
+
+    def add(self, row: Row) -> None:
+        """See `Sink`."""
+        now = int(time.time() * 1000)
+        self._tell(
+            lambda: self._client.log_batch(
+                self._run,
+                [self._metric(key, value, now, row["interval"]) for key, value in scalars(row).items()],
+            )
+        )
+
+    def close(self, state: str) -> None:
+        """See `Sink`."""
+        self._tell(lambda: self._client.set_terminated(self._run, "FINISHED" if state == "done" else "KILLED"))
+
+    def _tell(self, words: Callable[[], Any]) -> None:
+        """A server that went away ends no run."""
+        if self._silent:
+            return
+        try:
+            words()
+        except Exception as error:
+            self._silent = True
+            _log.warning("mlflow", extra=about(note=f"MLflow does not answer any more, and is left alone: {error}"))
+
+
+def scalars(row: Row) -> dict[str, float]:
+    """The finite numbers of a row, by column.
+
+    >>> scalars({"interval": 3, "accuracy": 0.5, "loss": float("inf"), "epsilon_edge": None})
+    {'accuracy': 0.5}
+    """
+    kept = {key: value for key, value in row.items() if key not in _PLACES and value is not None}
+    return {key: float(value) for key, value in kept.items() if math.isfinite(value)}
+
+
+def _tensorboard(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:
+    return _TensorBoard(directory, rows) if config.tracking.tensorboard else None
+
+
+def _mlflow(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:
+    return None if config.tracking.mlflow is None else _MLflow(directory, config.tracking.mlflow, config)
+
+
+SINKS = (_tensorboard, _mlflow)
+
+
+def sinks_of(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> list[Sink]:
+    """The places that the experiment asks for.
+
+    Args:
+        rows: of the metrics that are there already.
+
+    Raises:
+        UserError: one of them cannot be reached.
+    """
+    return [sink for make in SINKS if (sink := make(config, directory, rows)) is not None]
+
+
+def _parameters(config: ExperimentFile) -> dict[str, str | float | bool | None]:
+    """The configuration by dotted keys, without what a run is not compared by."""
+    found: dict[str, str | float | bool | None] = {}
+
+    def follow(values: Mapping[str, Any], prefix: str) -> None:
+        for key, value in values.items():
+            if isinstance(value, dict):
+                follow(value, f"{prefix}{key}.")
+            else:
+                found[prefix + key] = str(value) if isinstance(value, list) else value
+
+    follow(config.model_dump(mode="json", exclude={"topology", "sweep", "tracking"}), "")
+    return found

@@ -1,0 +1,90 @@
+"""Checkpoints: one file each, whole or not there, verified when it is read.
+
+A file is a line with the format's version, a line with the SHA-256 of the rest, and the rest: plain values and tensors
+in torch's format, read without running code of the file's.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from h2fdp.errors import UserError
+from h2fdp.records.atomic import replacing
+
+FORMAT = 1
+_MAGIC = b"h2fdp checkpoint "
+_KEPT = 2  # the newest, and one more in case a disk loses it
+
+
+def save_checkpoint(folder: Path, interval: int, values: dict[str, Any], *, alone: bool = False) -> Path:
+    """Write the checkpoint after `interval` intervals; the older ones go, but for one (`alone`: all of them).
+
+    Args:
+        values: dicts, lists, tuples, strings, numbers, None, tensors and arrays, which come back as tensors.
+    """
+    folder.mkdir(exist_ok=True)
+    buffer = io.BytesIO()
+    torch.save(_plain(values), buffer)
+    path = folder / f"{interval:09d}.ckpt"
+    with replacing(path) as file:
+        file.write(_MAGIC + b"%d\n" % FORMAT + sha256(buffer.getbuffer()).hexdigest().encode() + b"\n")
+        file.write(buffer.getbuffer())
+    for old in [each for each in _newest_first(folder) if each != path][0 if alone else _KEPT - 1 :]:
+        old.unlink()
+    return path
+
+
+def load_checkpoint(folder: Path, damaged: Callable[[Path], None]) -> dict[str, Any] | None:
+    """The newest checkpoint that is whole; None where there is none.
+
+    Args:
+        damaged: called with each file that is not.
+
+    Raises:
+        UserError: a checkpoint of a format that this version does not read.
+    """
+    for path in _newest_first(folder):
+        values = _read(path)
+        if values is not None:
+            return values
+        damaged(path)
+    return None
+
+
+def _plain(values: Any) -> Any:
+    """The same without NumPy's types, which torch reads only by running code."""
+    if isinstance(values, dict):
+        return {key: _plain(value) for key, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return type(values)(_plain(value) for value in values)
+    if isinstance(values, np.ndarray):
+        return torch.from_numpy(values if values.flags.writeable else values.copy())
+    return values.item() if isinstance(values, np.generic) else values
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.ckpt"), reverse=True)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        head, digest, rest = path.read_bytes().split(b"\n", 2)
+    except ValueError:  # too few lines
+        return None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from None
+    version = head.removeprefix(_MAGIC)
+    if sha256(rest).hexdigest().encode() != digest or version == head:
+        return None
+    if version != b"%d" % FORMAT:
+        text = f"a checkpoint of format {version.decode(errors='replace')[:9]}, this version reads {FORMAT}"
+        raise UserError(f"{text}; resume with the version of h2fdp that wrote it", str(path))
+    values: dict[str, Any] = torch.load(io.BytesIO(rest), weights_only=True)
+    return values

@@ -1,0 +1,64 @@
+"""Rows of the metrics: what goes in comes out, from memory, from a checkpoint, from the file."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from h2fdp.records import METRICS_SCHEMA, MetricsRows
+
+ROWS = [
+    {"interval": 1, "slot": 4, "accuracy": 0.1, "loss": math.nan, "wall_s": 0.5},
+    {"interval": 2, "slot": 2**53 + 1, "epsilon_edge": None, "loss": math.inf, "wall_s": 1e-300},
+    {"interval": 3, "accuracy": 1 / 3, "wall_s": 0},
+]
+
+
+@pytest.fixture
+def rows():
+    found = MetricsRows(METRICS_SCHEMA)
+    for row in ROWS:
+        found.append(row)
+    return found
+
+
+def known(row):
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def test_rows_come_back_without_their_nulls(rows):
+    assert len(rows) == 3
+    assert str(next(iter(rows))) == str(known(rows[-3]))
+    assert rows[1] == known(ROWS[1])
+    assert rows[-1] == ROWS[2]
+    assert isinstance(rows[0]["interval"], int)
+    assert rows.column("accuracy") == [0.1, 1 / 3]
+
+
+def test_a_state_restores_them_and_more_can_follow(rows):
+    other = MetricsRows(METRICS_SCHEMA)
+    other.append({"interval": 99})
+    other.load(rows.state())
+    other.append({"interval": 4})
+    assert [str(row) for row in other] == [str(row) for row in rows] + ["{'interval': 4}"]
+
+
+def test_the_table_tells_nan_from_null(rows, tmp_path):
+    rows.write(tmp_path / "metrics.parquet")
+    table = pd.read_parquet(tmp_path / "metrics.parquet", dtype_backend="pyarrow")
+    assert list(table.columns) == METRICS_SCHEMA.names
+    assert table["loss"].to_list()[0] != table["loss"].to_list()[0]  # NaN
+    assert table["loss"].to_list()[1] == math.inf
+    assert table["loss"].isna().tolist()[2]
+    assert table["slot"].to_list()[1] == 2**53 + 1
+    assert table["epsilon_edge"].isna().all()
+
+
+def test_no_rows_are_an_empty_table(tmp_path):
+    MetricsRows(METRICS_SCHEMA).write(tmp_path / "metrics.parquet")
+    assert pd.read_parquet(tmp_path / "metrics.parquet").empty
+
+
+def test_a_column_that_is_not_there_is_a_bug(rows):
+    with pytest.raises(AssertionError, match="no column for"):
+        rows.append({"acuracy": 1.0})
