@@ -107,7 +107,9 @@ def test_a_schedule_decides_from_its_state_as_if_it_had_seen_it_all():
     for interval, local_steps in enumerate((4, 9)):
         model, *uploads = torch.from_numpy(draws.normal(size=(3, run.initial.numel()))).float()
         variance = np.full(2, 1e-3)
-        seen.observe(Observation(interval, local_steps, 0.1, model, uploads, np.full(2, 0.5), variance))
+        seen.observe(
+            Observation(interval, local_steps, 0.1, model, uploads, np.full(2, 0.5), variance, np.full(2, local_steps))
+        )
     loaded.load(seen.state())
     assert seen.decide(2, 13).reasons == loaded.decide(2, 13).reasons
     assert new.decide(2, 13).step_size != loaded.decide(2, 13).step_size
