@@ -14,7 +14,7 @@ from h2fdp.experiment.privacy_watch import PrivacyWatch
 from h2fdp.nodes import Cloud, IntervalPlan
 from h2fdp.privacy import NoiseSource, Observer
 from h2fdp.records import JsonLines, RunDirectory, metrics_schema, write_table
-from h2fdp.runtime import start_hosts
+from h2fdp.runtime import run_interval, start_hosts
 
 State = Literal["done", "interrupted", "budget spent"]
 OnInterval = Callable[[dict[str, Any]], None]
@@ -86,7 +86,7 @@ def run_intervals(
             if plan.decision.reasons is not None:
                 decisions.append([dict(plan.decision.reasons)])
             _note_noise(progress, sources, plan)
-            cloud.run_interval(plan)
+            run_interval(edges, cloud, plan)
             costs.add(plan)
             due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
             scores = scoreboard.scores(cloud.model) if due else {}
