@@ -13,8 +13,9 @@ from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.capacity import number_of_hosts, shares
 from h2fdp.runtime.cloud_host import CloudHost
 from h2fdp.runtime.placement import PLACEMENTS, smallest_number_of_hosts
+from h2fdp.runtime.ray_rooms import machines, rooms
 from h2fdp.runtime.ray_session import ray_session
-from h2fdp.runtime.ray_team import Ground, RayTeam, machines
+from h2fdp.runtime.ray_team import Ground, RayTeam
 from h2fdp.runtime.section import RuntimeSection
 
 
@@ -32,10 +33,10 @@ def ray_team(blueprint: Blueprint, section: RuntimeSection) -> Iterator[Team]:
         free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
         hosts = number_of_hosts(section, there, share, smallest, free)
         places = PLACEMENTS[section.placement](blueprint.topology, hosts)
-        everyone = sum(1 for place in places for _ in place.all())
-        ground = Ground(share, everyone, f"h2fdp-{secrets.token_hex(4)}", section.timeout_s)
-        team = RayTeam(places, blueprint, ground)
-        try:
-            yield CloudHost(team) if section.placement == "entity" else team
-        finally:
-            team.end()
+        with rooms(places, share) as groups:
+            ground = Ground(share, f"h2fdp-{secrets.token_hex(4)}", section.timeout_s, groups)
+            team = RayTeam(places, blueprint, ground)
+            try:
+                yield CloudHost(team) if section.placement == "entity" else team
+            finally:
+                team.end()

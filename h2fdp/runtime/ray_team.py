@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from h2fdp.errors import UserError
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.capacity import GIB, Machine, Share, fitting
+from h2fdp.runtime.capacity import GIB, Share
 from h2fdp.runtime.host import Host, Whereabouts
 from h2fdp.runtime.placement import Place
 from h2fdp.runtime.ray_errors import gather, lost_for_good
+from h2fdp.runtime.ray_rooms import machines
 
 MOST_LOSSES = 3  # of one host in a row
-_SECONDS_TO_PACK = 5.0
+_SECONDS_TO_FIND_ROOM = 20.0  # that a host gets which comes again; a process that imports torch takes a few of them
 _TIME_BELOW = 0.8  # of a host's time to answer, for the hosts that it asks: so the one that is late is named
 
 
@@ -30,18 +31,16 @@ class Ground:
 
     Attributes:
         share: what each takes of its machine.
-        hosts: how many the whole run has.
         namespace: the run's own, so that hosts of two runs may have one name.
         timeout_s: how long to wait for an answer.
-        group: the placement group that hosts go into, if any.
+        groups: place -> the placement group that its host goes into; an edge server's is its devices' too.
         blueprint: where Ray keeps it; None where it is not sent yet.
     """
 
     share: Share
-    hosts: int
     namespace: str
     timeout_s: float
-    group: PlacementGroup | None = None
+    groups: Mapping[str, PlacementGroup] = field(default_factory=dict)
     blueprint: Any = None
 
 
@@ -90,19 +89,33 @@ class RayTeam:
         """Note the losses; start anew the hosts among them that are not just short of an object."""
         for name, error in lost.items():
             self._hosts[name].note_loss(error)
-        self._start([name for name, error in lost.items() if lost_for_good(error)])
+        self._start([name for name, error in lost.items() if lost_for_good(error)], again=True)
 
-    def _start(self, names: list[str]) -> None:
+    def _start(self, names: list[str], again: bool = False) -> None:
         """Start hosts, all at once, until each has built its nodes."""
         while names:
-            pending = {self._hosts[name].start(self._ground): name for name in names}
+            pending = {self._hosts[name].start(self._ground, self._ground.share): name for name in names}
+            if again:
+                pending = self._with_room(pending)
             found, lost = gather(pending, self._ground.timeout_s)
             self._whereabouts.update(found)
             for name, error in lost.items():
                 self._hosts[name].note_loss(error)
             if not all(map(lost_for_good, lost.values())):  # the blueprint went with the machine that kept it
                 self._ground = replace(self._ground, blueprint=ray.put(self._blueprint))
-            names = list(lost)
+            names, again = list(lost), True
+
+    def _with_room(self, pending: Mapping[Any, str]) -> dict[Any, str]:
+        """The hosts to come; those that found no room on what is left of the cluster share the CPUs of others.
+
+        Ray learns late that a machine is lost, so there is no knowing before.
+        """
+        up = {self._hosts[name].up(): name for name in pending.values()}
+        _, waiting = ray.wait(list(up), num_returns=len(up), timeout=_SECONDS_TO_FIND_ROOM)
+        without = {up[each] for each in waiting}
+        crowded = replace(self._ground.share, cpus=0, memory_gib=0)
+        again = {self._hosts[name].start(self._ground, crowded): name for name in without}
+        return {each: name for each, name in pending.items() if name not in without} | again
 
 
 class _PlacedHost:
@@ -112,7 +125,6 @@ class _PlacedHost:
         self.losses = 0
         self._place = place
         self._ground = ground
-        self._group: PlacementGroup | None = None
         self._actor: Any = None
         self._lives = 0
 
@@ -120,18 +132,28 @@ class _PlacedHost:
         """The answer to come."""
         return self._actor.call.remote(method, reference, part)
 
-    def start(self, ground: Ground) -> Any:
+    def start(self, ground: Ground, share: Share) -> Any:
         """Start the actor in the place of the one before; the answer to come is its whereabouts."""
         self.end()
         self._lives += 1
         self._ground = ground
-        share = self._share()
-        self._group = self._group_for_below(share)
-        below = replace(ground, group=self._group, timeout_s=_TIME_BELOW * ground.timeout_s)
+        below = replace(
+            ground,
+            share=share,
+            timeout_s=_TIME_BELOW * ground.timeout_s,
+            namespace=f"{ground.namespace}/{self._life()}",  # those below the host before may still be ending
+        )
+        if self._place.name in ground.groups:
+            group = ground.groups[self._place.name]
+            below = replace(below, groups={place.name: group for place in self._place.below})
         self._actor = ray.remote(Host).options(**self._options(share)).remote()
         return self._actor.build.remote(
             ground.blueprint, self._place, partial(RayTeam, self._place.below, ground=below)
         )
+
+    def up(self) -> Any:
+        """An answer to come as soon as the actor's process runs."""
+        return self._actor.__ray_ready__.remote()
 
     def note_loss(self, error: Exception) -> None:
         """Say it; too many losses in a row end the run."""
@@ -147,36 +169,17 @@ class _PlacedHost:
         if self._actor is not None:
             ray.kill(self._actor)
             self._actor = None
-        if self._group is not None:
-            remove_placement_group(self._group)
-            self._group = None
 
-    def _share(self) -> Share:
-        """A host that comes again on what is left of a cluster shares its CPUs when there are too few."""
-        share = self._ground.share
-        if self._lives == 1 or fitting(machines(), replace(share, gpus=0)) >= self._ground.hosts:
-            return share
-        return Share(0, share.gpus)
-
-    def _group_for_below(self, share: Share) -> PlacementGroup | None:
-        """Room for an edge server and its devices, on one machine where they fit there."""
-        if self._place.kind != "edge" or share.cpus == 0:
-            return None
-        bundles = [_resources(share) for _ in self._place.all()]
-        if max(share.fits(machine) for machine in machines()) >= len(bundles):
-            together: PlacementGroup = placement_group(bundles, strategy="STRICT_PACK", name=self._place.name)
-            if together.wait(_SECONDS_TO_PACK):
-                return together
-            remove_placement_group(together)
-        apart: PlacementGroup = placement_group(bundles, strategy="PACK", name=self._place.name)
-        return apart
+    def _life(self) -> str:
+        """The actor's name; one that was lost keeps its name in Ray's records."""
+        return self._place.name + (f"#{self._lives}" if self._lives > 1 else "")
 
     def _options(self, share: Share) -> dict[str, Any]:
         """Ray's options. Ray restarts and retries nothing: it would not build the nodes again."""
         label = self._place.label
-        named = label is not None and any(label in machine.names for machine in machines())
+        named = label is not None and share.cpus > 0 and any(label in machine.names for machine in machines())
         options: dict[str, Any] = {
-            "name": self._place.name + (f"#{self._lives}" if self._lives > 1 else ""),
+            "name": self._life(),
             "namespace": self._ground.namespace,
             "num_cpus": share.cpus,
             "num_gpus": share.gpus,
@@ -185,23 +188,7 @@ class _PlacedHost:
             "max_restarts": 0,
             "max_task_retries": 0,
         }
-        group = self._group or self._ground.group
+        group = self._ground.groups.get(self._place.name)
         if group is not None and share.cpus > 0:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
         return options
-
-
-def _resources(share: Share) -> dict[str, float]:
-    named = {"CPU": share.cpus, "GPU": share.gpus, "memory": share.memory_gib * GIB}
-    return {name: amount for name, amount in named.items() if amount > 0}
-
-
-def machines() -> list[Machine]:
-    """The machines of the cluster that are alive."""
-    found = []
-    for node in ray.nodes():  # type: ignore[no-untyped-call]
-        if node["Alive"]:
-            there = node["Resources"]
-            cpus, gpus, memory = there.get("CPU", 0.0), there.get("GPU", 0.0), there.get("memory", 0.0) / GIB
-            found.append(Machine(cpus, gpus, memory, frozenset(there)))
-    return found
