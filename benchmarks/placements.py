@@ -1,7 +1,7 @@
 """What Ray costs over one process, placement by placement: `python -m benchmarks.placements [--data-root DIR]`.
 
-The paper's run (Fashion-MNIST, 50 devices, 200 x 20 steps) in a process of its own for each placement. An interval's median
-time leaves the start-up out; the start-up is that of a run of one interval. `inline` has as many threads as Ray has hosts.
+The paper's run (Fashion-MNIST, 50 devices, 200 x 20 steps) in a process of its own for each placement. The median time
+of an interval leaves the start-up out, which is that of a run of one interval.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Real losses of a run's hosts, time and again: `python -m experiments.fault_matrix [--repeats N] [--only host]`.
 
-Each repetition trains a small network on Ray, loses something at a random moment, and compares metrics and ledger with an
-undisturbed run. Prints how many runs recovered with equal bits, stopped with a message, or came out different.
+Each repetition trains a small network on Ray, loses something at a random moment, and compares metrics and ledger with
+an undisturbed run. Prints how many runs recovered with equal bits, stopped with a message, or came out different.
 """
 
 from __future__ import annotations
