@@ -32,7 +32,8 @@ from h2fdp.runtime.ray_session import _read_token_anew
 
 Outcome = str
 Fault = Callable[[random.Random, Path], Outcome]
-SECONDS_OF_TRAINING = 5.0  # in which the moment of a fault is drawn
+INTERVALS = 100
+SECONDS_AFTER = 0.1  # an interval, within which the fault strikes
 
 
 def experiment(**runtime: Any) -> Experiment:
@@ -43,7 +44,7 @@ def experiment(**runtime: Any) -> Experiment:
         method="h2fdp",
         epsilon=8.0,
         batch_size=2,
-        intervals=100,
+        intervals=INTERVALS,
         local_steps=10,
         runtime=runtime,
     )
@@ -73,17 +74,17 @@ FAULTS: dict[str, Fault] = {"host": lose_a_host, "node": lose_any_node, "machine
 
 def disturbed(made: Experiment, folder: Path, draw: random.Random, strike: Callable[[random.Random], None]) -> Outcome:
     """Run, strike once at a random moment of the training, compare."""
-    undisturbed = folder / f"inline-{made.topology.devices}"
+    undisturbed = folder / f"inline-{made.topology.devices}"  # the same without a fault
     if not undisturbed.exists():
         inline = experiment()
         inline.topology = made.topology
         inline.run(undisturbed)
-    struck = threading.Event()
+    moment = draw.randrange(1, INTERVALS - 10)
+    timer = threading.Timer(draw.uniform(0, SECONDS_AFTER), strike, [draw])
 
     def soon(row: dict[str, Any]) -> None:
-        if not struck.is_set():
-            struck.set()
-            threading.Timer(draw.uniform(0, SECONDS_OF_TRAINING), strike, [draw]).start()
+        if row["interval"] == moment:
+            timer.start()
 
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"
     try:
@@ -102,15 +103,14 @@ def recorded(run: Path) -> tuple[str, bytes]:
 
 def kill_an_actor(draw: random.Random) -> None:
     """SIGKILL a living host, whichever."""
-    if ray.is_initialized():
-        alive = [each["Pid"] for each in ray._private.state.actors().values() if each["State"] == "ALIVE"]
-        os.kill(draw.choice(sorted(alive)), signal.SIGKILL)
+    alive = {each["Name"]: each["Pid"] for each in ray._private.state.actors().values() if each["State"] == "ALIVE"}
+    name = draw.choice(sorted(alive))
+    print(f"  killing {name}", flush=True)
+    os.kill(alive[name], signal.SIGKILL)
 
 
 def kill_a_machine(draw: random.Random, cluster: Any) -> None:
     """SIGKILL a worker's processes; the driver's machine stays."""
-    if not ray.is_initialized():
-        return
     here = ray.get_runtime_context().get_node_id()
     machine = draw.choice([worker for worker in cluster.workers if worker.node_id != here])
     raylet = machine.all_processes["raylet"][0].process.pid
