@@ -13,7 +13,7 @@ from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.progress import Progress
 from h2fdp.nodes import IntervalPlan
 from h2fdp.records import JsonLines, RunDirectory, about, cut
-from h2fdp.runtime import start_hosts
+from h2fdp.runtime import run_interval, start_hosts
 
 State = Literal["done", "interrupted", "budget spent"]
 OnInterval = Callable[[dict[str, Any]], None]
@@ -72,7 +72,7 @@ def run_intervals(
             if plan.decision.reasons is not None:
                 decisions.append([dict(plan.decision.reasons)])
             progress.note_noise(sources, plan)
-            cloud.run_interval(plan)
+            run_interval(edges, cloud, plan)
             progress.costs.add(plan)
             due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
             scores = scoreboard.scores(cloud.model) if due else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -135,6 +136,16 @@ class Cloud:
             facts = self._facts[name]
             for upload in subnet_releases(facts, plan, subnet, self._noise.clip_norm):
                 yield from releases_of(upload)
+
+    def above(self, edges: Team) -> Cloud:
+        """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
+        other = copy(self)
+        other._edges = edges
+        return other
+
+    def become(self, other: Cloud) -> None:
+        """Go on as `other`, which ran an interval elsewhere; the hosts below stay."""
+        vars(self).update(vars(other) | {"_edges": self._edges})
 
     def skip(self, plan: IntervalPlan) -> None:
         """Let the interval pass without running it, to plan the ones after it."""

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from h2fdp.data import DeviceData, Records
-from h2fdp.nodes import Bunch, DeviceGroup, EdgeServer, LocalTeam, SubnetFacts
+from h2fdp.data.drawn import LARGEST_HELD
+from h2fdp.nodes import Bunch, DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team
 from h2fdp.nodes.measuring import Gauge
 from h2fdp.privacy import NoisePlacement
 from h2fdp.streams import Streams
@@ -60,6 +61,11 @@ class Blueprint:
     measuring: Measuring | None = None
     device: torch.device = _CPU
 
+    @property
+    def data_bytes(self) -> int:
+        """Of the records that are held; more are drawn where they are trained on."""
+        return min(self.data.values, LARGEST_HELD) * self.data.test.x.itemsize + self.data.test.x.nbytes
+
     @cached_property
     def first_devices(self) -> np.ndarray:
         """(N + 1,) number of the first device of each subnet."""
@@ -93,10 +99,20 @@ class Blueprint:
 
     def edge_server(self, number: int, group: DeviceGroup | None = None) -> EdgeServer:
         """The number-th edge server, with its devices as one group beside it."""
+        groups = LocalTeam({"devices": group or self.device_group(number)})
+        return self.edge_server_above(number, groups, {"devices": (0, self.topology.subnets[number].size)})
+
+    def edge_server_above(self, number: int, groups: Team, spans: dict[str, tuple[int, int]]) -> EdgeServer:
+        """The number-th edge server with groups of its devices anywhere; `spans` says which rows each group holds."""
         subnet = self.topology.subnets[number]
         source = self.noise_placement.source(subnet.trusted)
-        groups = LocalTeam({"devices": group or self.device_group(number)})
-        return EdgeServer(subnet.name, self.streams, source, groups, {"devices": (0, subnet.size)}, self._gauge())
+        return EdgeServer(subnet.name, self.streams, source, groups, spans, self._gauge())
+
+    def lone_device(self, number: int, row: int) -> DeviceGroup:
+        """One device of the number-th subnet, as a group of its own."""
+        at = int(self.first_devices[number]) + row
+        records = device_records(self.data, *self.data.subnet(at, 1)).to(self.device)
+        return self._group(number, records, at, self.local_engine())
 
     def bunch(self, numbers: range, engine: Engine, threads: Executor | None = None, parts: int = 1) -> Bunch:
         """Neighbouring edge servers whose devices share one block of records and one engine."""

@@ -1,8 +1,46 @@
-"""Which subnets live on which host."""
+"""Which nodes live on which host: a tree of places, each of which becomes one host."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
+
+from h2fdp.errors import UserError
+from h2fdp.topology import CLOUD, Topology
+
+Kind = Literal["subnets", "edge", "device", "cloud"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One host, and the hosts whose nodes it calls.
+
+    Attributes:
+        name: how the host is called in messages and on Ray's dashboard, as `edge:library`.
+        kind: whole subnets (edge servers with their devices), or one node alone.
+        nodes: names of the nodes that are called on it.
+        numbers: of the subnets that it holds, or that its node belongs to.
+        row: of the device within its subnet, where it holds one alone.
+        below: the places of the nodes that its node calls.
+        label: the `host:` of the topology file.
+    """
+
+    name: str
+    kind: Kind
+    nodes: tuple[str, ...]
+    numbers: tuple[int, ...] = ()
+    row: int = 0
+    below: tuple[Place, ...] = ()
+    label: str | None = None
+
+    def all(self) -> Iterator[Place]:
+        """This place and every one below it."""
+        yield self
+        for place in self.below:
+            yield from place.all()
 
 
 def packed(sizes: np.ndarray, hosts: int) -> list[list[int]]:
@@ -18,3 +56,58 @@ def packed(sizes: np.ndarray, hosts: int) -> list[list[int]]:
     middle = np.cumsum(sizes) - sizes / 2
     owner = np.minimum((middle * hosts / sizes.sum()).astype(int), hosts - 1)
     return [np.flatnonzero(owner == host).tolist() for host in np.unique(owner)]
+
+
+def _subnets(topology: Topology, name: str, numbers: list[int], label: str | None = None) -> Place:
+    nodes = tuple(topology.subnets[number].name for number in numbers)
+    return Place(name, "subnets", nodes, tuple(numbers), label=label)
+
+
+def _packed_places(topology: Topology, hosts: int) -> list[Place]:
+    parts = packed(topology.sizes, hosts)
+    return [_subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(parts)]
+
+
+def _place_for_each_subnet(topology: Topology, hosts: int) -> list[Place]:
+    return [_subnets(topology, f"edge:{subnet.name}", [at]) for at, subnet in enumerate(topology.subnets)]
+
+
+def _labelled_places(topology: Topology, hosts: int) -> list[Place]:
+    """A host for each label; subnets without one are packed on `hosts` hosts of their own."""
+    labels = list(dict.fromkeys(subnet.host for subnet in topology.subnets if subnet.host is not None))
+    if not labels:
+        raise UserError("expected `host:` on an edge server of the topology, found none", key="runtime.placement")
+    places = [
+        _subnets(topology, label, [at for at, subnet in enumerate(topology.subnets) if subnet.host == label], label)
+        for label in labels
+    ]
+    free = [at for at, subnet in enumerate(topology.subnets) if subnet.host is None]
+    parts = packed(topology.sizes[free], hosts) if free else []
+    return places + [_subnets(topology, f"host:{at}", [free[i] for i in part]) for at, part in enumerate(parts)]
+
+
+def _place_for_each_node(topology: Topology, hosts: int) -> list[Place]:
+    edges = []
+    for number, subnet in enumerate(topology.subnets):
+        devices = tuple(
+            Place(f"device:{name}", "device", (name,), (number,), row) for row, name in enumerate(subnet.device_names())
+        )
+        edges.append(Place(f"edge:{subnet.name}", "edge", (subnet.name,), (number,), below=devices))
+    return [Place("cloud", "cloud", (CLOUD,), below=tuple(edges))]
+
+
+PLACEMENTS: dict[str, Callable[[Topology, int], list[Place]]] = {
+    "packed": _packed_places,
+    "subnet": _place_for_each_subnet,
+    "entity": _place_for_each_node,
+    "labels": _labelled_places,
+}
+
+
+def smallest_number_of_hosts(placement: str, topology: Topology) -> int:
+    """How many hosts a placement has when `hosts` is 1: all of them, where the topology says how many."""
+    if placement == "subnet":
+        return topology.edges
+    if placement == "entity":
+        return 1 + topology.edges + topology.devices
+    return sum(1 for place in PLACEMENTS[placement](topology, 1) for _ in place.all())

@@ -3,29 +3,65 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, Positive, Section
 
+LARGEST_HOST_GIB = 100_000
 Hosts = Annotated[int, Field(ge=1, le=LARGEST_INTEGER)]
+Cpus = Annotated[float, Field(ge=0.0001, le=10_000)]
+Gibibytes = Annotated[float, Field(ge=0.01, le=LARGEST_HOST_GIB), Expect("a number from 0.01 to 100000")]
+Seconds = Annotated[float, Field(ge=1, le=1e7), Expect("a number from 1 to 1e7")]
+
+
+def _reachable(value: str) -> str:
+    host, colon, port = value.rpartition(":")
+    if value != "auto" and not (host and colon and "/" not in value and port.isdigit()):
+        raise ValueError(
+            f'expected auto or HOST:PORT, found "{value}"'
+            + ("; start h2fdp on a machine of the cluster instead of through Ray Client" if "://" in value else "")
+        )
+    return value
+
+
+Address = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_reachable)]
 
 
 class RuntimeSection(Section):
-    """`runtime:`; values that later versions will bring are refused, not ignored."""
+    """`runtime:`; what contradicts itself is refused, not ignored."""
 
     backend: Annotated[Literal["auto", "inline", "ray"], Expect("one of auto, inline, ray")] = "auto"
-    placement: Annotated[Literal["packed"], Expect("packed (the only placement of this version)")] = "packed"
+    placement: Annotated[
+        Literal["packed", "subnet", "entity", "labels"], Expect("one of packed, subnet, entity, labels")
+    ] = "packed"
     hosts: Annotated[Literal["auto"] | Hosts, Expect("auto or a whole number of at least 1")] = "auto"
-    cpus_per_host: Annotated[float, Field(ge=0.01, le=10_000), Expect("a number from 0.01 to 10000")] = 1
+    cpus_per_host: Annotated[Literal["auto"] | Cpus, Expect("auto or a number from 0.0001 to 10000")] = "auto"
+    memory_gib_per_host: Gibibytes | None = None
     gpus_per_host: Annotated[float, Field(ge=0, le=64), Expect("a number from 0 to 64")] = 0
-    address: Annotated[None, Expect("null (this version starts Ray on this machine)")] = None
+    address: Annotated[Address | None, Expect("null, auto or HOST:PORT")] = None
+    timeout_s: Seconds = 1800
     engine: Annotated[Literal["auto", "fastest", "loop", "stacked"], Expect("one of auto, fastest, loop, stacked")] = (
         "auto"
     )
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
     checkpoint_seconds: Positive | None = 60
+
+    @field_validator("placement", "address", mode="after")
+    @classmethod
+    def _not_inline(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.data.get("backend") == "inline" and value not in ("packed", None):
+            raise ValueError(f'backend: inline is one process and has no {info.field_name}, found "{value}"')
+        return value
+
+    @field_validator("hosts", mode="after")
+    @classmethod
+    def _not_counted_twice(cls, value: Any, info: ValidationInfo) -> Any:
+        placement = info.data.get("placement")
+        if value != "auto" and placement in ("subnet", "entity"):
+            raise ValueError(f"expected auto with placement: {placement}, which has as many as nodes, found {value}")
+        return value
 
 
 def inline_workers(section: RuntimeSection) -> int:
@@ -34,7 +70,13 @@ def inline_workers(section: RuntimeSection) -> int:
 
 
 def chosen_backend(section: RuntimeSection) -> Literal["inline", "ray"]:
-    """`auto` is inline unless something asks for Ray: here, a number of hosts."""
-    if section.backend == "auto":
-        return "inline" if section.hosts in ("auto", 1) else "ray"
-    return section.backend
+    """`auto` is inline unless hosts, GPUs, an address or a placement other than packed ask for Ray."""
+    if section.backend != "auto":
+        return section.backend
+    asks_for_ray = (
+        section.hosts not in ("auto", 1)
+        or section.gpus_per_host > 0
+        or section.address is not None
+        or section.placement != "packed"
+    )
+    return "ray" if asks_for_ray else "inline"

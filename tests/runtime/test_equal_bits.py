@@ -1,43 +1,29 @@
-"""Invariant 3: equal seeds, equal results - inline or on Ray, on one host or several."""
+"""Invariant 3: equal seeds, equal results - inline or on Ray, on any placement, whatever is killed meanwhile."""
 
-import pandas as pd
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
 import pytest
+import ray
+import torch
 
 import h2fdp
-from h2fdp import Experiment, Topology
+from h2fdp import Topology, UserError
 from h2fdp.experiment.run import start_run
+from h2fdp.nodes import LocalTeam
+from h2fdp.runtime.capacity import Share
+from h2fdp.runtime.cloud_host import CloudHost, CloudNode
+from h2fdp.runtime.placement import Place
+from h2fdp.runtime.ray_session import ray_session
+from h2fdp.runtime.ray_team import Ground, RayTeam
+from h2fdp.topology import CLOUD, Subnet
+from tests.runtime.runs import assert_equal, hosts, kill, recorded, small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
-
-
-def small(method="h2fdp", seed=3, model="softmax", **settings):
-    topology = Topology.regular(edges=3, devices=2, trust=0.5, seed=seed)
-    return Experiment(
-        topology=topology,
-        data="digits",
-        model=model,
-        method=method,
-        seed=seed,
-        intervals=3,
-        local_steps=4,
-        aggregate_every=2,
-        batch_size=4,
-        epsilon=20.0,
-        **settings,
-    )
-
-
-def recorded(run):
-    metrics = run.metrics.drop(columns="wall_s")
-    return metrics, run.devices, (run.directory / "privacy.jsonl").read_bytes(), run.model().state_dict()
-
-
-def assert_equal(one, other):
-    pd.testing.assert_frame_equal(one[0], other[0], check_exact=True)
-    pd.testing.assert_frame_equal(one[1], other[1], check_exact=True)
-    assert one[2] == other[2]
-    for key, value in one[3].items():
-        assert value.equal(other[3][key])
+HALF = {"backend": "ray", "cpus_per_host": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +31,24 @@ def inline(tmp_path_factory):
     return recorded(small().run(tmp_path_factory.mktemp("inline") / "run"))
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_ray_hosts_give_the_bits_of_one_process(inline, tmp_path, hosts):
-    runtime = {"backend": "ray", "hosts": hosts, "cpus_per_host": 0.5}
-    assert_equal(inline, recorded(small(runtime=runtime).run(tmp_path / "run")))
+@pytest.fixture(scope="module")
+def session():
+    """One local cluster for all; meanwhile outsiders try to join it, with no token and with a wrong one."""
+    outside = {key: value for key, value in os.environ.items() if not key.startswith("RAY_AUTH")}
+    with ray_session(None, 0):
+        address = ray.get_runtime_context().gcs_address
+        script = f"import ray; ray.init(address={address!r}, log_to_driver=False); print('joined')"
+        tries = [
+            subprocess.Popen([sys.executable, "-c", script], env=outside | token, stdout=-1, stderr=-1, text=True)
+            for token in ({}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64})
+        ]
+        yield tries
+        for outsider in tries:
+            outsider.kill()
+            outsider.communicate()
 
 
-def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray(inline, tmp_path):
+def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray(session, inline, tmp_path):
     rows = []
     start_run(small().prepare(), tmp_path / "run", on_interval=rows.append, stop=lambda: len(rows) == 1)
     where = ["runtime.backend=ray", "runtime.hosts=3", "runtime.cpus_per_host=0.5"]
@@ -67,21 +64,179 @@ def test_another_seed_gives_another_run(inline, tmp_path):
     assert not inline[0]["loss"].equals(other[0]["loss"])
 
 
-def test_asking_for_more_hosts_than_there_are_cpus_says_so(tmp_path):
-    from h2fdp import UserError
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_ray_hosts_give_the_bits_of_one_process(session, inline, tmp_path, count):
+    assert_equal(inline, recorded(small(runtime=HALF | {"hosts": count}).run(tmp_path / "run")))
 
-    with pytest.raises(UserError, match=r"runtime\.hosts: 4096 hosts .* CPUs; expected at most"):
-        small(runtime={"backend": "ray", "hosts": 4096}).run(tmp_path / "run")
+
+def test_a_host_for_each_subnet_gives_the_bits_of_one_process(session, inline, tmp_path):
+    seen = []
+    run = small(runtime={"placement": "subnet"}).run(tmp_path / "run", on_interval=lambda row: seen.extend(hosts()))
+    assert_equal(inline, recorded(run))
+    assert set(seen) == {"edge:edge-1", "edge:edge-2", "edge:edge-3"}
+
+
+def test_labels_in_the_topology_say_which_subnets_share_a_host(session, tmp_path):
+    edges = [
+        {"name": name, "devices": {"count": 2}} | ({"host": label} if label else {})
+        for name, label in (("a", "rack-1"), ("b", "rack-2"), ("c", None), ("d", "rack-1"))
+    ]
+    path = tmp_path / "net.yaml"
+    path.write_text(f"edges: {edges}")
+    seen = {}
+    inline = small(topology=path).run(tmp_path / "inline")
+    labelled = small(topology=path, runtime={"placement": "labels", "hosts": 1}).run(
+        tmp_path / "run", on_interval=lambda row: seen.update(hosts())
+    )
+    assert_equal(recorded(inline), recorded(labelled))
+    assert set(seen) == {"rack-1", "rack-2", "host:0"}
 
 
 @pytest.mark.parametrize("estimates", ["released", "private"])
-def test_the_controller_decides_alike_on_ray_also_where_devices_fail(tmp_path, estimates):
+def test_the_controller_decides_alike_on_ray_also_where_devices_fail(session, tmp_path, estimates):
     control = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6, "estimates": estimates}
     faults = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
     settings = {"control": control, "faults": faults}
     one = small(**settings).run(tmp_path / "inline")
-    runtime = {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}
-    other = small(**settings, runtime=runtime).run(tmp_path / "ray")
+    other = small(**settings, runtime=HALF | {"hosts": 2}).run(tmp_path / "ray")
     assert_equal(recorded(one), recorded(other))
     decisions = [(each.directory / "control.jsonl").read_bytes() for each in (one, other)]
     assert decisions[0] == decisions[1]
+
+
+def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(session, tmp_path, capsys):
+    """Under a controller that learns. A device and an edge server are killed between two intervals, later the cloud."""
+    topology = Topology("net", (Subnet("a", True, [9, 9], [9, 9]), Subnet("b", False, [9], [9])))
+    control = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6, "estimates": "private"}
+    nodes = {"cloud", "edge:a", "edge:b", "device:a/1", "device:a/2", "device:b/1"}
+    victims = {1: ["device:a/2", "edge:b"], 2: ["cloud"]}
+
+    def lose(row):
+        assert {name.partition("#")[0] for name in hosts()} == nodes
+        for name in victims.get(row["interval"], []):
+            kill(name)
+
+    whole = small(topology=topology, control=control, intervals=3).run(tmp_path / "inline")
+    hurt = small(topology=topology, control=control, intervals=3, runtime={"placement": "entity"}).run(
+        tmp_path / "run", on_interval=lose
+    )
+    assert_equal(recorded(whole), recorded(hurt))
+    assert (whole.directory / "control.jsonl").read_bytes() == (hurt.directory / "control.jsonl").read_bytes()
+    assert "lost cloud" in capsys.readouterr().err  # those below it write to logs of their own
+
+
+def lost(reference):
+    try:
+        ray.get(reference, timeout=60)
+    except ray.exceptions.ObjectLostError:
+        return True
+    return False
+
+
+class Losing:
+    """The nodes of a host that answers after some calls were lost with their host."""
+
+    def __init__(self, file, losses):
+        self.file, self.losses = file, losses
+
+    def answer(self, shared, item):
+        with open(self.file, "a") as file:
+            file.write("called\n")
+        with open(self.file) as file:
+            if len(file.readlines()) <= self.losses:
+                os._exit(1)
+        return float(shared.sum()) + item
+
+    def sleep(self, shared, item):
+        time.sleep(60)
+
+
+class Stub:
+    """Stands for a blueprint: what `Host.build` makes of a place is its one node."""
+
+    def __init__(self, file, losses):
+        self.node = Losing(file, losses)
+
+    def lone_device(self, number, row):
+        return self.node
+
+
+def stub_team(file, losses):
+    place = Place("device:a/1", "device", ("a/1",), (0,), 0)
+    return RayTeam([place], Stub(str(file), losses), Ground(Share(0.1), f"test-{file.name}", 120.0))
+
+
+def test_a_host_that_is_lost_time_and_again_ends_the_run(session, tmp_path, monkeypatch):
+    monkeypatch.setattr("h2fdp.runtime.ray_team.MOST_LOSSES", 1)
+    team = stub_team(tmp_path / "two", losses=2)
+    with pytest.raises(UserError, match=r"runtime: the host device:a/1 was lost 2 times in a row"):
+        team.call("answer", torch.ones(3), {"a/1": 1.0})
+    team.end()
+
+
+def test_a_lost_model_is_sent_again(session, tmp_path, monkeypatch, capsys):
+    """The first time it belongs to a process that ends, and its bytes with it."""
+    team = stub_team(tmp_path / "calls", losses=0)
+    put, puts = ray.put, []
+
+    @ray.remote(num_cpus=0)
+    class Keeper:
+        def keep(self, value):
+            return [ray.put(value)]
+
+    def lossy(value):
+        puts.append(value)
+        if len(puts) > 1:
+            return put(value)
+        keeper = Keeper.remote()
+        (reference,) = ray.get(keeper.keep.remote(value))
+        ray.kill(keeper)
+        while not lost(reference):
+            pass
+        return reference
+
+    monkeypatch.setattr(ray, "put", lossy)
+    assert team.call("answer", torch.ones(1_000_000), {"a/1": 0.0}) == {"a/1": 1e6}
+    assert len(puts) == 2
+    assert "lost device:a/1" in capsys.readouterr().err
+    team.end()
+
+
+def test_who_is_late_is_named(session, tmp_path):
+    team = stub_team(tmp_path / "late", losses=0)
+    team._ground = replace(team._ground, timeout_s=0.5)
+    with pytest.raises(
+        UserError, match=r"timeout_s: no answer within 0\.5 s from device:a/1; of the cluster's .* free"
+    ):
+        team.call("sleep", torch.ones(3), {"a/1": None})
+    team.end()
+
+
+def test_asking_for_more_than_there_is_says_so_at_once(session, tmp_path):
+    with pytest.raises(UserError, match=r"runtime\.hosts: 4096 hosts .* CPUs; expected at most"):
+        small(runtime={"backend": "ray", "hosts": 4096}).run(tmp_path / "run")
+    with pytest.raises(UserError, match=r"cpus_per_host: 10 hosts of 0\.9 CPUs .* CPUs; expected at most"):
+        small(runtime={"placement": "entity", "cpus_per_host": 0.9}).run(tmp_path / "run")
+
+
+def test_labels_that_nobody_wrote(session, tmp_path):
+    with pytest.raises(UserError, match=r"runtime\.placement: expected `host:` on an edge server"):
+        small(runtime={"placement": "labels"}).run(tmp_path / "run")
+
+
+def test_nobody_joins_without_the_token(session):
+    for outsider in session:
+        assert outsider.wait(timeout=120) != 0
+        assert "joined" not in outsider.stdout.read()
+        assert "ConnectionError" in outsider.stderr.read()
+
+
+def test_edge_servers_answer_through_the_host_of_the_cloud():
+    edges = LocalTeam({"a": Listener(), "b": Listener()})
+    there = CloudHost(LocalTeam({CLOUD: CloudNode(edges)}))
+    assert there.call("echo", "model", {"b": 2}) == edges.call("echo", "model", {"b": 2}) == {"b": ("model", 2)}
+
+
+class Listener:
+    def echo(self, shared, item):
+        return shared, item

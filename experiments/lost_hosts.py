@@ -1,0 +1,158 @@
+"""Real losses of a run's hosts, time and again: `python -m experiments.lost_hosts [--repeats N] [--only host]`.
+
+Each repetition trains a small network on Ray, loses something at a random moment, and compares metrics and ledger with
+an undisturbed run. Prints how many runs recovered with equal bits, stopped with a message, or came out different.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import ray
+from ray.cluster_utils import Cluster
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.runtime.ray_session import _read_token_anew
+
+Outcome = str
+Fault = Callable[[random.Random, Path], Outcome]
+INTERVALS = 100
+SECONDS_AFTER = 0.1  # an interval, within which the fault strikes
+
+
+def experiment(**runtime: Any) -> Experiment:
+    """Ten subnets of five devices on digits; some seconds of intervals."""
+    return Experiment(
+        topology=Topology.regular(edges=10, devices=5, trust=0.5, seed=1),
+        data="digits",
+        method="h2fdp",
+        epsilon=8.0,
+        batch_size=2,
+        intervals=INTERVALS,
+        local_steps=10,
+        runtime=runtime,
+    )
+
+
+def lose_a_host(draw: random.Random, folder: Path) -> Outcome:
+    """SIGKILL one of two local hosts."""
+    return disturbed(experiment(backend="ray", hosts=2, cpus_per_host=0.5), folder, draw, kill_an_actor)
+
+
+def lose_any_node(draw: random.Random, folder: Path) -> Outcome:
+    """SIGKILL one actor of the cloud, an edge server or a device of a small network that has an actor for each."""
+    made = experiment(placement="entity")
+    made.topology = Topology.regular(edges=2, devices=2, trust=0.5, seed=2)
+    return disturbed(made, folder, draw, kill_an_actor)
+
+
+def lose_a_machine(draw: random.Random, folder: Path) -> Outcome:
+    """SIGKILL every process of one of two workers of a cluster, with a host and the objects that it keeps."""
+    with three_machines() as cluster:
+        made = experiment(address=cluster.address, hosts=3)
+        return disturbed(made, folder, draw, lambda which: kill_a_machine(which, cluster))
+
+
+FAULTS: dict[str, Fault] = {"host": lose_a_host, "node": lose_any_node, "machine": lose_a_machine}
+
+
+def disturbed(made: Experiment, folder: Path, draw: random.Random, strike: Callable[[random.Random], None]) -> Outcome:
+    """Run, strike once at a random moment of the training, compare."""
+    undisturbed = folder / f"inline-{made.topology.devices}"  # the same without a fault
+    if not undisturbed.exists():
+        inline = experiment()
+        inline.topology = made.topology
+        inline.run(undisturbed)
+    moment = draw.randrange(1, INTERVALS - 10)
+    timer = threading.Timer(draw.uniform(0, SECONDS_AFTER), strike, [draw])
+
+    def soon(row: dict[str, Any]) -> None:
+        if row["interval"] == moment:
+            timer.start()
+
+    out = Path(tempfile.mkdtemp(dir=folder)) / "run"
+    try:
+        made.run(out, on_interval=soon)
+    except UserError as error:
+        print(f"  stopped: {error}")
+        return "stopped with a message"
+    return "recovered" if recorded(out) == recorded(undisturbed) else "DIFFERENT"
+
+
+def recorded(run: Path) -> tuple[str, bytes]:
+    """Metrics but for wall time, and the ledger."""
+    metrics = pd.read_parquet(run / "metrics.parquet").drop(columns="wall_s")
+    return metrics.to_json(double_precision=15), (run / "privacy.jsonl").read_bytes()
+
+
+def kill_an_actor(draw: random.Random) -> None:
+    """SIGKILL a living host, whichever."""
+    alive = {each["Name"]: each["Pid"] for each in ray._private.state.actors().values() if each["State"] == "ALIVE"}
+    name = draw.choice(sorted(alive))
+    print(f"  killing {name}", flush=True)
+    os.kill(alive[name], signal.SIGKILL)
+
+
+def kill_a_machine(draw: random.Random, cluster: Any) -> None:
+    """SIGKILL a worker's processes; the driver's machine stays."""
+    here = ray.get_runtime_context().get_node_id()
+    machine = draw.choice([worker for worker in cluster.workers if worker.node_id != here])
+    raylet = machine.all_processes["raylet"][0].process.pid
+    below = subprocess.run(["ps", "-o", "pid=", "--ppid", str(raylet)], capture_output=True, text=True, check=True)
+    for process in [raylet, *map(int, below.stdout.split())]:
+        os.kill(process, signal.SIGKILL)
+
+
+@contextmanager
+def three_machines() -> Iterator[Any]:
+    """A cluster of three machines of one CPU on this one, with a token."""
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # paths of sockets are short
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    _read_token_anew()
+    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, "temp_dir": folder})
+    try:
+        cluster.workers = [cluster.add_node(), cluster.add_node()]
+        yield cluster
+    finally:
+        cluster.shutdown()
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+            del os.environ[name]
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Every fault, so many times."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=sorted(FAULTS), default=None)
+    asked = parser.parse_args()
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name in [asked.only] if asked.only else FAULTS:
+            began, outcomes = time.monotonic(), Counter[Outcome]()
+            for repetition in range(asked.repeats):
+                outcomes[FAULTS[name](random.Random(f"{asked.seed}/{name}/{repetition}"), Path(folder))] += 1
+            print(f"{name:<10}{dict(outcomes)}  in {time.monotonic() - began:.0f} s", flush=True)
+            bad += outcomes["DIFFERENT"]
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()

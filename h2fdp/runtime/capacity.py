@@ -1,0 +1,133 @@
+"""What a cluster's machines have, what a host takes of it, and how many hosts fit; asking for more fails at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from h2fdp.errors import UserError
+from h2fdp.runtime.section import RuntimeSection
+
+GIB = 2**30
+HOST_GIB = 0.17  # of a process that has imported torch, without records
+_GRAIN = 1e-4  # Ray's smallest part of a CPU
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of the cluster; `names` are the resources that its owner gave it by name."""
+
+    cpus: float
+    gpus: float = 0
+    memory_gib: float = float("inf")
+    names: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one host takes; 0 of what it does not ask for."""
+
+    cpus: float
+    gpus: float = 0
+    memory_gib: float = 0
+
+    def fits(self, machine: Machine) -> int:
+        """How many such hosts fit on a machine."""
+        wanted = ((self.cpus, machine.cpus), (self.gpus, machine.gpus), (self.memory_gib, machine.memory_gib))
+        return min(int(there / asked + _ROUNDING) for asked, there in wanted if asked > 0)
+
+    def words(self) -> str:
+        """As in a message."""
+        memory = f" and {self.memory_gib:g} GiB" if self.memory_gib else ""
+        return f"{self.cpus:g} CPUs{memory}"
+
+
+def fitting(machines: Sequence[Machine], share: Share) -> int:
+    """How many hosts of this share fit on all machines; a host does not span two.
+
+    >>> fitting([Machine(cpus=3), Machine(cpus=1)], Share(cpus=2))
+    1
+    """
+    return sum(share.fits(machine) for machine in machines)
+
+
+def even_cpus(machines: Sequence[Machine], hosts: int) -> float:
+    """The largest number of CPUs up to 1 of which `hosts` hosts fit.
+
+    >>> even_cpus([Machine(cpus=1), Machine(cpus=1)], hosts=7)
+    0.25
+    """
+    cpus = min(1.0, sum(machine.cpus for machine in machines) / hosts)
+    while cpus >= _GRAIN and fitting(machines, Share(cpus)) < hosts:
+        cpus = max(machine.cpus / (Share(cpus).fits(machine) + 1) for machine in machines)
+    return max(int(cpus / _GRAIN + _ROUNDING) * _GRAIN, _GRAIN)
+
+
+def shares(section: RuntimeSection, machines: Sequence[Machine], smallest: int) -> Share:
+    """What a host takes.
+
+    Args:
+        smallest: how many hosts there are at least, which `auto` has room for.
+    """
+    gpus = section.gpus_per_host if any(machine.gpus for machine in machines) else 0  # the run goes on on CPUs
+    cpus = section.cpus_per_host
+    if cpus == "auto":
+        cpus = 1.0 if section.placement == "packed" else even_cpus(machines, smallest)
+    return Share(cpus, gpus, section.memory_gib_per_host or 0)
+
+
+def number_of_hosts(
+    section: RuntimeSection, machines: Sequence[Machine], share: Share, smallest: int, free: float | None = None
+) -> int:
+    """How many hosts to start where `runtime.hosts` counts them; `auto` is as many as fit on the free CPUs.
+
+    Args:
+        smallest: how many hosts the placement has when `hosts` is 1.
+
+    Raises:
+        UserError: more was asked for than there is: both are said.
+    """
+    _check_gpus(section, machines, share)
+    cpus = sum(machine.cpus for machine in machines)
+    there = f"this machine has {cpus:g} CPUs" if len(machines) == 1 else f"{len(machines)} machines have {cpus:g} CPUs"
+    most = fitting(machines, share)
+    if share.memory_gib and fitting(machines, Share(share.cpus)) > most < smallest:
+        memory = max(machine.memory_gib for machine in machines)
+        text = f"hosts of {share.words()} were asked for, the largest of {len(machines)} machines has {memory:.3g} GiB"
+        raise UserError(f"{text}; {most} such hosts fit", key="runtime.memory_gib_per_host")
+    if most < 1:
+        largest = max(machine.cpus for machine in machines)
+        text = f"hosts of {share.words()} were asked for, {there}"
+        raise UserError(f"{text}; expected at most {largest:g}", key="runtime.cpus_per_host")
+    asked = smallest if section.hosts == "auto" else smallest - 1 + section.hosts
+    if asked > most:
+        key, right = "runtime.hosts", f"at most {most - smallest + 1}"
+        if most < smallest:
+            key, right = "runtime.cpus_per_host", f"at most {even_cpus(machines, smallest):.4g}"
+        text = f"{asked} hosts of {share.words()} were asked for, {there}"
+        raise UserError(f"{text}; expected {right}", key=key)
+    _check_processes(section, machines, asked)
+    if section.hosts != "auto":
+        return section.hosts
+    unused = most if free is None else min(most, int(free / share.cpus + _ROUNDING))
+    return max(1, unused - smallest + 1)
+
+
+def _check_gpus(section: RuntimeSection, machines: Sequence[Machine], share: Share) -> None:
+    if share.gpus == 0:
+        return
+    gpus = sum(machine.gpus for machine in machines)
+    sharing = fitting(machines, Share(0, share.gpus))
+    if sharing < 1 or (section.hosts != "auto" and section.hosts > sharing):
+        there = "this machine has" if len(machines) == 1 else f"{len(machines)} machines have"
+        text = f"hosts of {section.gpus_per_host:g} GPUs were asked for, {there} {gpus:g} GPUs"
+        raise UserError(f"{text}; at most {sharing} such hosts fit", key="runtime.gpus_per_host")
+
+
+def _check_processes(section: RuntimeSection, machines: Sequence[Machine], hosts: int) -> None:
+    """CPUs can be shared by ever more hosts, memory cannot."""
+    memory = sum(machine.memory_gib for machine in machines)
+    if hosts * HOST_GIB > memory:
+        text = f"{hosts} hosts take at least {HOST_GIB} GiB each, and {memory:.3g} GiB are there"
+        raise UserError(f"{text}; expected at most {int(memory / HOST_GIB)} hosts", key="runtime.placement")

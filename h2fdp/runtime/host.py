@@ -1,0 +1,62 @@
+"""A process that holds nodes: built from the blueprint and a place, called by the node or driver above."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+import h2fdp
+from h2fdp.nodes import LocalTeam, Team
+from h2fdp.runtime.blueprint import Blueprint
+from h2fdp.runtime.cloud_host import CloudNode
+from h2fdp.runtime.local_hosts import local_team, set_arithmetic
+from h2fdp.runtime.placement import Place
+
+Below = Callable[[Blueprint], Team]
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where a host runs: its process, its machine (Ray's node), and the file of the package that it imported."""
+
+    process: int
+    machine: str
+    package: str
+
+
+class Host:
+    """Holds the nodes of one place. It keeps no state between calls.
+
+    So a lost host is another one built from the same place, and a call that it did not answer is made again: what nodes
+    draw is keyed, hence the same. Nodes with state of their own would be handed it in `build`.
+    """
+
+    def __init__(self) -> None:
+        set_arithmetic()
+        self._stack = ExitStack()
+        self._team: Team = LocalTeam({})
+
+    def build(self, blueprint: Blueprint, place: Place, below: Below) -> Whereabouts:
+        """Build the nodes; `below` makes the team of the places below."""
+        self._team = self._built(blueprint, place, below)
+        return Whereabouts(os.getpid(), ray.get_runtime_context().get_node_id(), h2fdp.__file__)
+
+    def _built(self, blueprint: Blueprint, place: Place, below: Below) -> Team:
+        if place.kind == "subnets":
+            return self._stack.enter_context(local_team(blueprint, place.numbers, workers=1))
+        (name,) = place.nodes
+        if place.kind == "device":
+            return LocalTeam({name: blueprint.lone_device(place.numbers[0], place.row)})
+        if place.kind == "cloud":
+            return LocalTeam({name: CloudNode(below(blueprint))})
+        devices = {node: (device.row, device.row + 1) for device in place.below for node in device.nodes}
+        return LocalTeam({name: blueprint.edge_server_above(place.numbers[0], below(blueprint), devices)})
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Team.call`."""
+        return self._team.call(method, shared, each)

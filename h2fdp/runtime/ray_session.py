@@ -1,0 +1,164 @@
+"""Connect this process to Ray: a cluster of its own on this machine, or one that runs already."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import ray
+from filelock import FileLock, Timeout
+
+import h2fdp
+from h2fdp.errors import UserError
+
+# No usage report; and a host without GPUs must not hide those of the machine from the process that it is in.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+_FOLDERS = Path("/tmp")  # not TMPDIR: the sockets below may have paths of 107 characters
+_STORE_BYTES = 2**29  # models and updates on their way, beside the records
+_LARGEST_STORE = 0.3  # of memory, as Ray's own default
+_FROM_AFAR = (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.RayError)
+
+
+@contextmanager
+def ray_session(address: str | None, data_bytes: int) -> Iterator[None]:
+    """Ray, started here or joined at an address, for as long as the context lasts; one that this process has is used.
+
+    Args:
+        address: `auto`, HOST:PORT, or None for a cluster of this run's own.
+        data_bytes: size of the records that travel to hosts.
+
+    Raises:
+        UserError: no cluster answers at the address, or it does not take our token.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    with _joined(address) if address else _started(data_bytes):
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _started(data_bytes: int) -> Iterator[None]:
+    """A cluster on this machine that nobody else can use, in a folder that goes with it."""
+    with _own_token(), _own_folder() as folder:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        # address="local": an address in the environment belongs to somebody else's cluster.
+        # log_to_driver: what actors print belongs to nobody's terminal; their errors come back with the call.
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=int(min(_STORE_BYTES + 2 * data_bytes, _LARGEST_STORE * memory)),
+            _temp_dir=str(folder),
+        )
+        yield
+
+
+@contextmanager
+def _joined(address: str) -> Iterator[None]:
+    """A cluster that somebody started; our package and the user's own modules travel to its machines."""
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"py_modules": [str(Path(h2fdp.__file__).parent)]},
+        )
+    except _FROM_AFAR as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        hint = "is it running, and are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
+        raise UserError(f"no cluster to work on at {address} ({reason}); {hint}", key="runtime.address") from None
+    with _own_modules_by_value():
+        yield
+
+
+@contextmanager
+def _own_token() -> Iterator[None]:
+    """A random token that is never written down, unless the user chose a mode or a token."""
+    own: dict[str, str] = {}
+    if "RAY_AUTH_MODE" not in os.environ:
+        own["RAY_AUTH_MODE"] = "token"
+    wants_token = os.environ.get("RAY_AUTH_MODE", "token") == "token"
+    if wants_token and not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")):
+        own["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    os.environ.update(own)
+    _read_token_anew()
+    try:
+        yield
+    finally:
+        for name in own:
+            del os.environ[name]
+        _read_token_anew()
+
+
+def _read_token_anew() -> None:
+    """Ray remembers the mode and the token that it read first; releases before 2.52 know neither."""
+    with contextlib.suppress(ImportError):
+        from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextmanager
+def _own_folder() -> Iterator[Path]:
+    """A new folder for Ray's files, removed at the end; those that killed runs left are removed before."""
+    prefix = f"h2fdp-ray-{os.getuid()}-"
+    for left in _FOLDERS.glob(f"{prefix}*"):
+        _remove_unless_used(left)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_FOLDERS))
+    with FileLock(folder / "lock"):  # held by the process, so it ends with it however that ends
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_unless_used(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        if folder.stat().st_uid != os.getuid() or not (folder / "lock").exists():
+            return
+        try:
+            with FileLock(folder / "lock", timeout=0):
+                shutil.rmtree(folder, ignore_errors=True)
+        except Timeout:
+            return  # its run goes on
+
+
+@contextmanager
+def _own_modules_by_value() -> Iterator[None]:
+    """Modules that are not installed, as a user's model beside the script, travel with the objects made from them."""
+    modules = [module for module in list(sys.modules.values()) if _is_own(module)]
+    for module in modules:
+        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for module in modules:
+            ray.cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _is_own(module: ModuleType) -> bool:
+    """Whether the machines of a cluster cannot be expected to have it: not `__main__`, which Ray sends by itself."""
+    file, name = getattr(module, "__file__", None), module.__name__
+    if not file or name == "__main__" or name.partition(".")[0] == "h2fdp":
+        return False
+    path = Path(file).resolve()
+    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return not any(path.is_relative_to(folder) for folder in installed)

@@ -1,0 +1,194 @@
+"""Nodes on Ray actors, addressed together; a host that is lost is placed anew and asked again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from h2fdp.errors import UserError
+from h2fdp.runtime.blueprint import Blueprint
+from h2fdp.runtime.capacity import GIB, Share
+from h2fdp.runtime.host import Host, Whereabouts
+from h2fdp.runtime.placement import Place
+from h2fdp.runtime.ray_errors import gather, lost_for_good
+from h2fdp.runtime.ray_rooms import machines
+
+MOST_LOSSES = 3  # of one host in a row
+_SECONDS_TO_FIND_ROOM = 20.0  # that a host gets which comes again; a process that imports torch takes a few of them
+_TIME_BELOW = 0.8  # of a host's time to answer, for the hosts that it asks: so the one that is late is named
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What every host of a run is started with.
+
+    Attributes:
+        share: what each takes of its machine.
+        namespace: the run's own, so that hosts of two runs may have one name.
+        timeout_s: how long to wait for an answer.
+        groups: place -> the placement group that its host goes into; an edge server's is its devices' too.
+        blueprint: where Ray keeps it; None where it is not sent yet.
+    """
+
+    share: Share
+    namespace: str
+    timeout_s: float
+    groups: Mapping[str, PlacementGroup] = field(default_factory=dict)
+    blueprint: Any = None
+
+
+class RayTeam:
+    """Hosts with the nodes of these places: one call to each host that holds any node that is asked.
+
+    Hosts belong to the process that made their team, and end with it.
+    """
+
+    def __init__(self, places: Sequence[Place], blueprint: Blueprint, ground: Ground) -> None:
+        self._blueprint = blueprint
+        self._ground = ground if ground.blueprint is not None else replace(ground, blueprint=ray.put(blueprint))
+        self._hosts = {place.name: _PlacedHost(place, self._ground) for place in places}
+        self._owners = {node: place.name for place in places for node in place.nodes}
+        self._whereabouts: dict[str, Whereabouts] = {}
+        self._start(list(self._hosts))
+
+    @property
+    def whereabouts(self) -> dict[str, Whereabouts]:
+        """Where each host runs now."""
+        return dict(self._whereabouts)
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Team.call`."""
+        asked: dict[str, dict[str, Any]] = {}
+        for name, item in each.items():
+            asked.setdefault(self._owners[name], {})[name] = item
+        answers: dict[str, Any] = {}
+        while asked:
+            reference = ray.put(shared)  # anew each time: what was lost may be this
+            pending = {self._hosts[name].call(method, reference, part): name for name, part in asked.items()}
+            found, lost = gather(pending, self._ground.timeout_s)
+            for name, part in found.items():
+                answers.update(part)
+                self._hosts[name].losses = 0
+            self._replace(lost)
+            asked = {name: asked[name] for name in lost}
+        return answers
+
+    def end(self) -> None:
+        """End all hosts."""
+        for host in self._hosts.values():
+            host.end()
+
+    def _replace(self, lost: Mapping[str, Exception]) -> None:
+        """Note the losses; start anew the hosts among them that are not just short of an object."""
+        for name, error in lost.items():
+            self._hosts[name].note_loss(error)
+        self._start([name for name, error in lost.items() if lost_for_good(error)], again=True)
+
+    def _start(self, names: list[str], again: bool = False) -> None:
+        """Start hosts, all at once, until each has built its nodes."""
+        while names:
+            pending = {self._hosts[name].start(self._ground, self._ground.share): name for name in names}
+            if again:
+                pending = self._with_room(pending)
+            found, lost = gather(pending, self._ground.timeout_s)
+            self._whereabouts.update(found)
+            for name, error in lost.items():
+                self._hosts[name].note_loss(error)
+            if not all(map(lost_for_good, lost.values())):  # the blueprint went with the machine that kept it
+                self._ground = replace(self._ground, blueprint=ray.put(self._blueprint))
+            names, again = list(lost), True
+
+    def _with_room(self, pending: Mapping[Any, str]) -> dict[Any, str]:
+        """The hosts to come; those that found no room on what is left of the cluster share the CPUs of others.
+
+        Ray learns late that a machine is lost, so there is no knowing before.
+        """
+        up = {self._hosts[name].up(): name for name in pending.values()}
+        _, waiting = ray.wait(list(up), num_returns=len(up), timeout=_SECONDS_TO_FIND_ROOM)
+        without = {up[each] for each in waiting}
+        crowded = replace(self._ground.share, cpus=0, memory_gib=0)
+        again = {self._hosts[name].start(self._ground, crowded): name for name in without}
+        return {each: name for each, name in pending.items() if name not in without} | again
+
+
+class _PlacedHost:
+    """One host, the actor that is it now, and how often it was lost."""
+
+    def __init__(self, place: Place, ground: Ground) -> None:
+        self.losses = 0
+        self._place = place
+        self._ground = ground
+        self._actor: Any = None
+        self._lives = 0
+
+    def call(self, method: str, reference: Any, part: Mapping[str, Any]) -> Any:
+        """The answer to come."""
+        return self._actor.call.remote(method, reference, part)
+
+    def start(self, ground: Ground, share: Share) -> Any:
+        """Start the actor in the place of the one before; the answer to come is its whereabouts."""
+        self.end()
+        self._lives += 1
+        self._ground = ground
+        below = replace(
+            ground,
+            share=share,
+            timeout_s=_TIME_BELOW * ground.timeout_s,
+            namespace=f"{ground.namespace}/{self._life()}",  # those below the host before may still be ending
+        )
+        if self._place.name in ground.groups:
+            group = ground.groups[self._place.name]
+            below = replace(below, groups={place.name: group for place in self._place.below})
+        self._actor = ray.remote(Host).options(**self._options(share)).remote()
+        return self._actor.build.remote(
+            ground.blueprint, self._place, partial(RayTeam, self._place.below, ground=below)
+        )
+
+    def up(self) -> Any:
+        """An answer to come as soon as the actor's process runs."""
+        return self._actor.__ray_ready__.remote()
+
+    def note_loss(self, error: Exception) -> None:
+        """Say it; too many losses in a row end the run."""
+        self.losses += 1
+        reason = str(error).strip().splitlines()[0]
+        if self.losses > MOST_LOSSES:
+            text = f"the host {self._place.name} was lost {self.losses} times in a row"
+            raise UserError(f"{text}, last with: {reason}", key="runtime")
+        print(f"note: lost {self._place.name} ({reason}); it is asked again", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """End the actor, and with it those below."""
+        if self._actor is not None:
+            ray.kill(self._actor)
+            self._actor = None
+
+    def _life(self) -> str:
+        """The actor's name; one that was lost keeps its name in Ray's records."""
+        return self._place.name + (f"#{self._lives}" if self._lives > 1 else "")
+
+    def _options(self, share: Share) -> dict[str, Any]:
+        """Ray's options. Ray restarts and retries nothing: it would not build the nodes again."""
+        label = self._place.label
+        named = label is not None and share.cpus > 0 and any(label in machine.names for machine in machines())
+        options: dict[str, Any] = {
+            "name": self._life(),
+            "namespace": self._ground.namespace,
+            "num_cpus": share.cpus,
+            "num_gpus": share.gpus,
+            "memory": int(share.memory_gib * GIB),
+            "resources": {label: 0.0001} if named else {},
+            "max_restarts": 0,
+            "max_task_retries": 0,
+        }
+        group = self._ground.groups.get(self._place.name)
+        if group is not None and share.cpus > 0:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
+        return options

@@ -1,0 +1,114 @@
+"""How many hosts fit, what each takes, and what is told when they do not fit."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.runtime.capacity import Machine, Share, even_cpus, fitting, number_of_hosts, shares
+from h2fdp.runtime.placement import PLACEMENTS, smallest_number_of_hosts
+from h2fdp.runtime.section import RuntimeSection, chosen_backend
+from h2fdp.topology import Subnet
+
+TWO = [Machine(cpus=2, memory_gib=10)]
+
+
+def hosts(machines=TWO, smallest=1, **section):
+    section = RuntimeSection(**section)
+    return number_of_hosts(section, machines, shares(section, machines, smallest), smallest)
+
+
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=5), st.integers(1, 200))
+def test_even_cpus_leave_room_for_all_and_hardly_more_would(cpus, count):
+    machines = [Machine(each) for each in cpus]
+    share = even_cpus(machines, count)
+    assert fitting(machines, Share(share)) >= count
+    assert share == 1 or fitting(machines, Share(share + 2e-4)) < count
+
+
+def test_a_host_does_not_span_machines():
+    machines = [Machine(1), Machine(1), Machine(1)]
+    assert fitting(machines, Share(2)) == 0
+    with pytest.raises(UserError, match=r"hosts of 2 CPUs were asked for, 3 machines have 3 CPUs; expected at most 1$"):
+        hosts(machines, cpus_per_host=2)
+
+
+def test_auto_fills_the_cluster_and_a_number_is_taken_at_its_word():
+    machines = [Machine(4), Machine(3)]
+    assert hosts(machines, cpus_per_host=2) == 3
+    assert hosts(machines, cpus_per_host=2, hosts=2) == 2
+
+
+def test_auto_leaves_alone_what_others_use():
+    section = RuntimeSection()
+    assert number_of_hosts(section, [Machine(8)], Share(1), 1, free=3.0) == 3
+    assert number_of_hosts(section, [Machine(8)], Share(1), 1, free=0.0) == 1  # and waits for room
+
+
+def test_memory_bounds_hosts_too():
+    machines = [Machine(8, memory_gib=10)]
+    assert hosts(machines, memory_gib_per_host=4) == 2
+    with pytest.raises(UserError, match=r"memory_gib_per_host: hosts of 1 CPUs and 20 GiB .* has 10 GiB; 0 such hosts"):
+        hosts(machines, memory_gib_per_host=20)
+
+
+def test_more_processes_than_memory_holds_are_refused():
+    with pytest.raises(UserError, match=r"placement: 100 hosts take at least 0\.17 GiB each, and 10 GiB are there"):
+        hosts(smallest=100, placement="entity")
+
+
+def test_gpus_are_shared_by_fractions():
+    machines = [Machine(8, gpus=1)]
+    assert hosts(machines, gpus_per_host=0.25) == 4
+    with pytest.raises(UserError, match=r"gpus_per_host: hosts of 0\.5 GPUs .* this machine has 1 GPUs; at most 2"):
+        hosts(machines, gpus_per_host=0.5, hosts=3)
+
+
+@pytest.mark.parametrize("placement", ["subnet", "entity", "labels"])
+def test_hosts_of_a_placement_are_counted_before_they_are_made(placement):
+    subnets = [Subnet(name, True, [1.0] * size, [1.0] * size, host=host) for name, size, host in
+               (("a", 1, "x"), ("b", 2, "y"), ("c", 3, "x"), ("d", 1, None))]  # fmt: skip
+    topology = Topology("net", tuple(subnets))
+    places = [place for top in PLACEMENTS[placement](topology, 1) for place in top.all()]
+    assert len(places) == smallest_number_of_hosts(placement, topology)
+    held = [number for place in places if place.kind in ("subnets", "edge") for number in place.numbers]
+    assert sorted(held) == [0, 1, 2, 3]
+    assert len({place.name for place in places}) == len(places)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"address": "ray://head:10001"},
+            'runtime.address: expected auto or HOST:PORT, found "ray://head:10001"; start',
+        ),
+        ({"address": "head"}, 'runtime.address: expected auto or HOST:PORT, found "head"'),
+        ({"backend": "inline", "placement": "subnet"}, "runtime.placement: backend: inline is one process"),
+        ({"backend": "inline", "address": "auto"}, "runtime.address: backend: inline is one process"),
+        ({"placement": "entity", "hosts": 3}, "runtime.hosts: expected auto with placement: entity"),
+        ({"placement": "scattered"}, "runtime.placement: expected one of packed, subnet, entity, labels"),
+        ({"cpus_per_host": 0}, "runtime.cpus_per_host: expected auto or a number from 0.0001 to 10000"),
+    ],
+)
+def test_what_contradicts_itself_is_told(settings, words):
+    with pytest.raises(UserError) as told:
+        Experiment(runtime=settings)
+    assert words in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "backend"),
+    [
+        ({}, "inline"),
+        ({"hosts": 1}, "inline"),
+        ({"hosts": 2}, "ray"),
+        ({"gpus_per_host": 1}, "ray"),
+        ({"address": "auto"}, "ray"),
+        ({"placement": "subnet"}, "ray"),
+        ({"backend": "inline", "hosts": 2}, "inline"),
+        ({"backend": "inline", "gpus_per_host": 1}, "inline"),
+    ],
+)
+def test_auto_is_one_process_unless_something_asks_for_ray(settings, backend):
+    assert chosen_backend(RuntimeSection(**settings)) == backend

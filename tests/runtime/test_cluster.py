@@ -1,0 +1,124 @@
+"""A run on a cluster that runs already: three machines of one CPU each, as Ray's own cluster utility makes them."""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import ray
+import torch
+from ray.cluster_utils import Cluster
+
+from h2fdp import UserError
+from h2fdp.nodes import LocalTeam
+from h2fdp.runtime.capacity import Share
+from h2fdp.runtime.placement import Place
+from h2fdp.runtime.ray_session import _own_modules_by_value, _read_token_anew, ray_session
+from h2fdp.runtime.ray_team import Ground, RayTeam
+from tests.runtime.runs import assert_equal, hosts, recorded, small
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # paths of sockets are short
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("PYTHONPATH", raising=False)
+        environment.setenv("RAY_AUTH_MODE", "token")
+        environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(16))
+        _read_token_anew()
+        made = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, "temp_dir": folder})
+        made.workers = [made.add_node(), made.add_node()]
+        yield made
+        made.shutdown()
+    _read_token_anew()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def lose(machine):
+    """Kill every process of a machine at once."""
+    raylet = machine.all_processes["raylet"][0].process.pid
+    below = subprocess.run(["ps", "-o", "pid=", "--ppid", str(raylet)], capture_output=True, text=True, check=True)
+    for process in [raylet, *map(int, below.stdout.split())]:
+        os.kill(process, signal.SIGKILL)
+
+
+def test_more_than_the_cluster_has_is_told_at_once(cluster, tmp_path):
+    runtime = {"address": cluster.address, "hosts": 2, "cpus_per_host": 2}
+    with pytest.raises(UserError, match=r"runtime\.cpus_per_host: hosts of 2 CPUs .*, 3 machines have 3 CPUs; .* 1$"):
+        small(runtime=runtime).run(tmp_path / "run")
+    with pytest.raises(UserError, match=r"runtime\.hosts: 4 hosts of 1 CPUs .*, 3 machines have 3 CPUs; .* at most 3$"):
+        small(runtime={"address": cluster.address, "hosts": 4}).run(tmp_path / "run")
+
+
+def test_hosts_import_the_package_that_was_sent(cluster, tmp_path, monkeypatch):
+    """On a machine that lacks the driver's folders; here they are taken from the path that Ray passes on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if not Path(each, "h2fdp").is_dir()])
+    with ray_session(cluster.address, 0):
+        place = Place("device:a/1", "device", ("a/1",), (0,), 0)
+        team = RayTeam([place], Nothing(), Ground(Share(0.1), "test", 120.0))
+        package = Path(team.whereabouts[place.name].package)
+        team.end()
+    assert package.is_relative_to(cluster.head_node.get_session_dir_path())
+
+
+class Nothing:
+    def lone_device(self, number, row):
+        return LocalTeam({})
+
+
+def test_a_machine_that_is_lost_changes_no_bit(cluster, tmp_path, capsys):
+    """Three hosts on three machines; one machine goes, and with it a host that then shares a CPU with another."""
+    machines = []
+
+    def watch(row):
+        machines.append({host["Address"]["NodeID"] for host in hosts().values()})
+        if row["interval"] == 1:
+            here = ray.get_runtime_context().get_node_id()
+            lose(next(each for each in cluster.workers if each.node_id != here))
+
+    inline = small().run(tmp_path / "inline")
+    run = small(runtime={"address": cluster.address, "hosts": 3}).run(tmp_path / "run", on_interval=watch)
+    assert_equal(recorded(inline), recorded(run))
+    assert [len(each) for each in machines] == [3, 2, 2]
+    assert "note: lost host:" in capsys.readouterr().err
+
+
+def test_a_cluster_that_takes_another_token_is_told(cluster, tmp_path):
+    code = f"import h2fdp; h2fdp.Experiment(intervals=1, address={cluster.address!r}).run({str(tmp_path / 'run')!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"RAY_AUTH_TOKEN": "0" * 32}, capture_output=True, text=True
+    )
+    assert "runtime.address: no cluster to work on at" in done.stderr
+    assert "RAY_AUTH_TOKEN" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_beside_the_script_goes_where_its_module_is_not(tmp_path, monkeypatch):
+    (tmp_path / "sizes.py").write_text("WIDTH = 7\n\ndef width():\n    return WIDTH\n")
+    (tmp_path / "ours.py").write_text(
+        "import torch\nfrom sizes import width\n\nclass Ours(torch.nn.Linear):\n"
+        "    def __init__(self):\n        super().__init__(3, width())\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from ours import Ours
+
+    with _own_modules_by_value():
+        sent = ray.cloudpickle.dumps(Ours)
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer)().out_features)"
+    done = subprocess.run([sys.executable, "-I", "-c", "import ray; " + code], input=sent, capture_output=True)
+    assert done.stdout == b"7\n", done.stderr.decode()
+    assert (
+        b"No module named"
+        in subprocess.run(
+            [sys.executable, "-I", "-c", "import ray; " + code], input=ray.cloudpickle.dumps(Ours), capture_output=True
+        ).stderr
+    )
+    assert Ours()(torch.zeros(3)).shape == (7,)
