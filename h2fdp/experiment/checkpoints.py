@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable
 
+from h2fdp.errors import UserError
 from h2fdp.experiment.progress import Progress
 from h2fdp.records import JsonLines, RunDirectory, about
 from h2fdp.records.checkpoint import save_checkpoint
@@ -36,6 +38,19 @@ class Checkpoints:
         self._seconds = seconds
         self._last = self._started = seconds()
         self._saved: int | None = None
+
+    def tell_mixed(self, progress: Progress) -> None:
+        """Hosts are of other kinds than this machine: who computes what next time is not known, so neither are bits.
+
+        Raises:
+            UserError: the run is to repeat intervals, with the same draws.
+        """
+        if progress.ledger is not None:
+            text = "the hosts have another kind of processor than the run began on, where intervals come out otherwise"
+            raise UserError(
+                f"{text}; resume on machines like those, or with --set runtime.backend=inline", key="runtime"
+            )
+        self._digest = self._digest | {"hardware": secrets.token_hex(16)}
 
     def begin(self, progress: Progress, ledger: JsonLines, decisions: JsonLines) -> None:
         """Before the first interval of a run, or of its continuation with fresh draws: what it draws from here on is

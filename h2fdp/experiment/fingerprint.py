@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import platform
 import secrets
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -18,6 +17,7 @@ import yaml
 import h2fdp
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.records import RunDirectory, versions
+from h2fdp.runtime.hardware import processor
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
 _NOT_COUNTED = ("name", "runtime", "sweep", "tracking")
@@ -76,7 +76,7 @@ def _package() -> str:
 
 def _hardware(device: torch.device) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "processor": _processor(),
+        "processor": processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "variables": {name: os.environ.get(name) for name in _VARIABLES},
         "device": device.type,
@@ -85,16 +85,6 @@ def _hardware(device: torch.device) -> dict[str, Any]:
         # A GPU may add up in another order each time, so nothing says that bits come again.
         found["never the same"] = secrets.token_hex(16)
     return found
-
-
-def _processor() -> list[str]:
-    """Model and instruction sets of the CPU."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return [platform.machine(), platform.processor()]
-    words = ("model name", "flags", "Features", "CPU part")
-    return sorted({line for line in lines if line.startswith(words)})
 
 
 def _hash(texts: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from h2fdp.experiment.progress import Progress
 from h2fdp.nodes import IntervalPlan
 from h2fdp.records import JsonLines, RunDirectory, about, cut
 from h2fdp.runtime import run_interval, start_hosts
+from h2fdp.runtime.hardware import alike
 
 State = Literal["done", "interrupted", "budget spent"]
 OnInterval = Callable[[dict[str, Any]], None]
@@ -52,6 +53,8 @@ def run_intervals(
         JsonLines(directory.decisions, decided) as decisions,
         start_hosts(run.blueprint, run.config.runtime) as edges,
     ):
+        if run.noise is not None and not alike(edges):
+            checkpoints.tell_mixed(progress)
         cloud = progress.start(run.cloud(edges))
         if progress.ledger is None:
             checkpoints.begin(progress, ledger, decisions)

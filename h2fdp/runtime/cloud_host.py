@@ -37,6 +37,12 @@ class CloudHost:
     def __init__(self, hosts: Team) -> None:
         self._hosts = hosts
 
+    @property
+    def processors(self) -> frozenset[str]:
+        """Kinds of processors that any host computes on."""
+        kinds: frozenset[str] = getattr(self._hosts, "processors", frozenset())
+        return kinds
+
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """See `Team.call`."""
         answer: dict[str, Any] = self._hosts.call("relay", shared, {CLOUD: (method, each)})[CLOUD]

@@ -14,6 +14,7 @@ import h2fdp
 from h2fdp.nodes import LocalTeam, Team
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.cloud_host import CloudNode
+from h2fdp.runtime.hardware import processor
 from h2fdp.runtime.local_hosts import local_team, set_arithmetic
 from h2fdp.runtime.placement import Place
 
@@ -22,11 +23,19 @@ Below = Callable[[Blueprint], Team]
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Where a host runs: its process, its machine (Ray's node), and the file of the package that it imported."""
+    """Where a host runs.
+
+    Attributes:
+        process: its number.
+        machine: Ray's node.
+        package: the file of the package that it imported.
+        processors: kinds of processors, its own and those of the hosts below it.
+    """
 
     process: int
     machine: str
     package: str
+    processors: frozenset[str]
 
 
 class Host:
@@ -43,19 +52,22 @@ class Host:
 
     def build(self, blueprint: Blueprint, place: Place, below: Below) -> Whereabouts:
         """Build the nodes; `below` makes the team of the places below."""
-        self._team = self._built(blueprint, place, below)
-        return Whereabouts(os.getpid(), ray.get_runtime_context().get_node_id(), h2fdp.__file__)
+        lower = below(blueprint) if place.below else LocalTeam({})
+        self._team = self._built(blueprint, place, lower)
+        kinds: frozenset[str] = getattr(lower, "processors", frozenset())
+        machine = ray.get_runtime_context().get_node_id()
+        return Whereabouts(os.getpid(), machine, h2fdp.__file__, kinds | {processor()})
 
-    def _built(self, blueprint: Blueprint, place: Place, below: Below) -> Team:
+    def _built(self, blueprint: Blueprint, place: Place, lower: Team) -> Team:
         if place.kind == "subnets":
             return self._stack.enter_context(local_team(blueprint, place.numbers, workers=1))
         (name,) = place.nodes
         if place.kind == "device":
             return LocalTeam({name: blueprint.lone_device(place.numbers[0], place.row)})
         if place.kind == "cloud":
-            return LocalTeam({name: CloudNode(below(blueprint))})
+            return LocalTeam({name: CloudNode(lower)})
         devices = {node: (device.row, device.row + 1) for device in place.below for node in device.nodes}
-        return LocalTeam({name: blueprint.edge_server_above(place.numbers[0], below(blueprint), devices)})
+        return LocalTeam({name: blueprint.edge_server_above(place.numbers[0], lower, devices)})
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """See `Team.call`."""

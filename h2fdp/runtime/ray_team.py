@@ -63,6 +63,11 @@ class RayTeam:
         """Where each host runs now."""
         return dict(self._whereabouts)
 
+    @property
+    def processors(self) -> frozenset[str]:
+        """Kinds of processors that any host computes on."""
+        return frozenset().union(*(each.processors for each in self._whereabouts.values()))
+
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """See `Team.call`."""
         asked: dict[str, dict[str, Any]] = {}
@@ -98,7 +103,9 @@ class RayTeam:
             if again:
                 pending = self._with_room(pending)
             found, lost = gather(pending, self._ground.timeout_s)
-            self._whereabouts.update(found)
+            for name, where in found.items():
+                _check_kind(name, self._whereabouts.get(name, where), where)
+                self._whereabouts[name] = where
             for name, error in lost.items():
                 self._hosts[name].note_loss(error)
             if not all(map(lost_for_good, lost.values())):  # the blueprint went with the machine that kept it
@@ -116,6 +123,18 @@ class RayTeam:
         crowded = replace(self._ground.share, cpus=0, memory_gib=0)
         again = {self._hosts[name].start(self._ground, crowded): name for name in without}
         return {each: name for each, name in pending.items() if name not in without} | again
+
+
+def _check_kind(name: str, before: Whereabouts, now: Whereabouts) -> None:
+    """A host may not redo an interval where it would not come out the same, to the bit.
+
+    The same noise on another update is another release, which no account knows of.
+    """
+    if before.processors != now.processors:
+        text = f"the host {name} was lost, and the machine that it came again on has another kind of processor"
+        raise UserError(
+            f"{text}, where the interval would not come out the same; `h2fdp resume` goes on with fresh draws"
+        )
 
 
 class _PlacedHost:
