@@ -117,9 +117,9 @@ def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(
             kill(name)
 
     whole = small(topology=topology, control=control, intervals=3).run(tmp_path / "inline")
-    hurt = small(topology=topology, control=control, intervals=3, runtime={"placement": "entity"}).run(
-        tmp_path / "run", on_interval=lose
-    )
+    hurt = small(
+        topology=topology, control=control, intervals=3, runtime={"placement": "entity", "timeout_s": 120}
+    ).run(tmp_path / "run", on_interval=lose)
     assert_equal(recorded(whole), recorded(hurt))
     assert (whole.directory / "control.jsonl").read_bytes() == (hurt.directory / "control.jsonl").read_bytes()
     assert "lost cloud" in capsys.readouterr().err  # those below it write to logs of their own
