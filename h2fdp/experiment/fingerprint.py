@@ -14,9 +14,8 @@ from typing import Any
 import torch
 import yaml
 
-import h2fdp
 from h2fdp.experiment.preparation import Preparation
-from h2fdp.records import RunDirectory, versions
+from h2fdp.records import PACKAGE, RunDirectory, versions
 from h2fdp.runtime.hardware import processor
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
@@ -69,9 +68,8 @@ def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, l
 
 
 def _package() -> str:
-    root = Path(h2fdp.__path__[0])
-    files = sorted(root.rglob("*.py"))
-    return _hash(text for file in files for text in (str(file.relative_to(root)), file.read_text()))
+    files = sorted(PACKAGE.rglob("*.py"))
+    return _hash(text for file in files for text in (str(file.relative_to(PACKAGE)), file.read_text()))
 
 
 def _hardware(device: torch.device) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, read_jso
 from h2fdp.records.log import about, logged_to
 from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_columns
 from h2fdp.records.metrics_rows import MetricsRows
-from h2fdp.records.summary import SCHEMA_VERSION, read_summary, versions
+from h2fdp.records.summary import PACKAGE, SCHEMA_VERSION, read_summary, versions
 
 __all__ = [
     "DEVICE_SCHEMA",
     "METRICS_SCHEMA",
+    "PACKAGE",
     "SCHEMA_VERSION",
     "JsonLines",
     "Mark",

@@ -24,6 +24,9 @@ _LIBRARIES = (
 )
 
 
+PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
+
+
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that a result may depend on."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}

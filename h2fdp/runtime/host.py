@@ -10,8 +10,8 @@ from typing import Any
 
 import ray
 
-import h2fdp
 from h2fdp.nodes import LocalTeam, Team
+from h2fdp.records import PACKAGE
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.cloud_host import CloudNode
 from h2fdp.runtime.hardware import processor
@@ -28,7 +28,7 @@ class Whereabouts:
     Attributes:
         process: its number.
         machine: Ray's node.
-        package: the file of the package that it imported.
+        package: the folder of the package that it imported.
         processors: kinds of processors, its own and those of the hosts below it.
     """
 
@@ -56,7 +56,7 @@ class Host:
         self._team = self._built(blueprint, place, lower)
         kinds: frozenset[str] = getattr(lower, "processors", frozenset())
         machine = ray.get_runtime_context().get_node_id()
-        return Whereabouts(os.getpid(), machine, h2fdp.__file__, kinds | {processor()})
+        return Whereabouts(os.getpid(), machine, str(PACKAGE), kinds | {processor()})
 
     def _built(self, blueprint: Blueprint, place: Place, lower: Team) -> Team:
         if place.kind == "subnets":

@@ -18,8 +18,8 @@ from types import ModuleType
 import ray
 from filelock import FileLock, Timeout
 
-import h2fdp
 from h2fdp.errors import UserError
+from h2fdp.records import PACKAGE
 
 # No usage report; and a host without GPUs must not hide those of the machine from the process that it is in.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -78,7 +78,7 @@ def _joined(address: str) -> Iterator[None]:
             address=address,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            runtime_env={"py_modules": [str(Path(h2fdp.__file__).parent)]},
+            runtime_env={"py_modules": [str(PACKAGE)]},
         )
     except _FROM_AFAR as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

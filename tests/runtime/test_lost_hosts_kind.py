@@ -13,7 +13,7 @@ def at(*kinds):
 
 def test_the_same_kind_may_redo_an_interval_and_another_may_not():
     _check_kind("host:0", at("a"), at("a"))
-    with pytest.raises(UserError, match="host:0 was lost.*another kind of processor"):
+    with pytest.raises(UserError, match=r"host:0 was lost.*another kind of processor"):
         _check_kind("host:0", at("a"), at("b"))
     with pytest.raises(UserError, match="fresh draws"):
         _check_kind("edge:library", at("a"), at("a", "b"))
