@@ -59,7 +59,8 @@ class DeviceGroup:
         """What may leave the devices of their updates (s, M), which it may overwrite."""
         if self.noise_source != "device":
             return updates
-        assert len(order.noise_std) == len(order.rows), "no device under an untrusted edge server uploads without noise"
+        if len(order.noise_std) != len(order.rows):
+            raise AssertionError("no device under an untrusted edge server uploads without noise")
         for position, row in enumerate(order.rows):
             name = self.device_name(int(row))
             stream = self.streams.lent(name, f"noise-{order.kind}", order.interval, order.last_slot)
@@ -73,7 +74,8 @@ class DeviceGroup:
         values, gradients = measure_devices(self.gauge, self.sampler, self.records, model, order, held)
         if self.gauge.leaks or self.noise_source != "device":
             return DeviceMeasurements(values, gradients)
-        assert len(order.noise_std) == len(order.rows), "no estimate leaves a device here without noise"
+        if len(order.noise_std) != len(order.rows):
+            raise AssertionError("no estimate leaves a device here without noise")
         released = self.gauge.clipped(values)
         for position, row in enumerate(order.rows):
             stream = self.streams.open(self.device_name(int(row)), "noise-estimate", order.interval, order.slot)

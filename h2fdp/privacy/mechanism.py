@@ -25,7 +25,8 @@ def add_gaussian_noise(
         noise_std: standard deviation of each coordinate, above 0, and not so small that it vanishes in float32.
         generator: a fresh stream; no two releases may share one.
     """
-    assert SMALLEST_NOISE <= noise_std <= LARGEST_NOISE, "a private release carries noise that float32 can hold"
+    if not SMALLEST_NOISE <= noise_std <= LARGEST_NOISE:
+        raise AssertionError("a private release carries noise that float32 can hold")
     if vector.is_cuda:
         there = torch.Generator(vector.device).manual_seed(int(generator.integers(1 << 63)))
         noise = torch.randn(vector.numel(), generator=there, device=vector.device)

@@ -77,6 +77,11 @@ class Blueprint:
         batches = self.rates * self.data.sizes
         return padded_width(self.sampling, batches), row_length(self.sampling, float(batches.max()))
 
+    @property
+    def noisy(self) -> bool:
+        """Whether anybody adds noise."""
+        return any(self.noise_placement.source(trusted) != "none" for trusted in (True, False))
+
     def facts(self) -> list[SubnetFacts]:
         """What the cloud knows of each subnet."""
         records = self.data.sizes

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.models import Flat
 from h2fdp.nodes import Bunch, Team
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.section import RuntimeSection
 
 _CPU = torch.device("cpu")
-_KEPT_VALUES = 1 << 28  # inputs; of more data each bunch gets its own when its turn comes
 # Devices in a bunch: enough to share the cost of a call (10,000 devices of 210 parameters took 0.42 s an interval in
 # bunches of 128, 0.21 in bunches of 1024), and not more than so many values of models; engines cut them into stacks.
 _FEWEST_DEVICES, _MOST_DEVICES, _MODELS_VALUES = 64, 1024, 1 << 22
@@ -116,7 +116,7 @@ def local_team(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> It
             runs,
             lambda run: blueprint.bunch(run, engine, threads if alone else None, workers),
             None if alone else threads,
-            keep=blueprint.data.values <= _KEPT_VALUES,
+            keep=blueprint.data.values <= LARGEST_HELD,  # else each bunch gets its own when its turn comes
             device=blueprint.device,
         )
 

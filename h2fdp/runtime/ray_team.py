@@ -93,6 +93,7 @@ class RayTeam:
     def _replace(self, lost: Mapping[str, Exception]) -> None:
         """Note the losses; start anew the hosts among them that are not just short of an object."""
         for name, error in lost.items():
+            _check_repeats(name, self._blueprint)
             self._hosts[name].note_loss(error)
         self._start([name for name, error in lost.items() if lost_for_good(error)], again=True)
 
@@ -123,6 +124,13 @@ class RayTeam:
         crowded = replace(self._ground.share, cpus=0, memory_gib=0)
         again = {self._hosts[name].start(self._ground, crowded): name for name in without}
         return {each: name for each, name in pending.items() if name not in without} | again
+
+
+def _check_repeats(name: str, blueprint: Blueprint) -> None:
+    """A GPU may add up in another order each time: nothing is computed there twice under the same noise."""
+    if blueprint.device.type != "cpu" and blueprint.noisy:
+        text = f"the host {name} was lost, and on a GPU its interval need not come out the same"
+        raise UserError(f"{text}; `h2fdp resume` goes on with fresh draws", key="runtime")
 
 
 def _check_kind(name: str, before: Whereabouts, now: Whereabouts) -> None:

@@ -38,6 +38,8 @@ def chain_of(module: nn.Module) -> list[Step] | None:
     Parameters that are frozen or shared by two layers make it none: their gradients are not their layer's alone.
     """
     parameters = [name for name, held in module.named_parameters(remove_duplicate=False) if held.requires_grad]
+    if any(_is_hooked(part) for part in module.modules()):  # a hook is code that no layer here would run
+        return None
     steps = _steps(module, "")
     if steps is None or parameters != [name for name, _ in module.named_parameters()]:
         return None
@@ -70,6 +72,8 @@ def _steps(module: nn.Module, prefix: str) -> list[Step] | None:
 
 def _layer(module: nn.Module) -> Layer | None:
     """What runs a layer over a stack; None for a layer, or a form of it, that nothing here knows."""
+    if not {name for name, _ in module.named_parameters()} <= {"weight", "bias"}:  # reparametrised
+        return None
     if type(module) is nn.Linear:
         return StackedLinear(module.bias is not None)
     if type(module) is nn.GroupNorm and module.affine:
@@ -82,6 +86,11 @@ def _layer(module: nn.Module) -> Layer | None:
     return None
 
 
+def _is_hooked(module: nn.Module) -> bool:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, name) for name in hooks)
+
+
 def _pair(sides: tuple[int, ...]) -> tuple[int, int]:
     height, width = sides
     return height, width
@@ -92,7 +101,7 @@ def _flatten(x: Tensor) -> Tensor:
 
 
 def _device_by_device(module: nn.Module, x: Tensor) -> Tensor:
-    return torch.stack([module(own) for own in x.unbind()])
+    return torch.stack([module(own.clone()) for own in x.unbind()])  # it may work in place
 
 
 def _all_records(module: nn.Module, x: Tensor) -> Tensor:

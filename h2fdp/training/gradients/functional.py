@@ -9,6 +9,8 @@ from torch.func import functional_call, grad, vmap
 from h2fdp.models import Flat
 from h2fdp.training.clipping import Clipping
 
+_LAST_NUMBERS = 64  # a loop over vectors of a processor leaves fewer than these over
+
 
 class FunctionalGradients:
     """See `GradientRule`. Clipped records' gradients are written out, those of one device at a time."""
@@ -22,9 +24,10 @@ class FunctionalGradients:
         """See `GradientRule.sums`."""
         if self._clipping is None:
             # Torch computes the last few numbers of a tensor by another routine than the rest: they are nobody's.
-            padded = (torch.cat([each, each[-1:]]) for each in (models, x, y, shares))
+            nobody = -(-_LAST_NUMBERS // min(shares.shape[1], *self._flat.sizes))
+            padded = (torch.cat([each, each[-1:].expand(nobody, *each.shape[1:])]) for each in (models, x, y, shares))
             sums: Tensor = vmap(grad(self._loss))(*padded)
-            return sums[:-1]
+            return sums[: len(models)]
         found = torch.empty_like(models)
         for device, own in enumerate(shares):
             each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))(models[device], x[device], y[device])

@@ -33,4 +33,9 @@ class StackedGroupNorm:
         return list(self._written(saved, delta))
 
     def _written(self, saved: Tensor, delta: Tensor) -> tuple[Written, Written]:
-        return Written((delta * saved).flatten(3).sum(dim=3)), Written(delta.flatten(3).sum(dim=3))
+        return _by_channel(delta * saved), _by_channel(delta)
+
+
+def _by_channel(values: Tensor) -> Written:
+    """(n, W, C, ...) summed over what follows the channels, if anything does."""
+    return Written(values if values.dim() == 3 else values.flatten(3).sum(dim=3))

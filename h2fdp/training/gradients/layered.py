@@ -23,7 +23,9 @@ class LayeredGradients:
         self._flat = Flat(module)
         self._chain = chain
         self._record_norm = record_norm
-        self._layers = sum(isinstance(step, Parametrised) for step in chain)
+        # One layer that ends the chain needs no way back from the scores to its output.
+        layers = sum(isinstance(step, Parametrised) for step in chain)
+        self._goes_back = layers > 1 or not isinstance(chain[-1], Parametrised)
 
     def sums(self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
         """See `GradientRule.sums`."""
@@ -42,15 +44,14 @@ class LayeredGradients:
         """Layers with what they saved, their outputs, and the scores (n, W, classes)."""
         parameters = self._flat.views(models)
         saved, outputs = [], []
-        # A linear model needs no way back from output to output.
-        with torch.set_grad_enabled(self._layers > 1):
+        with torch.set_grad_enabled(self._goes_back):
             for step in self._chain:
                 if not isinstance(step, Parametrised):
                     x = step(x)
                     continue
                 x, kept = step.layer.forward([parameters[name] for name in step.names], x)
                 saved.append((step, kept))
-                if self._layers > 1 and not x.requires_grad:
+                if self._goes_back and not x.requires_grad:
                     x.requires_grad_()
                 outputs.append(x)
         return saved, outputs, x

@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+_ROUNDING = 2.0**-22  # of float32 sums of products, to the sum of their sizes
+
 
 class RecordGradients(Protocol):
     """The gradients of one parameter for the W records of n devices."""
@@ -71,8 +73,11 @@ class Ghost:
             return norms.square_()
         a, delta = self.a.flatten(0, 1), self.delta.flatten(0, 1)
         products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(delta, delta.transpose(1, 2)))
-        # Rounding may leave a sum of such products a little below zero.
-        return products.sum(dim=(1, 2)).clamp_(min=0.0).view(self.a.shape[:2])
+        # Where positions cancel, little is left but the rounding of what cancelled, above zero or below it. So the norm
+        # is rounded up by that: else a record could pass its bound.
+        cancelling = products.diagonal(dim1=1, dim2=2).sqrt().sum(dim=1).square_()
+        norms = products.sum(dim=(1, 2)).clamp_(min=0.0).add_(cancelling, alpha=_ROUNDING)
+        return norms.view(self.a.shape[:2])
 
     def weighted(self, factors: Tensor) -> Tensor:
         """See `RecordGradients`."""
