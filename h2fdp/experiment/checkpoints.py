@@ -7,13 +7,16 @@ import secrets
 import time
 from collections.abc import Callable
 
-from h2fdp.errors import UserError
 from h2fdp.experiment.progress import Progress
 from h2fdp.records import JsonLines, RunDirectory, about
 from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.runtime import RuntimeSection
 
 _log = logging.getLogger(__name__)
+
+
+class HostsDiffer(Exception):
+    """Intervals cannot be repeated on these hosts: they would not come out the same."""
 
 
 class Checkpoints:
@@ -43,13 +46,10 @@ class Checkpoints:
         """Hosts are of other kinds than this machine: who computes what next time is not known, so neither are bits.
 
         Raises:
-            UserError: the run is to repeat intervals, with the same draws.
+            HostsDiffer: the run is to repeat intervals, with the same draws.
         """
         if progress.ledger is not None:
-            text = "the hosts have another kind of processor than the run began on, where intervals come out otherwise"
-            raise UserError(
-                f"{text}; resume on machines like those, or with --set runtime.backend=inline", key="runtime"
-            )
+            raise HostsDiffer
         self._digest = self._digest | {"hardware": secrets.token_hex(16)}
 
     def begin(self, progress: Progress, ledger: JsonLines, decisions: JsonLines) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import os
 import secrets
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,11 +13,11 @@ import yaml
 
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.records import PACKAGE, RunDirectory, versions
-from h2fdp.runtime.hardware import processor
+from h2fdp.runtime.hardware import arithmetic
+from h2fdp.runtime.own_modules import own_sources
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
 _NOT_COUNTED = ("name", "runtime", "sweep", "tracking")
-_VARIABLES = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "DNNL_MAX_CPU_ISA")
 
 
 def run_digest(run: Preparation, directory: RunDirectory, own_code: str) -> dict[str, str]:
@@ -43,15 +40,18 @@ def run_digest(run: Preparation, directory: RunDirectory, own_code: str) -> dict
 
 
 def code_of(parts: Iterable[Callable[..., Any]]) -> str:
-    """A digest of the files that define a user's own functions and classes.
+    """A digest of a user's own functions and classes: their names, and all files of the user's that they come from.
 
-    A part without a file (typed in, or wrapped) may be another one next time: its digest never comes again.
+    A part that cannot be read as a whole (typed in, wrapped, a function with values of its own) may be another one
+    next time: its digest never comes again.
     """
     texts = []
     for part in parts:
         try:
-            texts.append(Path(inspect.getsourcefile(part) or "").read_text())
-        except (TypeError, OSError, UnicodeDecodeError):
+            if not isinstance(part, type) and (getattr(part, "__closure__", None) or getattr(part, "__self__", None)):
+                raise TypeError("holds values that no file says")
+            texts += [f"{part.__module__}.{part.__qualname__}", *own_sources(part)]
+        except (TypeError, AttributeError, OSError, UnicodeDecodeError):
             texts.append(secrets.token_hex(16))
     return _hash(texts) if texts else ""
 
@@ -73,12 +73,7 @@ def _package() -> str:
 
 
 def _hardware(device: torch.device) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "processor": processor(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "variables": {name: os.environ.get(name) for name in _VARIABLES},
-        "device": device.type,
-    }
+    found: dict[str, Any] = {"arithmetic": arithmetic(), "device": device.type}
     if device.type != "cpu":
         # A GPU may add up in another order each time, so nothing says that bits come again.
         found["never the same"] = secrets.token_hex(16)

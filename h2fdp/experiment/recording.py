@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from h2fdp.errors import UserError
-from h2fdp.experiment.checkpoints import Checkpoints
+from h2fdp.experiment.checkpoints import Checkpoints, HostsDiffer
 from h2fdp.experiment.fingerprint import run_digest
 from h2fdp.experiment.loop import OnInterval, run_intervals
 from h2fdp.experiment.outcome import device_scores
@@ -73,6 +73,8 @@ def record(
     except KeyboardInterrupt:
         state = "interrupted"
         raise
+    except HostsDiffer:
+        raise  # `resume` goes on with fresh draws
     except Exception as error:
         _log.error("failure", extra=about(interval=len(progress.rows) + 1, error=f"{type(error).__name__}: {error}"))
         raise

@@ -9,6 +9,7 @@ released then and what is released now count.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import nn
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.api import DeviceFunction, Experiment
+from h2fdp.experiment.checkpoints import HostsDiffer
 from h2fdp.experiment.fingerprint import name_of_attempt, run_digest
 from h2fdp.experiment.ledger_account import releases_of_ledger
 from h2fdp.experiment.loop import OnInterval
@@ -72,8 +74,13 @@ def resume_run(
         return Run(path)
     with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_told(directory):
         preparation = experiment.prepare(data_root)
-        preparation, progress = _continuation(preparation, directory, experiment.own_code)
-        record(preparation, directory, progress, experiment.own_code, on_start, on_interval, stop)
+        own_code = experiment.own_code
+        run, progress = _continuation(preparation, directory, own_code)
+        try:
+            record(run, directory, progress, own_code, on_start, on_interval, stop)
+        except HostsDiffer:
+            run, progress = _continuation(preparation, directory, own_code, repeatable=False)
+            record(run, directory, progress, own_code, on_start, on_interval, stop)
     return Run(path)
 
 
@@ -82,12 +89,16 @@ def is_finished(path: Path) -> bool:
     return (read_summary(path) or {}).get("state") in FINISHED
 
 
-def _continuation(run: Preparation, directory: RunDirectory, own_code: str) -> tuple[Preparation, Progress]:
+def _continuation(
+    run: Preparation, directory: RunDirectory, own_code: str, repeatable: bool = True
+) -> tuple[Preparation, Progress]:
     """The run as it was left, with the draws that it may go on with."""
     with JsonLines(directory.ledger) as ledger:  # which ends a line that was being written
         mark = ledger.mark()
     stored = load_checkpoint(directory.checkpoints, _tell_of_damage)
     digest = run_digest(run, directory, own_code)
+    if not repeatable:  # hosts compute otherwise than this process, which the digest does not know
+        digest |= {"hardware": secrets.token_hex(16)}
     if stored is None:
         progress = Progress.begun(run)
         if not mark.bytes:  # nothing was released

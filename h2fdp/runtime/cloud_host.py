@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from h2fdp.nodes import Cloud, IntervalPlan, LocalTeam, Team
+from h2fdp.runtime.hardware import kinds_of
 from h2fdp.topology import CLOUD
 
 
@@ -38,10 +39,9 @@ class CloudHost:
         self._hosts = hosts
 
     @property
-    def processors(self) -> frozenset[str]:
-        """Kinds of processors that any host computes on."""
-        kinds: frozenset[str] = getattr(self._hosts, "processors", frozenset())
-        return kinds
+    def kinds(self) -> Mapping[str, str]:
+        """Host -> what it computes with."""
+        return kinds_of(self._hosts)
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """See `Team.call`."""

@@ -1,28 +1,46 @@
-"""What kind of processor this is: equal kinds add up in the same order, so equal draws give equal bits."""
+"""What a process computes with: where all of it is the same, equal draws give equal bits."""
 
 from __future__ import annotations
 
+import json
+import os
 import platform
+from collections.abc import Mapping
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
+import torch
+
 from h2fdp.nodes import Team
+from h2fdp.records import versions
+
+_VARIABLES = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "DNNL_MAX_CPU_ISA")
 
 
 @cache
-def processor() -> str:
-    """A digest of the CPU's model and instruction sets."""
+def arithmetic() -> str:
+    """A digest of this process's CPU, the instruction sets that torch takes of it, and versions of libraries."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = [f"model name {platform.machine()} {platform.processor()}"]
     words = ("model name", "flags", "Features", "CPU part")
-    known = sorted({line for line in lines if line.startswith(words)})
-    return blake2b("\n".join(known).encode(), digest_size=8).hexdigest()
+    known = {
+        "processor": sorted({line for line in lines if line.startswith(words)}),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "variables": {name: os.environ.get(name) for name in _VARIABLES},
+        "versions": versions(),
+    }
+    return blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
+
+
+def kinds_of(edges: Team) -> Mapping[str, str]:
+    """Host -> its `arithmetic`, of all hosts that these edge servers are on; empty where this process is all."""
+    found: Mapping[str, str] = getattr(edges, "kinds", {})
+    return found
 
 
 def alike(edges: Team) -> bool:
-    """Whether every host of these edge servers is of the same kind as this machine."""
-    kinds: frozenset[str] = getattr(edges, "processors", frozenset())
-    return kinds <= {processor()}
+    """Whether every host of these edge servers computes as this process does."""
+    return set(kinds_of(edges).values()) <= {arithmetic()}

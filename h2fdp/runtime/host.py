@@ -14,7 +14,7 @@ from h2fdp.nodes import LocalTeam, Team
 from h2fdp.records import PACKAGE
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.cloud_host import CloudNode
-from h2fdp.runtime.hardware import processor
+from h2fdp.runtime.hardware import arithmetic, kinds_of
 from h2fdp.runtime.local_hosts import local_team, set_arithmetic
 from h2fdp.runtime.placement import Place
 
@@ -29,13 +29,13 @@ class Whereabouts:
         process: its number.
         machine: Ray's node.
         package: the folder of the package that it imported.
-        processors: kinds of processors, its own and those of the hosts below it.
+        kinds: host -> what it computes with (`arithmetic`), of itself and of the hosts below it.
     """
 
     process: int
     machine: str
     package: str
-    processors: frozenset[str]
+    kinds: dict[str, str]
 
 
 class Host:
@@ -54,9 +54,8 @@ class Host:
         """Build the nodes; `below` makes the team of the places below."""
         lower = below(blueprint) if place.below else LocalTeam({})
         self._team = self._built(blueprint, place, lower)
-        kinds: frozenset[str] = getattr(lower, "processors", frozenset())
         machine = ray.get_runtime_context().get_node_id()
-        return Whereabouts(os.getpid(), machine, str(PACKAGE), kinds | {processor()})
+        return Whereabouts(os.getpid(), machine, str(PACKAGE), {place.name: arithmetic(), **kinds_of(lower)})
 
     def _built(self, blueprint: Blueprint, place: Place, lower: Team) -> Team:
         if place.kind == "subnets":

@@ -7,19 +7,19 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import ray
 from filelock import FileLock, Timeout
 
 from h2fdp.errors import UserError
 from h2fdp.records import PACKAGE
+from h2fdp.runtime.own_modules import is_own
 
 # No usage report; and a host without GPUs must not hide those of the machine from the process that it is in.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -27,6 +27,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 _FOLDERS = Path("/tmp")  # not TMPDIR: the sockets below may have paths of 107 characters
 _STORE_BYTES = 2**29  # models and updates on their way, beside the records
+_SECONDS_TO_CONNECT = 10.0
 _LARGEST_STORE = 0.3  # of memory, as Ray's own default
 _FROM_AFAR = (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.RayError)
 
@@ -73,6 +74,8 @@ def _started(data_bytes: int) -> Iterator[None]:
 @contextmanager
 def _joined(address: str) -> Iterator[None]:
     """A cluster that somebody started; our package and the user's own modules travel to its machines."""
+    if address != "auto":
+        _check_listening(address)
     try:
         ray.init(
             address=address,
@@ -86,6 +89,16 @@ def _joined(address: str) -> Iterator[None]:
         raise UserError(f"no cluster to work on at {address} ({reason}); {hint}", key="runtime.address") from None
     with _own_modules_by_value():
         yield
+
+
+def _check_listening(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_CONNECT).close()
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        raise UserError(f"nothing listens at {address} ({reason}); is it running?", key="runtime.address") from None
 
 
 @contextmanager
@@ -144,7 +157,9 @@ def _remove_unless_used(folder: Path) -> None:
 @contextmanager
 def _own_modules_by_value() -> Iterator[None]:
     """Modules that are not installed, as a user's model beside the script, travel with the objects made from them."""
-    modules = [module for module in list(sys.modules.values()) if _is_own(module)]
+    modules = [
+        module for module in list(sys.modules.values()) if is_own(module) and module.__name__ != "__main__"
+    ]  # Ray sends `__main__` by itself
     for module in modules:
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:
@@ -152,13 +167,3 @@ def _own_modules_by_value() -> Iterator[None]:
     finally:
         for module in modules:
             ray.cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
-
-
-def _is_own(module: ModuleType) -> bool:
-    """Whether the machines of a cluster cannot be expected to have it: not `__main__`, which Ray sends by itself."""
-    file, name = getattr(module, "__file__", None), module.__name__
-    if not file or name == "__main__" or name.partition(".")[0] == "h2fdp":
-        return False
-    path = Path(file).resolve()
-    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return not any(path.is_relative_to(folder) for folder in installed)

@@ -64,9 +64,9 @@ class RayTeam:
         return dict(self._whereabouts)
 
     @property
-    def processors(self) -> frozenset[str]:
-        """Kinds of processors that any host computes on."""
-        return frozenset().union(*(each.processors for each in self._whereabouts.values()))
+    def kinds(self) -> dict[str, str]:
+        """Host -> what it computes with, of these hosts and those below them."""
+        return {name: kind for each in self._whereabouts.values() for name, kind in each.kinds.items()}
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """See `Team.call`."""
@@ -138,8 +138,8 @@ def _check_kind(name: str, before: Whereabouts, now: Whereabouts) -> None:
 
     The same noise on another update is another release, which no account knows of.
     """
-    if before.processors != now.processors:
-        text = f"the host {name} was lost, and the machine that it came again on has another kind of processor"
+    if before.kinds != now.kinds:
+        text = f"the host {name} was lost, and where it came again are another processor or other versions"
         raise UserError(
             f"{text}, where the interval would not come out the same; `h2fdp resume` goes on with fresh draws"
         )

@@ -23,6 +23,8 @@ def _reachable(value: str) -> str:
             f'expected auto or HOST:PORT, found "{value}"'
             + ("; start h2fdp on a machine of the cluster instead of through Ray Client" if "://" in value else "")
         )
+    if value != "auto" and int(port) > 65535:
+        raise ValueError(f"expected a port of at most 65535, found {port}")
     return value
 
 
@@ -70,11 +72,13 @@ def inline_workers(section: RuntimeSection) -> int:
 
 
 def chosen_backend(section: RuntimeSection) -> Literal["inline", "ray"]:
-    """`auto` is inline unless hosts, GPUs, an address or a placement other than packed ask for Ray."""
+    """`auto` is inline unless hosts, what a host takes, an address or a placement other than packed ask for Ray."""
     if section.backend != "auto":
         return section.backend
     asks_for_ray = (
         section.hosts not in ("auto", 1)
+        or section.cpus_per_host not in ("auto", 1)
+        or section.memory_gib_per_host is not None
         or section.gpus_per_host > 0
         or section.address is not None
         or section.placement != "packed"
