@@ -1,0 +1,105 @@
+"""Modules that users bring: the stacked engine trains what the module itself says, whatever it is made of."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from h2fdp.models import Flat
+from h2fdp.training import Clipping, DeviceRecords, build_engine
+from h2fdp.training.batches import Batches
+from h2fdp.training.gradients import gradient_rule
+from h2fdp.training.objectives import Plain
+from tests.training.groups import draw, records
+
+SHAPE, SIZES = (1, 4, 4), [9, 5, 12]
+CLIPPINGS = [None, Clipping(0.05, "batch"), Clipping(0.05, "record")]
+
+
+class Doubled(nn.Module):
+    """Works in place, without parameters."""
+
+    def forward(self, x):
+        return x.mul_(2)
+
+
+class Small(nn.Module):
+    """No chain of known layers; a device has few numbers in each layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(16, 2), nn.Linear(2, 10)
+
+    def forward(self, x):
+        return self.outer(nn.functional.silu(self.inner(x.flatten(1))))
+
+
+def hooked():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(16, 10))
+    module[1].register_forward_hook(lambda layer, inputs, output: output * 3)
+    return module
+
+
+def renormed():
+    with pytest.warns(FutureWarning):
+        return nn.Sequential(nn.Flatten(), nn.utils.weight_norm(nn.Linear(16, 10)))
+
+
+MODULES = {
+    "ends with LogSoftmax": lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.LogSoftmax(1)),
+    "ends with Tanh": lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.Tanh()),
+    "norm of vectors": lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.GroupNorm(2, 8), nn.Linear(8, 10)),
+    "in place": lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 8), Doubled(), nn.Linear(8, 10)),
+    "hooked": hooked,
+    "reparametrised": renormed,
+    "small": Small,
+}
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("clipping", CLIPPINGS, ids=["none", "batch", "record"])
+@pytest.mark.parametrize("name", MODULES)
+def test_the_stacked_engine_trains_what_the_loop_trains(name, clipping):
+    torch.manual_seed(3)
+    module = MODULES[name]()
+    start, held = Flat(module).to_vector(module), records(SHAPE, SIZES)
+    batches = draw("poisson", SIZES, [0.4, 0.5, 0.3], 3)
+    arguments = (start.expand(3, -1), held, np.arange(3), batches, 0.2)
+    loop, stacked = (
+        build_engine(engine, module, clipping, Plain(), 4).updates(*arguments) for engine in ("loop", "stacked")
+    )
+    assert loop.norm() > 0
+    assert (stacked - loop).norm() <= 1e-5 * loop.norm()
+
+
+@pytest.mark.parametrize("devices", [2, 3, 7, 12])
+def test_few_numbers_of_a_device_keep_their_bits_in_any_stack(devices):
+    """The last numbers of a tensor, which torch computes apart, are several devices' here."""
+    torch.manual_seed(0)
+    rule = gradient_rule(Small(), None)
+    random = np.random.default_rng(devices)
+    start = Flat(Small()).to_vector(Small())
+    models = start + 0.1 * torch.from_numpy(random.normal(size=(devices, len(start)))).float()
+    x = torch.from_numpy(random.normal(size=(devices, 4, *SHAPE))).float()
+    y, shares = torch.from_numpy(random.integers(0, 10, (devices, 4))), torch.full((devices, 4), 0.25)
+    whole = rule.sums(models, x, y, shares)
+    for first in range(devices - 1):
+        part = slice(first, first + 2)
+        assert rule.sums(models[part], x[part], y[part], shares[part]).equal(whole[part])
+
+
+@pytest.mark.parametrize("size", [1e5, 1e6, 1e7])
+def test_a_record_whose_positions_cancel_does_not_pass_its_bound(size):
+    """A convolution followed by a mean sees the sum of its windows: large inputs whose windows add up to little."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 64, 3), nn.AvgPool2d(3), nn.Flatten(), nn.Linear(64, 10))
+    start = Flat(module).to_vector(module)
+    eye = torch.eye(75, dtype=torch.float64).view(75, 3, 5, 5)
+    sums = nn.functional.unfold(eye, 3).sum(2).numpy().T  # (27, 75): from a record to the sum of its windows
+    record = size * np.random.default_rng(1).standard_normal(75)
+    record -= sums.T @ np.linalg.lstsq(sums @ sums.T, sums @ record - 20.0, rcond=None)[0]
+    x = torch.from_numpy(record.reshape(1, 3, 5, 5).astype(np.float32))
+    held = DeviceRecords(x, torch.tensor([3]), np.array([0, 1]), torch.tensor(1.0), torch.tensor(0.0))
+    once = Batches(np.zeros((1, 1, 1), dtype=np.int64), np.ones((1, 1), dtype=np.int64))
+    engine = build_engine("stacked", module, Clipping(0.5, "record"), Plain(), 4)
+    assert engine.updates(start[None], held, np.array([0]), once, 1.0).norm() <= 0.5 * (1 + 1e-4)
