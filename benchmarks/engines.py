@@ -23,6 +23,7 @@ from h2fdp.training.batches import padded_width, row_length
 from h2fdp.training.objectives import Plain
 
 RECORDS, BATCH, CLASSES = 600, 32, 10
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLIPPINGS = {"none": None, "batch": Clipping(1.0, "batch"), "record": Clipping(1.0, "record")}
 # model, shape of a record, devices, steps, turns
 GROUPS = (
@@ -37,7 +38,7 @@ Case = Callable[[], object]
 def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -> Iterator[tuple[str, Case]]:
     """Segments of local steps, the drawing of their batches included."""
     records, module = group_records(shape, devices), build(model, shape, CLASSES)
-    starts, rows = Flat(module).to_vector(module).expand(devices, -1), np.arange(devices)
+    starts, rows = Flat(module).to_vector(module).to(DEVICE).expand(devices, -1), np.arange(devices)
     batches = np.full(devices, float(BATCH))
 
     def segment(sampler: BatchSampler, engine: Engine) -> None:
@@ -56,12 +57,12 @@ def bare_operations(devices: int, steps: int, stack: int = 25) -> Case:
     """What softmax regression cannot do without: gather, two batched products, softmax and the step, stack by stack."""
     x = group_records((784,), devices).x
     positions = np.random.default_rng(1).integers(0, RECORDS, (steps, devices, BATCH))
-    drawn = torch.from_numpy(positions + RECORDS * np.arange(devices)[:, None])
+    drawn = torch.from_numpy(positions + RECORDS * np.arange(devices)[:, None]).to(DEVICE)
 
     def run() -> None:
         for first in range(0, devices, stack):
             own = drawn[:, first : first + stack]
-            models = torch.zeros(own.shape[1], CLASSES, 784)
+            models = torch.zeros(own.shape[1], CLASSES, 784, device=DEVICE)
             for slot in range(steps):
                 inputs = x.index_select(0, own[slot].reshape(-1)).to(torch.float32).view(-1, BATCH, 784)
                 shares = torch.softmax(torch.bmm(models, inputs.transpose(1, 2)), dim=1)
@@ -75,7 +76,7 @@ def opacus_per_sample(devices: int, steps: int) -> Case:
     from opacus.grad_sample import GradSampleModule
 
     records = group_records((1, 28, 28), devices)
-    module = GradSampleModule(build("ali-cnn-28", (1, 28, 28), CLASSES))
+    module = GradSampleModule(build("ali-cnn-28", (1, 28, 28), CLASSES)).to(DEVICE)
     parameters = list(module.parameters())
     random = np.random.default_rng(1)
 
@@ -108,7 +109,7 @@ def group_records(shape: tuple[int, ...], devices: int) -> DeviceRecords:
         np.arange(devices + 1) * RECORDS,
         torch.tensor(1 / 255),
         torch.tensor(0.0),
-    )
+    ).to(DEVICE)
 
 
 def timed(cases: dict[str, Case], turns: int) -> dict[str, np.ndarray]:
@@ -118,6 +119,8 @@ def timed(cases: dict[str, Case], turns: int) -> dict[str, np.ndarray]:
         for name, case in cases.items():
             began = time.perf_counter()
             case()
+            if DEVICE.type == "cuda":
+                torch.cuda.synchronize()
             times[name].append(time.perf_counter() - began)
     return {name: np.array(each[1:]) for name, each in times.items()}
 

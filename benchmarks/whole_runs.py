@@ -53,11 +53,17 @@ def paper_run(repeats: int, data_root: Path | None) -> None:
     found: dict[str, list[float]] = {}
     for _ in range(repeats):
         bare = timed({"bare": bare_operations(50, 20)}, turns=5)["bare"]
-        found.setdefault("bare operations, one thread", []).append(float(statistics.median(bare)) * PAPER_STEPS / 1000)
+        found.setdefault("bare operations, one thread or a GPU", []).append(
+            float(statistics.median(bare)) * PAPER_STEPS / 1000
+        )
         for threads in (1, 2):
             done = run(PAPER, f"runtime.hosts={threads}", "runtime.backend=inline", data_root=data_root)
             found.setdefault(f"whole process, {threads} thread(s)", []).append(done["seconds"])
             found.setdefault(f"the run in it, {threads} thread(s)", []).append(done["wall_s"])
+        if torch.cuda.is_available():
+            done = run(PAPER, "runtime.gpus_per_host=1", "runtime.hosts=1", data_root=data_root)
+            found.setdefault("whole process, a host with a GPU", []).append(done["seconds"])
+            found.setdefault("the run in it, a host with a GPU", []).append(done["wall_s"])
         short = run(PAPER, "training.intervals=1", data_root=data_root)
         found.setdefault("start-up: one interval inline", []).append(short["seconds"])
         ray = run(PAPER, "training.intervals=1", "runtime.backend=ray", "runtime.hosts=2", data_root=data_root)
