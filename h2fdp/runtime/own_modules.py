@@ -27,8 +27,11 @@ def own_sources(part: Callable[..., Any]) -> list[str]:
     Raises:
         TypeError, OSError: there is no such file.
     """
-    waiting, texts = [sys.modules[part.__module__]], {}
-    texts[""] = Path(inspect.getsourcefile(part) or "").read_text()
+    texts = {"": Path(inspect.getsourcefile(part) or "").read_text()}
+    home = sys.modules.get(part.__module__ or "")
+    if home is None:
+        raise TypeError(f"{part} belongs to no module")
+    waiting = [home]
     while waiting:
         module = waiting.pop()
         if module.__name__ in texts or not is_own(module):
