@@ -154,6 +154,8 @@ class Losing:
 class Stub:
     """Stands for a blueprint: what `Host.build` makes of a place is its one node."""
 
+    device, noisy = torch.device("cpu"), True
+
     def __init__(self, file, losses):
         self.node = Losing(file, losses)
 
