@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_report import noises
 from h2fdp.methods import name_of
@@ -22,7 +21,6 @@ def estimate(run: Preparation) -> dict[str, Any]:
     config, privacy = run.config, run.config.privacy
     work, adaptive = _work(run), config.control.enabled
     hosts = inline_workers(config.runtime)
-    data_bytes = min(run.data.values, LARGEST_HELD) * run.data.test.x.itemsize + run.data.test.x.nbytes
     return {
         "method": name_of(run.config.method),
         "backend": chosen_backend(run.config.runtime),
@@ -38,7 +36,7 @@ def estimate(run: Preparation) -> dict[str, Any]:
         "epsilon claimed": privacy.epsilon if run.noise is not None else None,
         "device steps": work.steps,
         "time": f"about {seconds_per_step(run.blueprint, run.initial) * work.steps / hosts:.0f} s of training",
-        "memory": f"about {(_PROCESS_BYTES * (1 + hosts) + 3 * data_bytes) / 1e9:.1f} GB",
+        "memory": f"about {(_PROCESS_BYTES * (1 + hosts) + 3 * run.blueprint.data_bytes) / 1e9:.1f} GB",
         "noises": noises(run),
     }
 

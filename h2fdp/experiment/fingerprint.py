@@ -13,7 +13,7 @@ import yaml
 
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.records import PACKAGE, RunDirectory, versions
-from h2fdp.runtime.hardware import arithmetic
+from h2fdp.runtime.hardware import processor
 from h2fdp.runtime.own_modules import own_sources
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
@@ -73,7 +73,7 @@ def _package() -> str:
 
 
 def _hardware(device: torch.device) -> dict[str, Any]:
-    found: dict[str, Any] = {"arithmetic": arithmetic(), "device": device.type}
+    found: dict[str, Any] = {"processor": processor(), "device": device.type}
     if device.type != "cpu":
         # A GPU may add up in another order each time, so nothing says that bits come again.
         found["never the same"] = secrets.token_hex(16)

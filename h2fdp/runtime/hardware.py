@@ -19,8 +19,8 @@ _VARIABLES = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "OPENBLAS_CORETYPE", "NPY_DISAB
 
 
 @cache
-def arithmetic() -> str:
-    """A digest of this process's CPU, the instruction sets that torch takes of it, and versions of libraries."""
+def processor() -> str:
+    """A digest of this process's CPU and of the instruction sets that libraries take of it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -30,8 +30,16 @@ def arithmetic() -> str:
         "processor": sorted({line for line in lines if line.startswith(words)}),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "variables": {name: os.environ.get(name) for name in _VARIABLES},
-        "versions": versions(),
     }
+    return _digest(known)
+
+
+def arithmetic() -> str:
+    """A digest of the `processor` and of the versions of libraries."""
+    return _digest([processor(), versions()])
+
+
+def _digest(known: object) -> str:
     return blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
 
 

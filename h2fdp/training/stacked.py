@@ -1,4 +1,4 @@
-"""The fast engine: the devices of a host as one batched computation, in stacks that fit a processor's cache."""
+"""The fast engine: the devices of a host as one batched computation, stack by stack."""
 
 from __future__ import annotations
 
