@@ -71,7 +71,7 @@ def conduct(study: Study, path: Path, shared: Shared, options: Options) -> dict[
         states = _begun(study, directory, before, options.overwrite, shared)
         names = [planned.point.name for planned in study.runs]
         tasks = _tasks(study, directory, set(directory.finished(names)))
-        options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals for task in tasks))
+        options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals - task.done for task in tasks))
         try:
             return _carried_out(tasks, study, states, shared, options)
         finally:
@@ -120,6 +120,7 @@ def _task(planned: Planned, directory: SweepDirectory) -> Task:
         directory.run(name),
         directory.is_begun(name),
         planned.intervals,
+        directory.intervals_of(name),
         planned.on_ray,
     )
 

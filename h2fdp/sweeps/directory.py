@@ -60,6 +60,10 @@ class SweepDirectory:
         state = (read_summary(self.run(name)) or {}).get("state", WAITING)
         return "killed" if state == "running" else str(state)
 
+    def intervals_of(self, name: str) -> int:
+        """How many intervals a point's run has recorded, by its summary."""
+        return int((read_summary(self.run(name)) or {}).get("intervals", 0))
+
     def finished(self, names: Iterable[str]) -> list[str]:
         """The points whose runs have nothing left to do."""
         return [name for name in names if self.state_of(name) in FINISHED]

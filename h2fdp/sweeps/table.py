@@ -97,3 +97,11 @@ def _summary_of_group(group: pd.DataFrame, others: Sequence[str], metrics: Seque
         found |= {f"{name}_{what}": columns[:, place] for place, name in enumerate(metrics)}
     ordered = [*others, INTERVAL, COUNT, *(f"{name}_{what}" for name in metrics for what in ("mean", "low", "high"))]
     return pd.DataFrame(found)[ordered]
+
+
+def last_intervals(summary: pd.DataFrame) -> pd.DataFrame:
+    """The last interval of each combination of a summary."""
+    others = list(summary.columns[: summary.columns.get_loc(INTERVAL)])
+    if summary.empty or not others:
+        return summary.tail(1)
+    return summary.groupby(others, sort=False, dropna=False).tail(1)

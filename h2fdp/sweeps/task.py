@@ -32,6 +32,7 @@ class Task:
         path: the run directory.
         begun: it holds a run to go on with; else what it holds is in the way.
         intervals: at most.
+        done: intervals that an earlier part of it has recorded.
         on_ray: the run itself asks for Ray.
     """
 
@@ -41,6 +42,7 @@ class Task:
     path: Path
     begun: bool
     intervals: int
+    done: int
     on_ray: bool
 
 

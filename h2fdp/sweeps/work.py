@@ -21,8 +21,8 @@ class Watcher(Protocol):
         """So many runs make up the grid, of which some are finished; so many intervals are left at most."""
         ...
 
-    def started(self, name: str, intervals: int) -> None:
-        """A run starts, or goes on."""
+    def started(self, name: str, done: int, intervals: int) -> None:
+        """A run of at most so many intervals starts, or goes on where some are done."""
         ...
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ class Unwatched:
     def begin(self, runs: int, finished: int, intervals: int) -> None:
         """See `Watcher`."""
 
-    def started(self, name: str, intervals: int) -> None:
+    def started(self, name: str, done: int, intervals: int) -> None:
         """See `Watcher`."""
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class Work:
             return None
         task = self._waiting.popleft()
         self._states.note(task.name, _RUNNING)
-        self._watcher.started(task.name, task.intervals)
+        self._watcher.started(task.name, task.done, task.intervals)
         return task
 
     def interval(self, task: Task, row: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ class Work:
         again = bool(outcome.error) and not outcome.mistake and len(errors) < 2
         directory = self._states.directory
         if again:
-            self._waiting.append(replace(task, begun=directory.is_begun(task.name)))
+            self._waiting.append(replace(task, begun=directory.is_begun(task.name), done=0))
         elif outcome.error:
             directory.failure(task.name).parent.mkdir(exist_ok=True)
             write_text(directory.failure(task.name), "\n".join(errors).rstrip() + "\n")
