@@ -1,4 +1,4 @@
-"""A sweep on Ray: the bits of `h2fdp run`, the loss of a worker, a clean stop, failures apart."""
+"""A sweep on Ray: the bits of `h2fdp run`, the loss of a worker, failures apart."""
 
 import os
 import signal
@@ -14,10 +14,10 @@ from h2fdp.sweeps.work import Unwatched
 from tests.sweeps.studies import BASE, assert_equal_runs, study
 
 
-def two_at_a_time(path, out, watcher, *settings, stop=lambda: False):
+def two_at_a_time(path, out, watcher, *settings):
     shared = Shared()
     found = read_study(path, settings, shared)
-    outcomes = conduct(found, out, shared, Options(jobs=2, watcher=watcher, stop=stop))
+    outcomes = conduct(found, out, shared, Options(jobs=2, watcher=watcher))
     return outcomes, Sweep(out, tuple(run.point.name for run in found.runs))
 
 
@@ -39,7 +39,7 @@ class KillsAWorker(Unwatched):
 
 
 def test_runs_side_by_side_have_the_bits_of_h2fdp_run_though_a_worker_is_lost_and_another_fails(tmp_path):
-    base = BASE.replace("intervals: 3", "intervals: 120")
+    base = BASE.replace("intervals: 3", "intervals: 60")
     sweep = '{"seed, data": [[1, digits], [2, digits], [3, {name: npz, path: none.npz}]]}'
     path, watcher = study(tmp_path, sweep, base), KillsAWorker()
     outcomes, done = two_at_a_time(path, tmp_path / "out", watcher)
@@ -51,25 +51,3 @@ def test_runs_side_by_side_have_the_bits_of_h2fdp_run_though_a_worker_is_lost_an
     for seed in (1, 2):
         alone = Experiment.from_file(path, [f"seed={seed}"]).run(tmp_path / f"alone-{seed}")
         assert_equal_runs(done.runs[f"seed={seed},data=digits"].directory, alone.directory)
-
-
-class StopsAtAnInterval(Unwatched):
-    """Says stop once an interval is seen."""
-
-    def __init__(self):
-        self.seen = False
-
-    def interval(self, name, row):
-        self.seen = True
-
-
-def test_a_stop_ends_runs_after_their_intervals_and_starts_no_other(tmp_path):
-    path, watcher = study(tmp_path, "{seed: [1, 2, 3]}"), StopsAtAnInterval()
-    outcomes, done = two_at_a_time(
-        path, tmp_path / "out", watcher, "training.intervals=100000", stop=lambda: watcher.seen
-    )
-    assert {name: outcome.state for name, outcome in outcomes.items()} == dict.fromkeys(
-        ("seed=1", "seed=2"), "interrupted"
-    )
-    assert len(done.table) == 0
-    assert {"run", "seed", "interval", "accuracy"} <= set(done.table.columns)
