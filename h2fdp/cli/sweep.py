@@ -35,7 +35,7 @@ def sweep_command(
 ) -> None:
     """Run every combination of the values under `sweep:`; the same command again goes on with what is left."""
     from h2fdp.sweeps.api import Sweep
-    from h2fdp.sweeps.conduct import Options, conduct, default_directory
+    from h2fdp.sweeps.conduct import Options, conduct, default_directory, jobs_of
     from h2fdp.sweeps.shared import Shared
     from h2fdp.sweeps.study import read_study
 
@@ -46,7 +46,7 @@ def sweep_command(
         try:
             with sweep_progress(quiet=quiet) as watcher:
                 options = Options(
-                    data_root, 1 if inline else jobs, overwrite, watcher, interrupt.listen, interrupt.asked
+                    data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
                 )  # `listen` again once Ray is up, which takes SIGTERM for itself
                 outcomes = conduct(study, directory, shared, options)
         except KeyboardInterrupt:

@@ -80,7 +80,7 @@ class Tally:
             parts.append(f"{len(self.running)} running")
         if self.failed:
             parts.append(f"{self.failed} failed")
-        if self._done and self._start is not None:
+        if self._done > 0 and self._start is not None:
             rate = self._done / max(time.monotonic() - self._start, 1e-9)
             parts.append(f"{rate:.3g} intervals/s")
             parts.append(f"{self._left / rate:.0f} s left")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2fdp.experiment.run import Run
-from h2fdp.sweeps.conduct import Options, conduct, default_directory
+from h2fdp.sweeps.conduct import Options, conduct, default_directory, jobs_of
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.shared import Shared
 from h2fdp.sweeps.study import read_study
@@ -85,5 +85,5 @@ def sweep(
     study = read_study(Path(file), settings, shared)
     directory = default_directory(study) if out is None else Path(out)
     root = None if data_root is None else Path(data_root)
-    conduct(study, directory, shared, Options(root, 1 if inline else jobs, overwrite))
+    conduct(study, directory, shared, Options(root, jobs_of(jobs, inline), overwrite))
     return Sweep(directory, tuple(planned.point.name for planned in study.runs))

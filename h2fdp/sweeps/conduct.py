@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from h2fdp.errors import UserError
 from h2fdp.experiment.fingerprint import package_digest
 from h2fdp.records.atomic import write_text
 from h2fdp.records.directory import locked
@@ -46,6 +47,19 @@ class Options:
     watcher: Watcher = field(default_factory=Unwatched)
     on_start: Callable[[], None] = _nothing
     stop: Callable[[], bool] = _never
+
+
+def jobs_of(jobs: int | None, inline: bool) -> int | None:
+    """Runs at a time; None for one for each CPU.
+
+    Raises:
+        UserError: fewer than one, or more than one in one process.
+    """
+    if jobs is not None and jobs < 1:
+        raise UserError(f"expected at least 1, found {jobs}", key="jobs")
+    if inline and jobs not in (None, 1):
+        raise UserError(f"inline is one run at a time; expected no jobs, found {jobs}", key="jobs")
+    return 1 if inline else jobs
 
 
 def default_directory(study: Study) -> Path:

@@ -85,6 +85,13 @@ def test_settings_that_reach_into_a_topology_are_written_too(tmp_path):
     assert [run.digest for run in read(tmp_path / "written.yaml").runs] == [run.digest for run in found.runs]
 
 
+@pytest.mark.parametrize("options", [{"jobs": 0}, {"jobs": 2, "inline": True}])
+def test_numbers_of_jobs_that_mean_nothing_are_refused(tmp_path, options):
+    with pytest.raises(UserError, match="jobs"):
+        sweep(study(tmp_path), out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
 def test_where_and_how_runs_are_watched_is_no_part_of_the_digest(tmp_path):
     plain, watched = read(study(tmp_path)), read(study(tmp_path), "tracking.tensorboard=false", "runtime.hosts=1")
     assert [run.digest for run in plain.runs] == [run.digest for run in watched.runs]
