@@ -26,8 +26,9 @@ FLOORS = {
     "methods": 6,
     "experiment": 6,
     "sweeps": 7,
-    "cli": 8,
-    "__main__": 9,
+    "reproduction": 8,
+    "cli": 9,
+    "__main__": 10,
 }
 ALLOWED_ON_ONE_FLOOR = {("config", "errors"), ("config", "streams"), ("experiment", "methods")}
 

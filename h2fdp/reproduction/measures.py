@@ -75,7 +75,9 @@ def reachable(runs: Iterable[pd.DataFrame], wanted: float) -> float:
 MEASURES: Mapping[str, Measure] = {
     "final accuracy": Measure(lambda rows, _: final_accuracy(rows), "points", 1, "test accuracy at the end, %"),
     "volatility": Measure(lambda rows, _: volatility(rows), "points", 2, "volatility of the accuracy, points"),
-    "mean tau": Measure(lambda rows, _: float(rows["local_steps"].mean()), "slots", 2, "mean interval length $\\tau_k$"),
+    "mean tau": Measure(
+        lambda rows, _: float(rows["local_steps"].mean()), "slots", 2, "mean interval length $\\tau_k$"
+    ),
     "mean devices": Measure(
         lambda rows, _: float(rows["devices_per_subnet"].mean()), "devices", 2, "mean devices of a subnet $s_c^k$"
     ),

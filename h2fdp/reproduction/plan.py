@@ -153,4 +153,6 @@ def _strange_points(
 
 
 def _unknown(document: Document, path: tuple[str | int, ...], found: str, known: Iterable[str]) -> Problem:
-    return Problem(f"expected one of {', '.join(known)}, found {quote(found)}", document.where(path), document.key(path))
+    return Problem(
+        f"expected one of {', '.join(known)}, found {quote(found)}", document.where(path), document.key(path)
+    )

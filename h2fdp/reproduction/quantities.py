@@ -1,8 +1,8 @@
 """Comparisons of points, each with a bootstrap interval over seeds.
 
-Points are compared under the same seeds: a seed is drawn with all of its runs, so what differs between seeds - networks,
-trust, data - does not blur a difference within them. Intervals are those of `h2fdp.sweeps.bootstrap`: of the means
-over seeds for a linear comparison, of the same function of resampled means for the others.
+Points are compared under the same seeds: a seed is drawn with all of its runs, so what differs between seeds -
+networks, trust, data - does not blur a difference within them. The intervals are those of `h2fdp.sweeps.bootstrap`,
+of the same function of resampled means.
 
 A ladder is a list of points; `m` are means over seeds.
 

@@ -72,7 +72,8 @@ def resampled_means(values: Floats) -> Floats:
         shape (RESAMPLES, columns).
     """
     middle = values[0]  # where runs agree, rounding would tell them apart
-    return _weights(len(values)) @ (values - middle) + middle
+    means: Floats = _weights(len(values)) @ (values - middle) + middle
+    return means
 
 
 def ends_of(resampled: Floats) -> Floats:
