@@ -5,8 +5,8 @@
 1. `open_parameters.yaml`: batch size, clip norm and step size. The best is the highest mean validation accuracy of the
    last 20 intervals of h2fdp with p_c = 0.5, over two seeds. No other method is looked at.
 2. With these, the same of the methods of fig4.yaml: reported, not chosen by.
-3. `open_alphas.yaml`: the weights of energy and delay, alpha3 being 1. The best is the smallest geometric mean of energy
-   and delay until the highest validation accuracy that all candidates reach.
+3. `open_alphas.yaml`: the weights of energy and delay, alpha3 being 1. The best is the smallest geometric mean of
+   energy and delay until the highest validation accuracy that all candidates reach.
 4. For each study with control, the factor on the formula's noise with which the account of all observers is epsilon at
    most, whatever the controller does: that of the longest intervals, which amplify least.
 

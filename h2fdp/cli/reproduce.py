@@ -126,6 +126,7 @@ def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
                 "paper": paper_words(row),
                 **{
                     column: f"{found_words(row.claim, judged)}: {judged.verdict}"
+                    + (f" ({judged.why})" if judged.why else "")
                     for column, judged in row.columns.items()
                 },
             }

@@ -91,9 +91,9 @@ def numbers_at(
 def _numbers(
     measure: str, ladder: list[dict[str, object]], seeds: list[int], results: Results, target: float | None
 ) -> NDArray[np.float64]:
-    of, rows = MEASURES[measure].of, {run: rows for run, rows in results.table.groupby("run")}
+    of, rows = MEASURES[measure].of, results.table.sort_values("interval").groupby("run")
     columns = []
     for point in ladder:
         runs = results.runs_at(point)
-        columns.append([of(rows[runs[seed]].sort_values("interval"), target or 0.0) for seed in seeds])
+        columns.append([of(rows.get_group(runs[seed]), target or 0.0) for seed in seeds])
     return np.array(columns, dtype=np.float64).T

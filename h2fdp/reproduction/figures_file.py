@@ -13,8 +13,8 @@ from h2fdp.reproduction.points import At, Ladder
 
 Column = Literal["claimed", "accounted"]
 COLUMNS: dict[Column, str] = {
-    "claimed": "noise by the paper's formula",
-    "accounted": "noise for the same epsilon by the account",
+    "claimed": "noise by formula",
+    "accounted": "noise by account",
 }
 Keys = Annotated[dict[Text, Any], Expect("dotted keys with values")]
 

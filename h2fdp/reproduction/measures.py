@@ -2,11 +2,12 @@
 
 | measure | is | unit |
 |---|---|---|
-| final accuracy | the mean test accuracy of the last tenth of the intervals | points |
-| volatility | the standard deviation of the change of accuracy from one interval to the next, over the last half | points |
-| mean tau | the mean interval length | slots |
-| mean devices | the mean number of devices of a subnet that take part | devices |
-| energy to target, delay to target | joules, seconds until the accuracy, meant over 5 intervals, reaches a target | J, s |
+| final accuracy | mean test accuracy of the last tenth of the intervals | points |
+| volatility | standard deviation of accuracy's change from interval to interval, over the last half | points |
+| mean tau | mean interval length | slots |
+| mean devices | mean number of devices of a subnet that take part | devices |
+| energy to target | joules until the mean accuracy of 5 intervals reaches a target | J |
+| delay to target | the same in seconds, summed over devices as the paper does | s |
 """
 
 from __future__ import annotations

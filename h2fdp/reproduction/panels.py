@@ -42,7 +42,7 @@ def draw_panel(axes: Axes, panel: Curves | Bars | Levels, results: Results) -> N
 
 
 def _curves(axes: Axes, panel: Curves, results: Results) -> None:
-    for number, (line, style) in enumerate(zip(panel.lines, _styles())):
+    for number, (line, style) in enumerate(zip(panel.lines, _styles(), strict=False)):
         runs = list(results.runs_at(line.at).values())
         rows = results.table[results.table["run"].isin(runs)].dropna(subset="accuracy")
         if rows.empty:
@@ -60,7 +60,7 @@ def _bars(axes: Axes, panel: Bars, results: Results) -> None:
     target = target_of(panel.target, results)
     numbers = numbers_at(panel.measure, [line.at for line in panel.lines], results, target)
     found = means_with_intervals(numbers)
-    for place, (mean, colour, hatch) in enumerate(zip(found.mean, cycle(COLOURS), cycle(_HATCHES))):
+    for place, (mean, colour, hatch) in enumerate(zip(found.mean, cycle(COLOURS), cycle(_HATCHES), strict=False)):
         axes.bar(place, mean, width=0.65, color="white", edgecolor=colour, hatch=hatch, linewidth=1.2)
     axes.errorbar(range(len(panel.lines)), found.mean, _errors(found), fmt="none", ecolor="#222222", capsize=3)
     axes.set_xticks(range(len(panel.lines)), [symbols(line.label) for line in panel.lines], fontsize=8)
@@ -69,7 +69,7 @@ def _bars(axes: Axes, panel: Bars, results: Results) -> None:
 
 
 def _levels(axes: Axes, panel: Levels, results: Results) -> None:
-    for line, style, marker in zip(panel.lines, _styles(), cycle(_MARKERS)):
+    for line, style, marker in zip(panel.lines, _styles(), cycle(_MARKERS), strict=False):
         numbers = numbers_at(panel.measure, points_of(line.points), results)
         found = means_with_intervals(numbers)
         axes.errorbar(panel.x, found.mean, _errors(found), label=symbols(line.label), marker=marker, markersize=4,
