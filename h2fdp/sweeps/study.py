@@ -93,11 +93,11 @@ def study_of(document: Document, settings: Sequence[Setting], shared: Shared) ->
     """A study from its document, which is written to, and settings from anywhere; see `read_study`."""
     base = []
     for setting in settings:
-        inside = setting.key.removeprefix(f"{SWEEP}.")
-        if inside == setting.key:
-            base.append(setting)
+        section, _, swept = setting.key.partition(".")
+        if section == SWEEP:  # below it, the rest is one key, dots and all
+            document.put([SWEEP, swept] if swept else [SWEEP], setting.value, setting.where, setting.key)
         else:
-            document.put([SWEEP, inside], setting.value, setting.where, setting.key)
+            base.append(setting)
     points = points_of(document)
     keys = tuple(points[0].values)
     _check_not_swept(base, keys)
