@@ -78,7 +78,7 @@ def reproduce_command(
     pictures = session.draw(figures)
     rows = session.evaluate()
     written = _page(session, of.folder, quick, page, rows) if check else None
-    shown = [row for row in rows if row.claim.figure in figures]
+    shown = [row for row in rows if row.claim.figure in figures and row.data_set in data_sets]
     if as_json:
         print_json([_as_json(row) for row in shown])
     else:

@@ -115,11 +115,13 @@ def found_words(claim: Claim, judged: Judged) -> str:
 
 
 def estimate_words(estimate: Estimate, places: int) -> str:
-    """A number and its interval.
+    """A number and its interval; a multiple of no gain is none.
 
     >>> estimate_words(Estimate(6.04, 5.5, 7.25), 1)
     '6.0 [5.5, 7.2]'
     """
+    if math.isinf(estimate.value):
+        return "no gain to compare with"
     value = _number(estimate.value, places)
     if math.isnan(estimate.low):
         return value

@@ -6,6 +6,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from h2fdp.reproduction.evaluation import numbers_at, target_of
 from h2fdp.reproduction.figures_file import Bars, Curves, Levels
@@ -53,7 +54,8 @@ def _curves(axes: Axes, panel: Curves, results: Results) -> None:
         axes.fill_between(by_run.columns, found.low, found.high, color=style["color"], alpha=0.15, linewidth=0)
     axes.set_xlabel("global aggregation $k$")
     axes.set_ylabel("test accuracy, %")
-    axes.legend(fontsize=7, loc="lower right", framealpha=0.85)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(axes)
 
 
 def _bars(axes: Axes, panel: Bars, results: Results) -> None:
@@ -81,7 +83,12 @@ def _levels(axes: Axes, panel: Levels, results: Results) -> None:
     axes.set_xlabel(symbols(panel.axis))
     axes.set_ylabel(MEASURES[panel.measure].title)
     if len(panel.lines) > 1:
-        axes.legend(fontsize=7, framealpha=0.85)
+        _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    """Below the panel, where it hides nothing."""
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, frameon=False, handlelength=3)
 
 
 def _styles() -> Any:

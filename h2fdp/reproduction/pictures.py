@@ -14,7 +14,7 @@ from h2fdp.reproduction.panels import draw_panel, symbols
 from h2fdp.reproduction.plan import Part, Reproduction
 from h2fdp.reproduction.results import Results
 
-_PANEL_IN = (3.3, 2.7)
+_PANEL_IN = (3.3, 3.0)
 
 
 def draw(of: Reproduction, figure: str, results: Mapping[Part, Results], path: Path) -> bool:
