@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from h2fdp.config.choice import Choice
 from h2fdp.config.fields import Count
 from h2fdp.models.registry import MODELS
@@ -14,6 +16,6 @@ class ModelSection(Choice):
     {'hidden': 196}
     """
 
-    choices = {name: dict(MODELS[name].options) for name in sorted(MODELS)}
+    choices: ClassVar = {name: dict(MODELS[name].options) for name in sorted(MODELS)}
 
     hidden: Count | None = None
