@@ -14,7 +14,8 @@ from h2fdp.training.objectives.objective import Gradient, LocalWork
 class PFedMe:
     """Each step: k times theta <- theta - a (g(theta) + lambda (theta - w)), then w <- w - eta lambda (w - theta).
 
-    All on one batch. theta goes on from where the last step left it, as in the authors' program; it is the device's personal model.
+    All on one batch. theta goes on from where the last step left it, as in the authors' program;
+    it is the device's personal model.
     """
 
     penalty: float
