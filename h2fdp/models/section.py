@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from h2fdp.config.choice import Choice
-from h2fdp.config.fields import Count
+from h2fdp.config.fields import Count, Flag
 from h2fdp.models.registry import MODELS
 
 
@@ -19,3 +19,4 @@ class ModelSection(Choice):
     choices: ClassVar = {name: dict(MODELS[name].options) for name in sorted(MODELS)}
 
     hidden: Count | None = None
+    double_softmax: Flag | None = None

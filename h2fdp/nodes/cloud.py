@@ -102,6 +102,10 @@ class Cloud:
         """Whether the schedule's last slot is reached."""
         return self._schedule.ends(self.next_slot)
 
+    def memories(self, edge: str) -> Mapping[int, Tensor]:
+        """Row -> what each device of a subnet remembers (M,), of those that took part in an interval."""
+        return {} if self._memories is None else self._memories.known(edge)
+
     def plan(self, interval: int) -> IntervalPlan:
         """The plan of interval k, counted from 0."""
         decision = self._schedule.decide(interval, self.next_slot)
