@@ -174,7 +174,7 @@ def prepare(
         _measuring(config),
         device,
         training.momentum,
-        training.sampling == "shuffled",
+        training.local_epochs,
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
     vector = Flat(initial).to_vector(initial)

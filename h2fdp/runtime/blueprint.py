@@ -47,7 +47,7 @@ class Blueprint:
         measuring: None where nothing is.
         device: where devices' records lie and their steps are computed.
         momentum: of the devices' steps, from each received model on.
-        shuffled: devices train in epochs, through their records in random orders.
+        epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
     """
 
     streams: Streams
@@ -64,7 +64,7 @@ class Blueprint:
     measuring: Measuring | None = None
     device: torch.device = _CPU
     momentum: float = 0.0
-    shuffled: bool = False
+    epochs: int | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -157,8 +157,7 @@ class Blueprint:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
         subnet = self.topology.subnets[number]
         devices = slice(int(self.first_devices[number]), int(self.first_devices[number + 1]))
-        kind = EpochSampler if self.shuffled else BatchSampler
-        sampler = kind(
+        drawn = (
             self.streams,
             subnet.name,
             self.sampling,
@@ -166,6 +165,7 @@ class Blueprint:
             self.rates[devices],
             self._widths[1],
         )
+        sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
             noise_source=self.noise_placement.source(subnet.trusted),

@@ -26,9 +26,11 @@ class EpochSampler(BatchSampler):
     """Batches of consecutive epochs; what is not training is drawn as by `fixed` sampling.
 
     An order of a device's records is the ranking of uniforms from the stream of (edge server, row, epoch), so it
-    is the same on any placement. Slots count from the interval's first: all of an interval are drawn at once.
+    is the same on any placement. Slots count from the interval's first: all of an interval are drawn at once. After
+    its last epoch a device draws nothing.
     """
 
+    epochs: int
     together: ClassVar[bool] = False
 
     def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str = "batch") -> Batches:
@@ -41,13 +43,12 @@ class EpochSampler(BatchSampler):
         indices = np.zeros((len(slots), len(rows), int(wanted.max())), dtype=np.int64)
         for position, (row, size, batch, each) in enumerate(zip(rows, sizes, wanted, steps, strict=True)):
             ends = np.minimum(np.arange(1, each + 1) * batch, size)
-            for epoch in range(-(-len(slots) // each)):
-                first = epoch * each
-                here = min(each, len(slots) - first)
-                counts[first : first + here, position] = np.diff(ends, prepend=0)[:here]
+            for epoch in range(self.epochs):
+                slot = slice(epoch * each, (epoch + 1) * each)
+                counts[slot, position] = np.diff(ends, prepend=0)
                 padded = np.zeros(each * batch, dtype=np.int64)
                 padded[:size] = self._order(interval, epoch, int(row), int(size))
-                indices[first : first + here, position, :batch] = padded.reshape(each, batch)[:here]
+                indices[slot, position, :batch] = padded.reshape(each, batch)
         return Batches(indices, counts)
 
     def _order(self, interval: int, epoch: int, row: int, size: int) -> np.ndarray:
