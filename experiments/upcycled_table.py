@@ -3,8 +3,8 @@
     python -m experiments.upcycled_table DATA --out DIR
 
 DATA holds the authors' archives `iid.npz`, `0_0.npz`, `0.5_0.5.npz`, `1_1.npz`. For each data set and method a small
-grid (`GRIDS`, `FACTORS`) is searched with one seed on a validation split of the training data; the best goes into the table
-with four other seeds and all training data. Personal models have no validation records of their own: pFedMe's grid is
+grid (`GRIDS`, `FACTORS`) is searched with one seed on a validation split of the training data; the best goes into the
+table with four other seeds and all training data. Personal models have no validation records: pFedMe's grid is
 judged by its personal models on the test data. Finished runs are kept in DIR and not done again.
 """
 
