@@ -14,7 +14,7 @@ from h2fdp.control.resource_budget import BudgetControl, ResourceBudgetSchedule
 from h2fdp.control.rhythm import Rhythm
 from h2fdp.control.schedule import Decision, Schedule
 from h2fdp.control.section import ControlSection, Estimates
-from h2fdp.control.turnout import Points, Turnout, drawn_turnout, reached
+from h2fdp.control.turnout import Points, Turnout, drawn_turnout, epochs_turnout, reached
 
 __all__ = [
     "AdaptiveSchedule",
@@ -41,5 +41,6 @@ __all__ = [
     "Turnout",
     "draw_participants",
     "drawn_turnout",
+    "epochs_turnout",
     "reached",
 ]

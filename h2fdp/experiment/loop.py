@@ -78,7 +78,7 @@ def run_intervals(
             run_interval(edges, cloud, plan)
             progress.costs.add(plan)
             due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
-            scores = scoreboard.scores(cloud.model) if due else {}
+            scores = scoreboard.scores(cloud) if due else {}
             columns = progress.watch.columns() | progress.costs.columns()
             row = _row(plan, scores | columns, time.perf_counter() - started)
             progress.rows.append(row)

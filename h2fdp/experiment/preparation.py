@@ -34,7 +34,9 @@ from h2fdp.streams import Streams
 from h2fdp.theory import PrivacyTerms
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
+from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.training.objectives import objective_of
+from h2fdp.training.server import server_update
 
 DataSource = Callable[[Topology, Streams, Path | None], DeviceData]
 
@@ -73,6 +75,7 @@ class Preparation:
 
     def cloud(self, edges: Team) -> Cloud:
         """The cloud at the start of the run."""
+        method = self.config.method
         return Cloud(
             self.initial,
             self.blueprint.streams,
@@ -84,7 +87,15 @@ class Preparation:
             self.config.training.weights,
             self.config.control.estimates,
             self.config.faults.faults(),
+            server_update(method.server, method.upcycle, size=self.initial.numel(), alpha=method.objective.alpha),
+            self.blueprint.objective.memory is not None,
+            self.config.training.local_epochs,
         )
+
+    @property
+    def local_steps(self) -> int:
+        """tau_0; where devices train in epochs, the steps of the one that takes most."""
+        return _local_steps(self.config, self.data, self.blueprint.rates)
 
     def schedule(self) -> Schedule:
         """The schedule at the start of the run."""
@@ -92,7 +103,7 @@ class Preparation:
             return self.adaptive_schedule(self.config.control)
         training = self.config.training
         return FixedSchedule(
-            training.local_steps, training.step_size, training.step_decay, self.topology.sizes, training.participation
+            self.local_steps, training.step_size, training.step_decay, self.topology.sizes, training.participation
         )
 
     def adaptive_schedule(self, section: ControlSection) -> AdaptiveSchedule:
@@ -154,19 +165,32 @@ def prepare(
         chosen_engine(initial, device) if config.runtime.engine in ("auto", "fastest") else config.runtime.engine,
         objective_of(config.method.objective),
         clipping,
-        training.sampling,
+        "poisson"
+        if training.sampling == "poisson"
+        else "fixed",  # an order of all records amplifies no more than fixed
         _sampling_rates(config, data),
-        NOISE_PLACEMENTS[config.method.privacy],
+        NOISE_PLACEMENTS[config.method.privacy.name],
         star,
         _measuring(config),
         device,
+        training.momentum,
+        training.local_epochs,
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
     vector = Flat(initial).to_vector(initial)
     if config.runtime.engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
     costs = NetworkCosts(network, vector.numel(), streams)
-    return Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, _noise(config, rhythm))
+    noise = _noise(config, rhythm, _local_steps(config, data, blueprint.rates))
+    return Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, noise)
+
+
+def _local_steps(config: ExperimentFile, data: DeviceData, rates: np.ndarray) -> int:
+    training = config.training
+    if training.local_epochs is None:
+        assert training.local_steps is not None, "steps or epochs"
+        return training.local_steps
+    return training.local_epochs * int(steps_per_epoch(data.sizes, rates).max())
 
 
 def _measuring(config: ExperimentFile) -> Measuring | None:
@@ -195,17 +219,17 @@ def _sampling_rates(config: ExperimentFile, data: DeviceData) -> np.ndarray:
     return np.asarray(np.clip(np.rint(rates * data.sizes), 1, data.sizes) / data.sizes)
 
 
-def _noise(config: ExperimentFile, rhythm: Rhythm) -> NoiseLevels | None:
+def _noise(config: ExperimentFile, rhythm: Rhythm, local_steps: int) -> NoiseLevels | None:
     """The paper's calibration for the numbers of releases that are planned.
 
     Under control that is K_g intervals with the most local aggregations that any tau has, so that the claim covers
     whatever the controller does.
     """
-    if not NOISE_PLACEMENTS[config.method.privacy].private:
+    if not NOISE_PLACEMENTS[config.method.privacy.name].private:
         return None
     training, privacy = config.training, config.privacy
     assert training.clip_norm is not None
-    lengths = [training.local_steps]
+    lengths = [local_steps]
     if config.control.enabled:
         lengths = list(range(1, min(config.control.tau_max, horizon(config).slots) + 1))
     local = max(len(rhythm.offsets(length)) for length in lengths) * training.intervals

@@ -8,6 +8,7 @@ from typing import Any
 
 from h2fdp.experiment.cost_watch import CostWatch
 from h2fdp.experiment.ledger_account import releases_of_ledger
+from h2fdp.experiment.outcome import score_prefixes
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_watch import PrivacyWatch
 from h2fdp.nodes import Cloud, IntervalPlan
@@ -51,7 +52,7 @@ class Progress:
     @classmethod
     def begun(cls, run: Preparation) -> Progress:
         """Nothing is done yet."""
-        rows = MetricsRows(metrics_schema(run.data.validation is not None))
+        rows = MetricsRows(metrics_schema(*score_prefixes(run)))
         return cls(PrivacyWatch(run), CostWatch(run), rows)
 
     @classmethod

@@ -10,13 +10,13 @@ from h2fdp.config import Document, Section, check
 from h2fdp.config.fields import Expect, Text
 from h2fdp.control import ControlSection, Horizon
 from h2fdp.data import DataSection
-from h2fdp.errors import UserError
+from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import FaultsSection, PrivacySection, Seed, TrackingSection, TrainingSection
 from h2fdp.methods import ADAPTIVE, METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.privacy import NOISE_PLACEMENTS
 from h2fdp.runtime.section import RuntimeSection
-from h2fdp.training.objectives import objective_of
+from h2fdp.training.objectives import LocalObjective, objective_of
 
 
 class ExperimentFile(Section):
@@ -46,6 +46,7 @@ def check_experiment(document: Document) -> ExperimentFile:
         UserError: with every problem of the file.
     """
     experiment = _with_one_schedule(check(ExperimentFile, document), document)
+    _check_method(experiment, document)
     _check_control(experiment, document)
     return _with_privacy_defaults(experiment, document)
 
@@ -66,6 +67,36 @@ def _with_one_schedule(experiment: ExperimentFile, document: Document) -> Experi
     return experiment.model_copy(update=update)
 
 
+def _check_method(experiment: ExperimentFile, document: Document) -> None:
+    """Raise for combinations of axes that mean nothing, or that no account covers.
+
+    Raises:
+        UserError: with the reason.
+    """
+    method, training = experiment.method, experiment.training
+    objective = objective_of(method.objective)
+    problems = []
+    for name in ("scaffold", "feddyn"):
+        if (method.objective.name == name) != (method.server.name == name):
+            text = f"devices and cloud keep {name}'s state together; expected objective {name} with server {name}"
+            problems.append(("server" if method.objective.name == name else "objective", text))
+    if NOISE_PLACEMENTS[method.privacy.name].private and objective.memory is not None:
+        text = (
+            f"a device's {objective.memory} outlive what it releases, and depend on all records that it ever drew: no "
+            f"account covers the objective {method.objective.name}; expected privacy none, or another objective"
+        )
+        problems.append(("objective", text))
+    found = [Problem(text, document.where(("method",)), f"method.{axis}") for axis, text in problems]
+    if training.momentum and method.objective.name == "proximal" and NOISE_PLACEMENTS[method.privacy.name].private:
+        text = "with momentum the pull towards the received model may add to the sensitivity; expected 0, or plain"
+        found.append(Problem(text, document.where(("training", "momentum")), "training.momentum"))
+    if training.local_epochs is not None and (experiment.control.enabled or method.schedule != "fixed"):
+        text = "this schedule counts in steps; expected local_steps"
+        found.append(Problem(text, document.where(("training", "local_epochs")), "training.local_epochs"))
+    if found:
+        raise UserError(found)
+
+
 def _check_control(experiment: ExperimentFile, document: Document) -> None:
     """Raise for what the controller cannot do.
 
@@ -73,7 +104,7 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
     """
     if not experiment.control.enabled:
         return
-    if not NOISE_PLACEMENTS[experiment.method.privacy].private:
+    if not NOISE_PLACEMENTS[experiment.method.privacy.name].private:
         text = "the controller weighs energy and delay against noise; this method adds none"
         raise UserError(text, document.where(("control", "enabled")), "control.enabled")
     control = experiment.control
@@ -101,22 +132,28 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
 
 def _with_privacy_defaults(experiment: ExperimentFile, document: Document) -> ExperimentFile:
     training = experiment.training
-    private = NOISE_PLACEMENTS[experiment.method.privacy].private
+    private = NOISE_PLACEMENTS[experiment.method.privacy.name].private
     if private and training.clip_norm is None:
         raise UserError(
             "a guarantee needs clipped gradients; expected a finite number above 0, found nothing",
             document.where(("training", "clip_norm")),
             "training.clip_norm",
         )
-    if private and not objective_of(experiment.method.objective).keeps_sensitivity(_largest_step_size(experiment)):
+    if private and not _descent(experiment).keeps_sensitivity(_largest_step_size(experiment)):
         text = (
             f"the pull towards the received model is not clipped, and keeps the sensitivity only while step size times "
             f"mu is at most 2; here the step size is up to {_largest_step_size(experiment):g}"
         )
         raise UserError(text, document.where(("method",)), "method.objective.mu")
-    without = {"clip_norm": None, "sampling": "fixed"}
+    without: dict[str, Any] = {"clip_norm": None}
+    if training.sampling == "poisson":
+        without["sampling"] = "fixed"
     defaults = {} if private else {key: value for key, value in without.items() if key not in training.model_fields_set}
     return experiment.model_copy(update={"training": training.model_copy(update=defaults)})
+
+
+def _descent(experiment: ExperimentFile) -> LocalObjective:
+    return objective_of(experiment.method.objective)
 
 
 def _largest_step_size(experiment: ExperimentFile) -> float:
@@ -124,11 +161,13 @@ def _largest_step_size(experiment: ExperimentFile) -> float:
     training = experiment.training
     if not experiment.control.enabled:
         return training.step_size
+    assert training.local_steps is not None, "a controller counts in steps"
     return training.step_size * max(training.local_steps, training.intervals) / training.intervals
 
 
 def horizon(experiment: ExperimentFile) -> Horizon:
     """K_g, T and where the controller starts."""
     training, slots = experiment.training, experiment.control.slots
+    assert training.local_steps is not None, "a controller counts in steps"
     planned = training.intervals * training.local_steps if slots is None else slots
     return Horizon(training.intervals, planned, training.local_steps, training.step_size)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from h2fdp.config.choice import Choice
-from h2fdp.config.fields import Count
+from h2fdp.config.fields import Count, Flag
 from h2fdp.models.registry import MODELS
 
 
@@ -14,6 +16,7 @@ class ModelSection(Choice):
     {'hidden': 196}
     """
 
-    choices = {name: dict(MODELS[name].options) for name in sorted(MODELS)}
+    choices: ClassVar = {name: dict(MODELS[name].options) for name in sorted(MODELS)}
 
     hidden: Count | None = None
+    double_softmax: Flag | None = None

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from h2fdp.control import Estimates, Faults, Rhythm, Schedule, draw_participants, drawn_turnout, reached
+from h2fdp.control import Estimates, Faults, Rhythm, Schedule, draw_participants, drawn_turnout, epochs_turnout, reached
 from h2fdp.nodes.edge_server import weighted_sum
 from h2fdp.nodes.interval import (
     IntervalPlan,
@@ -22,8 +23,10 @@ from h2fdp.nodes.interval import (
 )
 from h2fdp.nodes.plans import SubnetPlan, present_weights
 from h2fdp.nodes.team import Team
+from h2fdp.nodes.uploads import DeviceMemories, SubnetUpload
 from h2fdp.privacy import NoiseLevels, Release, releases_of
 from h2fdp.streams import Streams
+from h2fdp.training.server import Average, ServerUpdate, Uploaded
 
 
 class Cloud:
@@ -34,7 +37,8 @@ class Cloud:
        noises follow from who is really averaged.
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
     3. `run_interval`: w(t_k) goes down to the subnets with active devices, their uploads come back.
-    4. w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
+    4. The server update moves the model by the average; plain averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c
+       upload_c.
     5. A schedule that learns sees the uploads, and what subnets measured at w(t_{k+1}) if anything.
     """
 
@@ -50,6 +54,9 @@ class Cloud:
         weighting: Weighting,
         estimates: Estimates = "released",
         faults: Faults = Faults(),  # noqa: B008 - a frozen value
+        server: ServerUpdate | None = None,
+        remembers: bool = False,
+        epochs: int | None = None,
     ) -> None:
         self.model = model
         self.next_slot = 0
@@ -63,15 +70,27 @@ class Cloud:
         self._measures = schedule.observes and estimates != "released"
         self._leaks = estimates == "oracle"
         self._faults = faults
+        self._server = Average() if server is None else server
+        self._memories = DeviceMemories(model.numel()) if remembers else None
+        self._epochs = epochs
 
     def state(self) -> dict[str, Any]:
         """What outlives an interval, in plain values and tensors, for a checkpoint."""
-        return {"model": self.model, "next_slot": self.next_slot, "schedule": self._schedule.state()}
+        return {
+            "model": self.model,
+            "next_slot": self.next_slot,
+            "schedule": self._schedule.state(),
+            "server": self._server.state(),
+            "memories": None if self._memories is None else self._memories.state(),
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`."""
         self.model, self.next_slot = state["model"], state["next_slot"]
         self._schedule.load(state["schedule"])
+        self._server.load(state["server"])
+        if self._memories is not None:
+            self._memories.load(state["memories"])
 
     @property
     def repeats(self) -> bool:
@@ -82,6 +101,10 @@ class Cloud:
     def ended(self) -> bool:
         """Whether the schedule's last slot is reached."""
         return self._schedule.ends(self.next_slot)
+
+    def memories(self, edge: str) -> Mapping[int, Tensor]:
+        """Row -> what each device of a subnet remembers (M,), of those that took part in an interval."""
+        return {} if self._memories is None else self._memories.known(edge)
 
     def plan(self, interval: int) -> IntervalPlan:
         """The plan of interval k, counted from 0."""
@@ -109,7 +132,11 @@ class Cloud:
     def _subnet_plan(
         self, facts: SubnetFacts, interval: int, segments: tuple[int, ...], step_size: float, rows: np.ndarray
     ) -> SubnetPlan:
-        turnout = drawn_turnout(self._faults, self._streams, facts.points, interval, rows, segments)
+        known = self._faults, self._streams, facts.points, interval, rows
+        if self._epochs is None:
+            turnout = drawn_turnout(*known, segments)
+        else:
+            turnout = epochs_turnout(*known, self._epochs, facts.steps_per_epoch[rows])
         weights = facts.weights(rows, self._weighting)
         noise_std = np.empty((len(segments), 0))
         if self._noise is not None:
@@ -153,13 +180,38 @@ class Cloud:
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
-        uploads, before = [], self.model
+        uploads: list[Tensor] = []
+        before = self.model
         if plan.subnets:
-            received = self._edges.call("run_interval", self.model, plan.subnets)
-            uploads = [received[name] for name in plan.subnets]
-            self.model = before - weighted_sum(uploads, plan.weights)
+            received = self._edges.call("run_interval", self._broadcast(), self._told(plan))
+            uploads = [received[name].update for name in plan.subnets]
+            self.model = self._server.apply(before, self._uploaded(plan, received))
         if self._schedule.observes:
             measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
             measured = self._edges.call("measure", self.model, measuring) if measuring else {}
             self._schedule.observe(observation(plan, before, uploads, self._facts, measured))
         self.next_slot = plan.last_slot
+
+    def _broadcast(self) -> Tensor:
+        """(M,) the model; (2, M) with the server's control variate, where it has one."""
+        variate = self._server.variate
+        return self.model if variate is None else torch.stack([self.model, variate])
+
+    def _told(self, plan: IntervalPlan) -> dict[str, SubnetPlan]:
+        """The subnets' plans, with what their devices remember."""
+        if self._memories is None:
+            return plan.subnets
+        held = self._memories
+        return {name: replace(part, memory=held.of(name, part.rows)) for name, part in plan.subnets.items()}
+
+    def _uploaded(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> Uploaded:
+        if self._memories is not None:
+            for name, part in plan.subnets.items():
+                memory = received[name].memory
+                assert memory is not None, "devices under this objective remember"
+                self._memories.keep(name, part.rows, memory)
+        average = weighted_sum([received[name].update for name in plan.subnets], plan.weights)
+        variates = [upload.variate for upload in map(received.__getitem__, plan.subnets) if upload.variate is not None]
+        devices = sum(len(facts.records) for facts in self._facts.values())
+        changed = weighted_sum(variates, plan.weights) if variates else None
+        return Uploaded(average, changed, plan.participants / devices)

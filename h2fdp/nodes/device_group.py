@@ -13,6 +13,7 @@ from h2fdp.nodes.plans import MeasuringOrder, TrainingOrder
 from h2fdp.privacy import NoiseSource, add_gaussian_noise
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
+from h2fdp.training.work import Terms, Trained
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,19 @@ class DeviceGroup:
     engine: Engine
     gauge: Gauge | None = None
 
-    def train(self, model: Tensor, order: TrainingOrder) -> Tensor:
+    def train(self, model: Tensor, order: TrainingOrder) -> Trained:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
 
         Under an untrusted edge server that is Delta_i + n_i, (10) and (14); else Delta_i.
         """
         starts = model.expand(len(order.rows), -1)
-        updates = self.engine.updates(starts, self.records, self.held(order), self.batches(order), order.step_size)
-        return self.released(updates, order)
+        terms, batches = self.terms(order), self.batches(order)
+        trained = self.engine.train(starts, self.records, self.held(order), batches, order.step_size, terms)
+        return self.released(trained, order)
+
+    def terms(self, order: TrainingOrder) -> Terms:
+        """The terms of an order's steps."""
+        return Terms(corrections=order.corrections, watched=order.watched)
 
     def held(self, order: TrainingOrder | MeasuringOrder) -> np.ndarray:
         """(s,) the ordered devices' rows in `records`."""
@@ -55,17 +61,18 @@ class DeviceGroup:
         drawn = self.sampler.draw(order.interval, order.slots, order.rows)
         return drawn if order.steps is None else replace(drawn, steps=order.steps)
 
-    def released(self, updates: Tensor, order: TrainingOrder) -> Tensor:
-        """What may leave the devices of their updates (s, M), which it may overwrite."""
+    def released(self, trained: Trained, order: TrainingOrder) -> Trained:
+        """What may leave the devices, whose updates (s, M) it may overwrite."""
         if self.noise_source != "device":
-            return updates
+            return trained
         if len(order.noise_std) != len(order.rows):
             raise AssertionError("no device under an untrusted edge server uploads without noise")
+        updates = trained.updates
         for position, row in enumerate(order.rows):
             name = self.device_name(int(row))
             stream = self.streams.lent(name, f"noise-{order.kind}", order.interval, order.last_slot)
             add_gaussian_noise(updates[position], float(order.noise_std[position]), stream, out=updates[position])
-        return updates
+        return Trained(updates)
 
     def measure(self, model: Tensor, order: MeasuringOrder) -> DeviceMeasurements:
         """Estimates of Sec. 10 at `model` (M,); under an untrusted edge server under noise, unless the run leaks."""

@@ -15,6 +15,7 @@ from h2fdp.nodes.measuring import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasuremen
 from h2fdp.nodes.plans import SubnetPlan
 from h2fdp.privacy import NoiseSource, Sampling, SubnetReleases
 from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, accumulated_gradient_sensitivity, estimate_sensitivity
+from h2fdp.training.epochs import steps_per_epoch
 
 Weighting = Literal["uniform", "by-size"]
 
@@ -43,6 +44,11 @@ class SubnetFacts:
     def points(self) -> Points:
         """Access points and the number of devices of each."""
         return self.access_points or ((self.name, len(self.records)),)
+
+    @property
+    def steps_per_epoch(self) -> np.ndarray:
+        """(s_c,) batches in which a device goes through its records once."""
+        return steps_per_epoch(self.records, self.sampling_rates)
 
     def weights(self, rows: np.ndarray, weighting: Weighting) -> np.ndarray:
         """rho_j of these devices: equal, or proportional to D_j; they sum to 1."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+from torch import Tensor
 
 from h2fdp.control import Turnout
 from h2fdp.privacy.calibration import ReleaseKind
@@ -45,6 +46,8 @@ class SubnetPlan:
             of their ranges; (0,) where they go up raw; None where nothing is measured. By the devices of the last
             aggregation.
         turnout: who uploads what, where devices fail; None where all do what was planned.
+        memory: (s_c^k, M) what the devices remember, under an objective with a memory; None for others.
+        watched: whether the devices' own last models, and their last steps, are wanted.
     """
 
     interval: int
@@ -56,6 +59,8 @@ class SubnetPlan:
     noise_std: np.ndarray
     estimate_noise: np.ndarray | None = None
     turnout: Turnout | None = None
+    memory: Tensor | None = None
+    watched: bool = False
 
     @property
     def last_slot(self) -> int:
@@ -123,6 +128,8 @@ class TrainingOrder:
         rows: (s,) rows within the subnet of the group's devices that take part.
         noise_std: (s,) standard deviation that each device adds to its upload; empty where it adds none.
         steps: (s,) local steps that each finishes; None for one in each slot.
+        corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
+        watched: see `SubnetPlan`.
     """
 
     interval: int
@@ -133,6 +140,8 @@ class TrainingOrder:
     rows: np.ndarray
     noise_std: np.ndarray
     steps: np.ndarray | None = None
+    corrections: Tensor | None = None
+    watched: bool = False
 
     @property
     def slots(self) -> range:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from h2fdp.config.choice import Choice
 
 NoiseSource = Literal["none", "device", "edge"]
 
@@ -43,3 +45,13 @@ NOISE_PLACEMENTS: dict[str, NoisePlacement] = {
         ),
     )
 }
+
+
+class PlacementSection(Choice):
+    """Where noise is added; a word, or a mapping with the placement's parameters.
+
+    >>> PlacementSection.model_validate("local").name
+    'local'
+    """
+
+    choices: ClassVar = {name: {} for name in NOISE_PLACEMENTS}

@@ -20,6 +20,7 @@ from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
+from h2fdp.training.epochs import EpochSampler
 from h2fdp.training.objectives import LocalObjective, Plain
 from h2fdp.training.per_thread import EngineOfEachThread
 
@@ -45,6 +46,8 @@ class Blueprint:
         star: the one edge server is the cloud's own.
         measuring: None where nothing is.
         device: where devices' records lie and their steps are computed.
+        momentum: of the devices' steps, from each received model on.
+        epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
     """
 
     streams: Streams
@@ -60,6 +63,8 @@ class Blueprint:
     star: bool
     measuring: Measuring | None = None
     device: torch.device = _CPU
+    momentum: float = 0.0
+    epochs: int | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -111,7 +116,7 @@ class Blueprint:
         """The number-th edge server with groups of its devices anywhere; `spans` says which rows each group holds."""
         subnet = self.topology.subnets[number]
         source = self.noise_placement.source(subnet.trusted)
-        return EdgeServer(subnet.name, self.streams, source, groups, spans, self._gauge())
+        return EdgeServer(subnet.name, self.streams, source, groups, spans, self._gauge(), self.objective)
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:
         """One device of the number-th subnet, as a group of its own."""
@@ -140,17 +145,19 @@ class Blueprint:
 
     def local_engine(self) -> Engine:
         """The engine of the devices' local steps."""
-        return self._engine(self.clipping, self.objective)
+        return self._engine(self.clipping, self.objective, self.momentum)
 
-    def _engine(self, clipping: Clipping | None, objective: LocalObjective) -> Engine:
+    def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
         width = self._widths[0]
-        return EngineOfEachThread(lambda: build_engine(self.engine, self.module(), clipping, objective, width))
+        return EngineOfEachThread(
+            lambda: build_engine(self.engine, self.module(), clipping, objective, width, momentum)
+        )
 
     def _group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
         subnet = self.topology.subnets[number]
         devices = slice(int(self.first_devices[number]), int(self.first_devices[number + 1]))
-        sampler = BatchSampler(
+        drawn = (
             self.streams,
             subnet.name,
             self.sampling,
@@ -158,6 +165,7 @@ class Blueprint:
             self.rates[devices],
             self._widths[1],
         )
+        sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
             noise_source=self.noise_placement.source(subnet.trusted),

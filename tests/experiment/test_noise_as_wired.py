@@ -200,6 +200,6 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
             "noise_std": np.full((1, len(rows) if devices_add else 1), std),
         }
     )
-    average = made.blueprint.edge_server(number).run_interval(made.initial, flat).double()
+    average = made.blueprint.edge_server(number).run_interval(made.initial, flat).update.double()
     scale = std * math.sqrt(float((plan.weights**2).sum())) if devices_add else std
     assert low < float((average**2).sum()) / scale**2 < high

@@ -6,6 +6,7 @@ import torch
 from h2fdp.nodes import DeviceGroup, EdgeServer, LocalTeam, SubnetPlan
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
+from h2fdp.training.work import PLAIN_TERMS, Trained
 
 STREAMS = Streams(seed=7)
 
@@ -16,14 +17,14 @@ class QuadraticEngine:
     def __init__(self, targets):
         self.targets = torch.tensor(targets)
 
-    def updates(self, starts, records, rows, batches, step_size):
+    def train(self, starts, records, rows, batches, step_size, terms=PLAIN_TERMS):
         updates = []
         for start, row, steps in zip(starts, rows, batches.steps_done, strict=True):
             model = start.clone()
             for _ in range(steps):
                 model -= step_size * (model - self.targets[row])
             updates.append(start - model)
-        return torch.stack(updates)
+        return Trained(torch.stack(updates))
 
 
 def device_group(targets, source, first=0, name="edge"):

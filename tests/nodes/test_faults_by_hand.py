@@ -27,7 +27,7 @@ ALL_GONE = Turnout(np.array([[1, 1], [0, 0]]), np.array([0, 1]))
 
 def upload(source, segments, turnout, noise_std=()):
     plan = replace(subnet_plan(segments, 2, noise_std), turnout=turnout)
-    return edge_server(TARGETS, source).run_interval(START, plan)
+    return edge_server(TARGETS, source).run_interval(START, plan).update
 
 
 def test_a_device_that_drops_out_counts_until_then_and_the_rest_renormalises():
@@ -42,7 +42,7 @@ def test_weights_renormalise_in_proportion():
         turnout=Turnout(np.array([[1, 1, 1], [0, 1, 1]]), np.zeros(3, dtype=int)),
     )
     # Slot 1: 4, 2, 0 with weights 1/2, 3/8, 1/8: w_c = 2.75. Slot 2: 3.375 with 3/4, 1.375 with 1/4: w = 2.875.
-    found = edge_server([[8.0], [4.0], [0.0]], "none").run_interval(START, plan)
+    found = edge_server([[8.0], [4.0], [0.0]], "none").run_interval(START, plan).update
     assert found.item() == pytest.approx(-2.875)
 
 

@@ -11,6 +11,7 @@ from h2fdp.nodes.interval import observation
 from h2fdp.nodes.measuring import Gauge
 from h2fdp.nodes.plans import MeasuringOrder, SubnetPlan
 from h2fdp.training import BatchSampler, DeviceRecords
+from h2fdp.training.work import PLAIN_TERMS, Trained
 from tests.nodes.subnets import STREAMS
 
 CURVATURES = torch.tensor([[1.0, 0.5, 2.0], [3.0, 3.0, 3.0]])
@@ -22,13 +23,13 @@ DEVICES = 200
 class NoisyQuadratic:
     """One gradient step on w^T A_i w / 2 whose gradient error follows the batch that was drawn."""
 
-    def updates(self, starts, records, rows, batches, step_size):
+    def train(self, starts, records, rows, batches, step_size, terms=PLAIN_TERMS):
         found = []
         for position, row in enumerate(rows):
             seed = int(batches.indices[0, position, 0])
             error = SPREAD * np.random.default_rng([int(row), seed]).standard_normal(3)
             found.append(step_size * (CURVATURES[int(row) % 2] * starts[position] + torch.from_numpy(error).float()))
-        return torch.stack(found)
+        return Trained(torch.stack(found))
 
 
 def nodes(source, devices=2, leaks=False):

@@ -31,7 +31,7 @@ def updates(name, clipping, sizes, batches, parts, width, objective=None):
     found = torch.empty(len(sizes), len(start))
     for part in parts:
         rows = np.array(part)
-        found[rows] = engine.updates(start.expand(len(part), -1), held, rows, batches.part(rows), 0.1)
+        found[rows] = engine.train(start.expand(len(part), -1), held, rows, batches.part(rows), 0.1).updates
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -48,7 +48,7 @@ class ObjectiveSection(Choice):
     {'mu': 0.1}
     """
 
-    choices = {name: dict(entry.options) for name, entry in OBJECTIVES.items()}
+    choices: ClassVar = {name: dict(entry.options) for name, entry in OBJECTIVES.items()}
 
     mu: Pull | None = None
     alpha: Magnitude | None = None
