@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from h2fdp.control.observation import Observation
-from h2fdp.control.schedule import Decision
+from h2fdp.control.schedule import Decision, Schedule
 
 StepDecay = Literal["sqrt", "none"]
 
 
 @dataclass(frozen=True)
-class FixedSchedule:
+class FixedSchedule(Schedule):
     """The same tau and the same share of devices in each interval; the step size may fall as 1/sqrt(k+1).
 
     Attributes:
