@@ -10,28 +10,21 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from h2fdp.control import (
-    AdaptiveSchedule,
-    ControlledNetwork,
-    ControlSection,
-    FixedSchedule,
-    Rhythm,
-    Schedule,
-)
-from h2fdp.control.fixed import shared
+from h2fdp.control import AdaptiveSchedule, ControlSection, Rhythm, Schedule
 from h2fdp.data import DeviceData, load
+from h2fdp.experiment.schedules import adaptive_schedule, schedule_of
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.experiment.sections import FaultsSection
 from h2fdp.models import Flat, build
-from h2fdp.nodes import Cloud, Team
+from h2fdp.nodes import Cloud, IntervalPlan, SubnetPlan, Team
 from h2fdp.privacy import NOISE_PLACEMENTS, NoiseLevels, PaperCalibration
-from h2fdp.radio import NetworkCosts
+from h2fdp.radio import Failing, NetworkCosts, interval_cost
+from h2fdp.radio.interval_cost import IntervalCost
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import Measuring
 from h2fdp.runtime.local_hosts import training_device
 from h2fdp.runtime.step_time import fastest_engine
 from h2fdp.streams import Streams
-from h2fdp.theory import PrivacyTerms
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
 from h2fdp.training.epochs import steps_per_epoch
@@ -66,7 +59,18 @@ class Preparation:
     @property
     def leaks(self) -> bool:
         """Raw estimates go to the cloud: no epsilon says what this run reveals."""
-        return self.blueprint.measuring is not None and self.blueprint.measuring.leaks
+        measuring = self.blueprint.measuring
+        return self.noise is not None and (self.blueprint.probes or (measuring is not None and measuring.leaks))
+
+    @property
+    def step_noise_multiplier(self) -> float | None:
+        """sigma of the noise on every local step (DP-SGD); None where there is none."""
+        return None
+
+    @property
+    def iterations(self) -> int | None:
+        """R_c, the local iterations that the privacy budget allows each device; None where it sets no limit."""
+        return None
 
     @property
     def without_faults(self) -> Preparation:
@@ -90,6 +94,7 @@ class Preparation:
             server_update(method.server, method.upcycle, size=self.initial.numel(), alpha=method.objective.alpha),
             self.blueprint.objective.memory is not None,
             self.config.training.local_epochs,
+            self.spent,
         )
 
     @property
@@ -99,35 +104,34 @@ class Preparation:
 
     def schedule(self) -> Schedule:
         """The schedule at the start of the run."""
-        if self.config.control.enabled:
-            return self.adaptive_schedule(self.config.control)
-        training = self.config.training
-        return FixedSchedule(
-            self.local_steps, training.step_size, training.step_decay, self.topology.sizes, training.participation
-        )
+        return schedule_of(self)
 
     def adaptive_schedule(self, section: ControlSection) -> AdaptiveSchedule:
         """Algorithm 1 under these settings, at the start of the run."""
-        assert self.noise is not None, "the controller weighs costs against noise"
-        training, privacy = self.config.training, self.config.privacy
-        facts = self.blueprint.facts()
-        network = ControlledNetwork(
-            [subnet.name for subnet in facts],
-            self.topology.sizes,
-            shared(self.topology.sizes, training.participation),
-            np.array([float(subnet.noise_source == "edge") for subnet in facts]),
+        return adaptive_schedule(self, section)
+
+    def cost(self, plan: IntervalPlan) -> IntervalCost:
+        """What an interval costs under the fading that it draws."""
+        numbers = {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
+        parts = plan.subnets | plan.lost
+        return interval_cost(
+            self.costs.drawn(plan.interval),
+            self.topology,
+            [numbers[name] for name in parts],
+            [subnet.rows for subnet in parts.values()],
+            [subnet.segments for subnet in parts.values()],
+            [_failing(subnet) for subnet in parts.values()],
         )
-        terms = PrivacyTerms(
-            self.initial.numel(),
-            float(self.blueprint.rates.max()),
-            self.noise.clip_norm,
-            privacy.epsilon,
-            privacy.delta,
-            privacy.c2,
-            privacy.c2 if privacy.v2 is None else privacy.v2,
-        )
-        joules = self.topology.compute.joules_per_step
-        return AdaptiveSchedule(section, horizon(self.config), network, self.rhythm, self.costs, terms, joules)
+
+    def spent(self, plan: IntervalPlan) -> dict[str, float]:
+        """The same by the names of the metrics' columns. The slots of an interval pass also when nobody is there."""
+        cost = self.cost(plan)
+        slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+
+
+def _failing(subnet: SubnetPlan) -> Failing | None:
+    return None if subnet.turnout is None else Failing(subnet.turnout.steps > 0, subnet.steps_computed)
 
 
 def prepare(
@@ -175,6 +179,7 @@ def prepare(
         device,
         training.momentum,
         training.local_epochs,
+        config.method.schedule.measures,
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
     vector = Flat(initial).to_vector(initial)

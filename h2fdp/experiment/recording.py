@@ -116,10 +116,11 @@ def _write_results(run: Preparation, directory: RunDirectory, progress: Progress
     if progress.cloud is None:
         return
     module = run.blueprint.module()
-    Flat(module).load(module, progress.cloud.model)
+    returned = progress.cloud.returned
+    Flat(module).load(module, returned)
     with replacing(directory.model) as file:
         torch.save(module.state_dict(), file)
-    write_columns(directory.devices, device_scores(run, progress.cloud.model), DEVICE_SCHEMA)
+    write_columns(directory.devices, device_scores(run, returned), DEVICE_SCHEMA)
 
 
 def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) -> dict[str, Any]:
