@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from h2fdp.control import AliSchedule, ClosedFormRule, SearchRule
 from h2fdp.errors import UserError
-from h2fdp.theory import DriftConstants, StepNoise, ali_optimum
+from h2fdp.theory import DpSgdNoise, DriftConstants, ali_optimum
 from tests.control.observations import STAR, observation, reloaded, secants
 
-NOISE = StepNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)
-QUIET = StepNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=100, batch=75)
+NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)
+QUIET = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=100, batch=75)
 
 
 def closed_form(rounds=158, iterations=317, **options):
