@@ -135,8 +135,8 @@ def test_the_first_version_searches_up_to_twice_the_last_tau():
 def test_the_first_version_counts_what_is_left_of_both_budgets():
     schedule = search(rounds=100, iterations=3000, constants=DriftConstants(1.0, 1.0, 0.1))
     schedule.observe(observation(89, 16))
-    plenty, scarce = schedule.decide(90, 0), schedule.decide(90, 2990)
-    assert plenty.local_steps > 1
+    plenty, scarce = schedule.decide(90, 2900), schedule.decide(90, 2990)
+    assert plenty.local_steps > 1  # ten rounds left for a hundred iterations
     assert scarce.local_steps == 1  # ten rounds left, ten iterations left
     assert scarce.reasons["constants"]["rounds_left"] == scarce.reasons["constants"]["iterations_left"] == 10
 
