@@ -75,6 +75,28 @@ def crashing_at(monkeypatch, interval):
     monkeypatch.setattr(Cloud, "run_interval", failing)
 
 
+@pytest.mark.parametrize(
+    "method", ["scaffold", "feddyn", "upcycled-pfedme", "fedyogi", {"extends": "upcycled-h2fdp", "server": "momentum"}]
+)
+def test_what_devices_and_servers_remember_outlives_a_crash(method, tmp_path, monkeypatch):
+    def remembering():
+        return Experiment(
+            topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
+            data="digits",
+            method=method,
+            training={"intervals": 5, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "participation": 0.7},
+            faults={"device_dropout": 0.2},
+            runtime={"backend": "inline", "checkpoint_every": 2},
+        )
+
+    one = remembering().run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 3)
+        with pytest.raises(RuntimeError):
+            remembering().run(tmp_path / "crashed")
+    assert_same(one, h2fdp.resume(tmp_path / "crashed"))
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_run_goes_on_to_the_same_bits(whole, killed, tmp_path, point):
     path = shutil.copytree(killed[point], tmp_path / "run")
