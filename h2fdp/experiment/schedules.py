@@ -25,7 +25,7 @@ from h2fdp.control.fixed import shared
 from h2fdp.errors import UserError
 from h2fdp.experiment.schema import horizon
 from h2fdp.radio import interval_cost
-from h2fdp.theory import DriftConstants, PrivacyTerms, StepNoise
+from h2fdp.theory import DpSgdNoise, DriftConstants, PrivacyTerms
 
 if TYPE_CHECKING:
     from h2fdp.experiment.preparation import Preparation
@@ -102,13 +102,13 @@ def _ali(run: Preparation) -> Schedule:
     return AliSchedule(rule, training.intervals, iterations, training.step_size, _participation(run))
 
 
-def _step_noise(run: Preparation) -> StepNoise:
+def _step_noise(run: Preparation) -> DpSgdNoise:
     """sigma, C, d and B = min_i q_i D_i, at least 1."""
     clip_norm, multiplier = run.config.training.clip_norm, run.step_noise_multiplier
     assert clip_norm is not None, "steps are clipped"
     assert multiplier is not None, "steps are noisy"
     batch = max(1.0, float((run.blueprint.rates * run.data.sizes).min()))
-    return StepNoise(multiplier, clip_norm, run.initial.numel(), batch)
+    return DpSgdNoise(multiplier, clip_norm, run.initial.numel(), batch)
 
 
 def _drift(run: Preparation) -> DriftConstants | None:
