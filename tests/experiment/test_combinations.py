@@ -3,6 +3,7 @@
 import pytest
 
 from h2fdp import Experiment, UserError
+from h2fdp.experiment.audit_subjects import check_request
 
 
 def refusal(**settings):
@@ -89,3 +90,18 @@ def test_schedules_of_one_step_size_refuse_a_falling_one():
     schedule = {"name": "resource-budget", "joules": 5.0}
     assert Experiment(method={"schedule": schedule}).config.training.step_decay == "none"
     assert "step_decay" in refusal(method={"schedule": schedule}, step_decay="sqrt")
+
+
+@pytest.mark.parametrize(
+    ("settings", "observer", "words"),
+    [
+        ({"method": {"extends": "h2fdp", "server": "momentum"}}, "public", "reads the averages off"),
+        ({"method": "upcycled-h2fdp"}, "public", "reads the averages off"),
+        ({"method": "hfl-dp", "momentum": 0.5}, "edge", "plain steps"),
+        ({"method": {"extends": "hfl-dp", "schedule": {"name": "resource-budget", "joules": 9.0}}}, "edge", "raw"),
+    ],
+)
+def test_what_an_audit_would_get_wrong_is_refused(settings, observer, words):
+    run = Experiment(**settings).prepare()
+    with pytest.raises(UserError, match=words):
+        check_request(run, observer, 10, "dominating", 0.95)
