@@ -25,8 +25,9 @@ FLOORS = {
     "runtime": 5,
     "methods": 6,
     "experiment": 6,
-    "cli": 7,
-    "__main__": 8,
+    "sweeps": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 ALLOWED_ON_ONE_FLOOR = {("config", "errors"), ("config", "streams"), ("experiment", "methods")}
 

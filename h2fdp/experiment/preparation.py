@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from h2fdp.control import AdaptiveSchedule, ControlSection, Rhythm, Schedule
 from h2fdp.data import DeviceData, load
+from h2fdp.data.pool import Pool, Request
+from h2fdp.data.registry import read_pool
 from h2fdp.experiment.schedules import adaptive_schedule, schedule_of
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.experiment.sections import FaultsSection
@@ -152,7 +154,7 @@ def prepare(
     streams = Streams(config.seed)
     star = config.method.topology == "star"
     network = topology.as_star() if star else topology
-    data = (data_source or partial(_configured_data, config))(topology, streams, data_root)
+    data = (data_source or configured_data(config))(topology, streams, data_root)
     options = config.model.options() if model is None else None
     module = partial(
         build, model or config.model.name, data.shape, data.classes, options, streams.key("cloud", "model")
@@ -242,6 +244,11 @@ def _noise(config: ExperimentFile, rhythm: Rhythm, local_steps: int) -> NoiseLev
     return NoiseLevels(calibration, training.clip_norm, privacy.sensitivity)
 
 
-def _configured_data(config: ExperimentFile, network: Topology, streams: Streams, root: Path | None) -> DeviceData:
-    groups = [(subnet.name, subnet.size) for subnet in network.subnets]
-    return load(config.data, network.devices, streams, root, groups=groups)
+def configured_data(config: ExperimentFile, pools: Callable[[Request], Pool] = read_pool) -> DataSource:
+    """The data of a configuration; `pools` see `load`."""
+
+    def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
+        groups = [(subnet.name, subnet.size) for subnet in network.subnets]
+        return load(config.data, network.devices, streams, root, groups=groups, pools=pools)
+
+    return source
