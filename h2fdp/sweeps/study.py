@@ -89,11 +89,11 @@ def read_study(path: Path, settings: Sequence[str], shared: Shared) -> Study:
     document = named_document(path)
     base = []
     for setting in map(parse_setting, settings):
-        inside = setting.key.removeprefix(f"{SWEEP}.")
-        if inside == setting.key:
-            base.append(setting)
+        section, _, swept = setting.key.partition(".")
+        if section == SWEEP:  # below it, the rest is one key, dots and all
+            document.put([SWEEP, swept] if swept else [SWEEP], setting.value, setting.where, setting.key)
         else:
-            document.put([SWEEP, inside], setting.value, setting.where, setting.key)
+            base.append(setting)
     points = points_of(document)
     keys = tuple(points[0].values)
     _check_not_swept(base, keys)

@@ -44,7 +44,7 @@ def test_runs_side_by_side_have_the_bits_of_h2fdp_run_though_a_worker_is_lost_an
     path, watcher = study(tmp_path, sweep, base), KillsAWorker()
     outcomes, done = two_at_a_time(path, tmp_path / "out", watcher)
     assert watcher.killed
-    assert watcher.again in (["seed=1,data=digits"], ["seed=2,data=digits"])
+    assert len(watcher.again) == 1
     assert list(done.runs) == ["seed=1,data=digits", "seed=2,data=digits"]
     (failed,) = (name for name, outcome in outcomes.items() if outcome.mistake)
     assert "no such file" in done.failures[failed]

@@ -52,6 +52,11 @@ def test_settings_change_the_study_and_those_of_sweep_its_grid(tmp_path):
     assert {run.intervals for run in found.runs} == {7}
 
 
+def test_the_whole_grid_may_be_set(tmp_path):
+    found = read(study(tmp_path), "sweep={seed: [7], method: [hfl, h2fdp]}")
+    assert [run.point.name for run in found.runs] == ["seed=7,method=hfl", "seed=7,method=h2fdp"]
+
+
 def test_a_swept_key_is_not_set_as_well(tmp_path):
     assert problems(study(tmp_path), "seed=3") == ["--set: seed: is swept by the file; expected sweep.seed=[...]"]
 
