@@ -12,7 +12,7 @@ from h2fdp.nodes import LocalTeam
 from h2fdp.privacy import OBSERVERS, Accounts, Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
-from h2fdp.privacy.statement import MOST_CLOSELY
+from h2fdp.privacy.statement import MOST_CLOSELY, verdict_of
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
 
@@ -86,17 +86,6 @@ def attained_about(run: Preparation, devices: DeviceClass, delta: float) -> floa
         seen = replace(kind, sampling_rate=kind.sampling_rate * share)
         composition[seen] = composition.get(seen, 0) + count
     return attained(composition, delta)
-
-
-def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float | None) -> str:
-    """The words of every report.
-
-    >>> verdict_of(1.0, 0.8, 0.2), verdict_of(1.0, 1.3, 0.2), verdict_of(1.0, 4.0, 1.2)
-    ('met', 'open', 'broken')
-    """
-    if claimed is not None and accounted <= claimed:
-        return "met"
-    return "broken" if claimed is not None and attained_epsilon is not None and attained_epsilon > claimed else "open"
 
 
 def noises(run: Preparation) -> list[dict[str, Any]]:

@@ -9,9 +9,11 @@ from typing import Any
 
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_plan import empty_accounts, planned_accounts
+from h2fdp.experiment.privacy_report import attained_about
 from h2fdp.nodes import IntervalPlan
 from h2fdp.privacy import OBSERVERS, BudgetFilter, Observer, Release
-from h2fdp.privacy.statement import statement
+from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.statement import statement, verdict_of
 
 
 class PrivacyWatch:
@@ -68,9 +70,22 @@ class PrivacyWatch:
         return {"epsilon_claimed": self._run.noise.calibration.claimed(self._local, self._global), **found}
 
     def summary(self) -> dict[str, Any] | None:
-        """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without."""
+        """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without.
+
+        About the worst device there is more: what a dominating record `attained`, and the `verdict` on the claim.
+        """
         if self._run.noise is None or self._run.leaks:
             return None
         names = [subnet.device_name(row) for subnet in self._run.topology.subnets for row in range(subnet.size)]
         claimed = self._run.noise.calibration.claimed(self._local, self._global)
-        return {"claimed": claimed, **statement(self.accounts, names, self._delta, ("rdp", "pld"))}
+        found = statement(self.accounts, names, self._delta, ("rdp", "pld"))
+        for observer, numbers in found["worst"].items():
+            numbers["attained"] = self._attained(observer)
+            numbers["verdict"] = verdict_of(claimed, min(numbers["rdp"], numbers["pld"]), numbers["attained"])
+        return {"claimed": claimed, **found}
+
+    def _attained(self, observer: Observer) -> float | None:
+        """About the device that is worst by `rdp`; as every attained epsilon, a lower bound."""
+        rdp = ACCOUNTANTS["rdp"]
+        worst = max(self.accounts.classes(observer), key=lambda each: rdp.epsilon(each.composition, self._delta))
+        return attained_about(self._run, worst, self._delta)
