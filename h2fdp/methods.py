@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any, Literal
 
 from pydantic import GetJsonSchemaHandler, model_validator
@@ -110,7 +111,10 @@ class MethodSection(Method, NamedSection):
             return stated
         base = stated["extends"]
         if not isinstance(base, str) or base not in METHODS:
-            raise ValueError(f"expected one of {', '.join(METHODS)}, found {quote(base)}")
+            close = difflib.get_close_matches(base, METHODS, n=1) if isinstance(base, str) else []
+            hint = f"; did you mean `{close[0]}`?" if close else ""
+            names = ", ".join(name for name in METHODS if name not in _UPCYCLED)
+            raise ValueError(f"expected one of {names}, or upcycled- before a name; found {quote(base)}{hint}")
         return METHODS[base].model_dump(exclude_none=True) | {
             axis: choice for axis, choice in stated.items() if axis != "extends"
         }
