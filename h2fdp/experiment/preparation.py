@@ -20,11 +20,13 @@ from h2fdp.control import (
 )
 from h2fdp.control.fixed import shared
 from h2fdp.data import DeviceData, load
+from h2fdp.data.unit_ball import within_unit_ball
+from h2fdp.errors import UserError
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.experiment.sections import FaultsSection
 from h2fdp.models import Flat, build
 from h2fdp.nodes import Cloud, Team
-from h2fdp.privacy import NOISE_PLACEMENTS, NoiseLevels, PaperCalibration
+from h2fdp.privacy import Mechanism, Placement, Setting, placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import Measuring
@@ -34,6 +36,7 @@ from h2fdp.streams import Streams
 from h2fdp.theory import PrivacyTerms
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
+from h2fdp.training.descent import gain
 from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.training.objectives import objective_of
 from h2fdp.training.server import server_update
@@ -51,6 +54,8 @@ class Preparation:
         initial: (M,) w(0).
         costs: of messages on the network's links.
         noise: None where the method adds none.
+        factor: by which `calibration: accounted` multiplied the noises.
+        last_slot: where noise that is given, not made for the planned run, ends it; None: with its last interval.
     """
 
     config: ExperimentFile
@@ -61,7 +66,14 @@ class Preparation:
     initial: Tensor
     rhythm: Rhythm
     costs: NetworkCosts
-    noise: NoiseLevels | None
+    noise: Mechanism | None
+    last_slot: int | None = None
+    factor: float = 1.0
+
+    @property
+    def placement(self) -> Placement:
+        """Where noise is added."""
+        return self.blueprint.noise_placement
 
     @property
     def leaks(self) -> bool:
@@ -102,14 +114,13 @@ class Preparation:
         if self.config.control.enabled:
             return self.adaptive_schedule(self.config.control)
         training = self.config.training
-        return FixedSchedule(
-            self.local_steps, training.step_size, training.step_decay, self.topology.sizes, training.participation
-        )
+        sizes, share = self.topology.sizes, training.participation
+        return FixedSchedule(self.local_steps, training.step_size, training.step_decay, sizes, share, self.last_slot)
 
     def adaptive_schedule(self, section: ControlSection) -> AdaptiveSchedule:
         """Algorithm 1 under these settings, at the start of the run."""
-        assert self.noise is not None, "the controller weighs costs against noise"
         training, privacy = self.config.training, self.config.privacy
+        assert training.clip_norm is not None, "the controller weighs costs against noise"
         facts = self.blueprint.facts()
         network = ControlledNetwork(
             [subnet.name for subnet in facts],
@@ -120,7 +131,7 @@ class Preparation:
         terms = PrivacyTerms(
             self.initial.numel(),
             float(self.blueprint.rates.max()),
-            self.noise.clip_norm,
+            training.clip_norm,
             privacy.epsilon,
             privacy.delta,
             privacy.c2,
@@ -148,7 +159,15 @@ def prepare(
     streams = Streams(config.seed)
     star = config.method.topology == "star"
     network = topology.as_star() if star else topology
+    placement = placement_of(config.method.privacy)
+    if model is not None and placement.models is not None:
+        raise UserError(
+            f"expected {' or '.join(sorted(placement.models))} under this privacy, found a model of your own",
+            key="model",
+        )
     data = (data_source or partial(_configured_data, config))(topology, streams, data_root)
+    if placement.input_norm is not None:
+        data = within_unit_ball(data, placement.input_norm)
     options = config.model.options() if model is None else None
     module = partial(
         build, model or config.model.name, data.shape, data.classes, options, streams.key("cloud", "model")
@@ -156,7 +175,7 @@ def prepare(
     initial = module()
     device = training_device(config.runtime)
     training = config.training
-    clipping = None if training.clip_norm is None else Clipping(training.clip_norm, training.clip_scope)
+    norm = None if placement.clips == "update" else training.clip_norm
     blueprint = Blueprint(
         streams,
         network,
@@ -164,25 +183,25 @@ def prepare(
         module,
         chosen_engine(initial, device) if config.runtime.engine in ("auto", "fastest") else config.runtime.engine,
         objective_of(config.method.objective),
-        clipping,
-        "poisson"
-        if training.sampling == "poisson"
-        else "fixed",  # an order of all records amplifies no more than fixed
+        None if norm is None else Clipping(norm, training.clip_scope),
+        # An order of all records amplifies no more than fixed batches do.
+        "poisson" if training.sampling == "poisson" else "fixed",
         _sampling_rates(config, data),
-        NOISE_PLACEMENTS[config.method.privacy.name],
+        placement,
         star,
         _measuring(config),
         device,
         training.momentum,
         training.local_epochs,
+        training.clip_norm,
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
     vector = Flat(initial).to_vector(initial)
     if config.runtime.engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
     costs = NetworkCosts(network, vector.numel(), streams)
-    noise = _noise(config, rhythm, _local_steps(config, data, blueprint.rates))
-    return Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, noise)
+    run = Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, None)
+    return replace(run, noise=placement.mechanism(_setting(run, initial))) if placement.private else run
 
 
 def _local_steps(config: ExperimentFile, data: DeviceData, rates: np.ndarray) -> int:
@@ -219,22 +238,33 @@ def _sampling_rates(config: ExperimentFile, data: DeviceData) -> np.ndarray:
     return np.asarray(np.clip(np.rint(rates * data.sizes), 1, data.sizes) / data.sizes)
 
 
-def _noise(config: ExperimentFile, rhythm: Rhythm, local_steps: int) -> NoiseLevels | None:
-    """The paper's calibration for the numbers of releases that are planned.
+def _setting(run: Preparation, module: nn.Module) -> Setting:
+    """The run as its noise is worked out for: with the numbers of releases that are planned.
 
     Under control that is K_g intervals with the most local aggregations that any tau has, so that the claim covers
     whatever the controller does.
     """
-    if not NOISE_PLACEMENTS[config.method.privacy.name].private:
-        return None
-    training, privacy = config.training, config.privacy
-    assert training.clip_norm is not None
-    lengths = [local_steps]
+    config, training, privacy = run.config, run.config.training, run.config.privacy
+    lengths = [run.local_steps]
     if config.control.enabled:
         lengths = list(range(1, min(config.control.tau_max, horizon(config).slots) + 1))
-    local = max(len(rhythm.offsets(length)) for length in lengths) * training.intervals
-    calibration = PaperCalibration(privacy.epsilon, privacy.delta, privacy.c2, local, training.intervals)
-    return NoiseLevels(calibration, training.clip_norm, privacy.sensitivity)
+    return Setting(
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        c2=privacy.c2,
+        sensitivity=privacy.sensitivity,
+        clip_norm=training.clip_norm,
+        intervals=training.intervals,
+        local_aggregations=max(len(run.rhythm.offsets(length)) for length in lengths) * training.intervals,
+        local_steps=run.local_steps,
+        records=run.data.sizes,
+        sampling_rates=run.blueprint.rates,
+        sampling=run.blueprint.sampling,
+        gain=partial(gain, training.momentum),
+        gradients_attained=training.clip_scope == "batch" and not training.momentum,
+        mu=config.method.objective.mu or 0.0,
+        biased=any(parameter.ndim == 1 for parameter in module.parameters()),
+    )
 
 
 def _configured_data(config: ExperimentFile, network: Topology, streams: Streams, root: Path | None) -> DeviceData:
