@@ -11,10 +11,25 @@ if TYPE_CHECKING:
     from h2fdp.experiment import load_model as load_model
     from h2fdp.experiment.plan import plan as plan
     from h2fdp.experiment.resume import resume as resume
+    from h2fdp.reports import report as report
+    from h2fdp.sweeps import Sweep as Sweep
+    from h2fdp.sweeps import sweep as sweep
     from h2fdp.topology import Topology as Topology
 
 __version__ = "0.1.0"
-__all__ = ["Experiment", "Run", "Topology", "UserError", "__version__", "load_model", "plan", "resume"]
+__all__ = [
+    "Experiment",
+    "Run",
+    "Sweep",
+    "Topology",
+    "UserError",
+    "__version__",
+    "load_model",
+    "plan",
+    "report",
+    "resume",
+    "sweep",
+]
 
 # torch takes two seconds to import: names are looked up when they are used, so that `h2fdp --help` answers at once.
 _HOMES = {
@@ -22,7 +37,10 @@ _HOMES = {
     "Run": "h2fdp.experiment",
     "load_model": "h2fdp.experiment",
     "plan": "h2fdp.experiment.plan",
+    "report": "h2fdp.reports",
     "resume": "h2fdp.experiment.resume",
+    "Sweep": "h2fdp.sweeps",
+    "sweep": "h2fdp.sweeps",
     "Topology": "h2fdp.topology",
     "UserError": "h2fdp.errors",
 }

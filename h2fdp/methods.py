@@ -10,13 +10,13 @@ from pydantic_core import CoreSchema
 
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Expect, NamedSection, Section
+from h2fdp.control.schedule_section import ScheduleSection
 from h2fdp.privacy.noise_placement import PlacementSection
 from h2fdp.training.objectives import ObjectiveSection
 from h2fdp.training.server import ServerSection, UpcycleSection
 
-ADAPTIVE = "h2fdp"
 _FACTOR = 0.5  # of the named upcycled methods
-ScheduleName = Annotated[Literal["fixed", "h2fdp"], Expect("one of fixed, h2fdp")]
+_PRICES = {"units": 1000.0, "step_cost": 1.0, "aggregation_cost": 5.0}  # of the named resource budget
 Shape = Annotated[Literal["tree", "star"], Expect("one of tree, star")]
 
 
@@ -37,7 +37,7 @@ class Method(Section):
     privacy: PlacementSection = PlacementSection(name="none")
     server: ServerSection = ServerSection(name="average")
     upcycle: UpcycleSection | None = None
-    schedule: ScheduleName = "fixed"
+    schedule: ScheduleSection = ScheduleSection(name="fixed")
     topology: Shape = "tree"
 
 
@@ -77,6 +77,12 @@ _PLAIN: dict[str, tuple[Method, str]] = {
     "pfedme": (_point("pfedme", topology="star"), "personal models at the Moreau envelope (T. Dinh et al. 2020)"),
     "fedyogi": (_point(server="yogi", topology="star"), "an adaptive server optimiser (Reddi et al. 2021)"),
 }
+_OTHERS: dict[str, tuple[Method, str]] = {
+    "adaptive-fl": (
+        _point(schedule={"name": "resource-budget", **_PRICES}, topology="star"),
+        "tau by what is left of a resource budget (Wang et al. 2019)",
+    ),
+}
 _UPCYCLED = {
     f"upcycled-{name}": (
         method.model_copy(update={"upcycle": UpcycleSection(factor=_FACTOR)}),
@@ -84,7 +90,7 @@ _UPCYCLED = {
     )
     for name, (method, _) in _PLAIN.items()
 }
-_NAMED = _PLAIN | _UPCYCLED
+_NAMED = _PLAIN | _UPCYCLED | _OTHERS
 METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items()}
 
 

@@ -21,12 +21,14 @@ FLOORS = {
     "radio": 2,
     "theory": 2,
     "control": 3,
+    "reports": 3,
     "nodes": 4,
     "runtime": 5,
     "methods": 6,
     "experiment": 6,
-    "cli": 7,
-    "__main__": 8,
+    "sweeps": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 ALLOWED_ON_ONE_FLOOR = {("config", "errors"), ("config", "streams"), ("experiment", "methods")}
 
@@ -66,7 +68,7 @@ def test_rooms_import_only_from_floors_below():
 
 
 @pytest.mark.parametrize(
-    "room", ["nodes", "privacy", "training", "control", "data", "models", "topology", "radio", "records"]
+    "room", ["nodes", "privacy", "training", "control", "data", "models", "topology", "radio", "records", "reports"]
 )
 def test_nothing_below_the_runtime_knows_ray(room):
     for file in (PACKAGE / room).rglob("*.py"):
@@ -80,6 +82,10 @@ def loaded_by(statement):
 
 def test_the_radio_needs_no_slow_library():
     assert not {"torch", "ray", "opacus", "sklearn", "scipy", "pandas", "networkx"} & loaded_by("import h2fdp.radio")
+
+
+def test_a_page_about_runs_needs_no_slow_library():
+    assert not {"torch", "ray", "pandas", "matplotlib", "plotly"} & loaded_by("import h2fdp.reports")
 
 
 def test_the_command_line_answers_without_the_slow_libraries():

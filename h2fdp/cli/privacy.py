@@ -37,8 +37,10 @@ def calibrate_command(
     typer.echo("met: rdp or pld is at most claimed; broken: attained is above it; open: neither\n")
     if report["factor"] != 1.0:
         typer.echo(f"calibrated to the account: the paper's noises times {report['factor']:.4g}\n")
-    if report["last_slot"] is not None:
-        typer.echo(f"the noise is given: the target is met for {report['last_slot']} local steps, where a run ends\n")
+    if report["iterations"] is not None:
+        typer.echo(
+            f"the target is met for {report['iterations']} local steps of a device, where a run ends at the latest\n"
+        )
     for note in report["notes"]:
         typer.echo(f"{note}\n")
     print_table(report["noises"], title="noises of the first interval (standard deviations; largest and smallest)")

@@ -23,7 +23,7 @@ class Display(Protocol):
         ...
 
 
-def _words(row: dict[str, Any]) -> str:
+def words_of(row: dict[str, Any]) -> str:
     """What a user wants to know of an interval, as far as it is known."""
     parts = []
     if row.get("accuracy") is not None:
@@ -61,7 +61,7 @@ class _Lines:
         done = row["interval"]
         if done % self._every == 0 or done in (1, self._total):
             left = (time.monotonic() - self._start) / done * (self._total - done)
-            print(f"interval {done}/{self._total}  {_words(row)}  {left:.0f} s left", file=sys.stderr, flush=True)
+            print(f"interval {done}/{self._total}  {words_of(row)}  {left:.0f} s left", file=sys.stderr, flush=True)
 
 
 class _Live:
@@ -73,7 +73,7 @@ class _Live:
         self._bar.reset(self._task, description="training")
 
     def update(self, row: dict[str, Any]) -> None:
-        self._bar.update(self._task, completed=row["interval"], words=_words(row))
+        self._bar.update(self._task, completed=row["interval"], words=words_of(row))
 
 
 @contextmanager

@@ -73,6 +73,10 @@ class Document:
             text += f"[{step}]" if isinstance(step, int) else (f".{step}" if text else str(step))
         return text
 
+    def copy(self) -> Document:
+        """A document that can be written to without changing this one: what is written to is copied first."""
+        return replace(self, root=replace(self.root))
+
     def part(self, key: str) -> Document:
         """The part of a mapping under a key, whose messages still name the whole path."""
         assert isinstance(self.root.content, dict)
@@ -83,7 +87,11 @@ class Document:
 
         Items of lists are reached as the messages spell them: ``edges[1].trusted``.
         """
-        *parents, last = _steps(dotted, where)
+        self.put(_steps(dotted, where), value, where, dotted)
+
+    def put(self, path: Sequence[str | int], value: Any, where: str, dotted: str) -> None:
+        """Write a value at a path, of which messages speak as `dotted`."""
+        *parents, last = path
         node = self.root
         for step in parents:
             node = _put_child(node, step, None, where, dotted)

@@ -9,9 +9,9 @@ from typing import Protocol
 from h2fdp.control.observation import DeviceSecants
 from h2fdp.control.secants import CurvatureSource, drift_constants, mean_curvature, mean_loss_change
 from h2fdp.theory import (
+    DpSgdNoise,
     DriftConstants,
     OptimumForm,
-    StepNoise,
     ali_first_optimum,
     ali_optimum,
     iterations_in_reach,
@@ -76,7 +76,7 @@ class ClosedFormRule:
         form: 2 + 1/T as in the paper, or 2 + 2/T as in the program.
     """
 
-    noise: StepNoise
+    noise: DpSgdNoise
     curvature: float | None = None
     heterogeneity: float | None = None
     curvature_from: CurvatureSource = "parameters"
@@ -119,7 +119,7 @@ class SearchRule:
         constants: the operator's rho, beta and xi; None has devices measure them.
     """
 
-    noise: StepNoise
+    noise: DpSgdNoise
     step_size: float
     nearness: float = 1.0
     least_gap: float = 1.0
@@ -162,7 +162,7 @@ class SearchRule:
         return float(best or 1), numbers
 
 
-def _letters_of(noise: StepNoise) -> Mapping[str, float]:
+def _letters_of(noise: DpSgdNoise) -> Mapping[str, float]:
     return {"C": noise.clip_norm, "sigma": noise.noise_multiplier, "d": noise.parameters, "B": noise.batch}
 
 

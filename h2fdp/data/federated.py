@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,14 +131,28 @@ class FederatedData:
 
     def fingerprint(self) -> str:
         """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run."""
-        digest = blake2b(digest_size=16)
-        held = (self.train, self.test) if self.validation is None else (self.train, self.test, self.validation)
+        digest = _begun_with(self.train)
+        held = (self.test,) if self.validation is None else (self.test, self.validation)
         for array in [a for records in held for a in (records.x, records.y)] + [self.order, self.offsets]:
             _add(digest, array)
         if self.test_owners is not None:
             _add(digest, self.test_owners)
         digest.update(repr((self.classes, self.scaling)).encode())
         return digest.hexdigest()
+
+
+# Runs of one process may share these records, which are most of what there is to read.
+_BEGUN: WeakKeyDictionary[Records, blake2b] = WeakKeyDictionary()
+
+
+def _begun_with(train: Records) -> blake2b:
+    """A digest of the training records that goes on."""
+    if train not in _BEGUN:
+        digest = blake2b(digest_size=16)
+        for array in (train.x, train.y):
+            _add(digest, array)
+        _BEGUN[train] = digest
+    return _BEGUN[train].copy()
 
 
 def _add(digest: Any, array: NDArray[Any]) -> None:

@@ -15,7 +15,7 @@ from h2fdp.data.npz import class_count
 from h2fdp.data.partition import partition
 from h2fdp.data.pool import Pool, Request
 from h2fdp.data.records import Records, as_records
-from h2fdp.data.registry import DATA_SETS, PARTITION
+from h2fdp.data.registry import PARTITION, read_pool
 from h2fdp.data.scaling import Scaling
 from h2fdp.data.section import DataSection
 from h2fdp.data.synthetic import recipe_of
@@ -32,6 +32,7 @@ def load(
     root: Path | None = None,
     *,
     groups: Sequence[tuple[str, int]] | None = None,
+    pools: Callable[[Request], Pool] = read_pool,
 ) -> DeviceData:
     """Load a data set and spread it over devices.
 
@@ -45,6 +46,7 @@ def load(
         root: folder of the downloaded data sets; None for H2FDP_DATA or the user's cache.
         groups: name and number of devices of each subnet, in the order of devices; drawn data have one stream for
             each. None for blocks of 100.
+        pools: where the records come from: their files, or what was read of these before.
 
     Raises:
         UserError: data that are not there, do not fit the number of devices, or cannot be partitioned so.
@@ -60,7 +62,7 @@ def load(
         drawn = DrawnData.of(recipe_of(section), named, streams)
         if drawn.values > LARGEST_HELD:
             return drawn
-    pool = DATA_SETS[section.name].load(Request(section, named, streams, root))
+    pool = pools(Request(section, named, streams, root))
     pool_owners = pool.owners if pool.owners is not None else np.zeros(len(pool.train), dtype=np.int64)
     held = _hold_out(pool_owners, section.validation, streams.open("", "validation split"))
     if pool.owners is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -58,6 +58,10 @@ class Pool:
     test_owners: NDArray[np.int64] | None = None
 
 
+def _on_files(request: Request) -> Hashable:
+    return request.root
+
+
 @dataclass(frozen=True)
 class DataSet:
     """A registry line.
@@ -67,8 +71,10 @@ class DataSet:
         load: makes the pool.
         keys: the keys of the section that mean something to it, beside `name` and `validation`, with their defaults
             (None: no default).
+        depends_on: of a request, what the pool depends on beside the data set's name.
     """
 
     description: str
     load: Callable[[Request], Pool]
     keys: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    depends_on: Callable[[Request], Hashable] = _on_files

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,8 +10,8 @@ from h2fdp.data.digits import load_digits
 from h2fdp.data.images import CIFAR10, FASHION_MNIST, MNIST
 from h2fdp.data.npz import load_npz
 from h2fdp.data.partition_section import PartitionSection
-from h2fdp.data.pool import DataSet
-from h2fdp.data.synthetic import DEFAULTS, load_synthetic
+from h2fdp.data.pool import DataSet, Pool, Request
+from h2fdp.data.synthetic import DEFAULTS, load_synthetic, recipe_of
 
 PARTITION = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
 _POOLED: Mapping[str, Any] = MappingProxyType({"partition": PARTITION, "normalize": "standard"})
@@ -23,15 +23,34 @@ DATA_SETS: Mapping[str, DataSet] = MappingProxyType(
         "mnist": DataSet("70,000 handwritten digits, 28x28", MNIST.load, _POOLED),
         "cifar10": DataSet("60,000 colour pictures, 3x32x32, 10 classes", CIFAR10.load, _POOLED),
         "synthetic": DataSet(
-            "a linear task on each device, unlike the others' by alpha and beta", load_synthetic, DEFAULTS
+            "a linear task on each device, unlike the others' by alpha and beta",
+            load_synthetic,
+            DEFAULTS,
+            lambda request: (recipe_of(request.section), tuple(request.groups), request.streams),
         ),
         "npz": DataSet(
             "your arrays: x_train, y_train, x_test, y_test and optionally device_train",
             load_npz,
             {"path": None, "classes": None, "partition": None},
+            lambda request: (
+                request.section.path,
+                request.section.classes,
+                request.section.partition is None,
+                request.devices,
+            ),
         ),
     }
 )
+
+
+def read_pool(request: Request) -> Pool:
+    """All records of the data set that is wanted."""
+    return DATA_SETS[request.section.name].load(request)
+
+
+def origin(request: Request) -> Hashable:
+    """Requests of equal origins are answered by equal pools, as long as no file changes."""
+    return request.section.name, DATA_SETS[request.section.name].depends_on(request)
 
 
 def describe() -> list[dict[str, str]]:

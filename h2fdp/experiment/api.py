@@ -129,10 +129,10 @@ class Experiment:
             if own:
                 document.set(key, _PLACEHOLDERS[key], key)
         changed = [parse_setting(text) for text in settings]
-        for key, _ in changed:
+        for key, _, where in changed:
             if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
                 text = "a run goes on as it began; expected a key of runtime (but engine) or tracking"
-                raise UserError(text, "--set", key)
+                raise UserError(text, where, key)
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = experiment_from(document, changed)
         experiment._keep_own(data, test_data, model)

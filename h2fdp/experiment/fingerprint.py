@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -28,15 +29,23 @@ def run_digest(run: Preparation, directory: RunDirectory, own_code: str) -> dict
         own_code: `code_of` a user's own parts.
     """
     configuration = yaml.safe_load(directory.config.read_text())
-    kept = {key: value for key, value in configuration.items() if key not in _NOT_COUNTED}
     parts: dict[str, Any] = {
-        "code": [_package(), own_code],
+        "code": [package_digest(), own_code],
         "data": run.data.fingerprint(),
-        "configuration": [json.dumps(kept, sort_keys=True), directory.topology.read_text(), run.blueprint.engine],
+        "configuration": [
+            json.dumps(counted(configuration), sort_keys=True),
+            directory.topology.read_text(),
+            run.blueprint.engine,
+        ],
         "versions": versions(),
         "hardware": _hardware(run.blueprint.device),
     }
-    return {name: _hash([json.dumps(value)]) for name, value in parts.items()}
+    return {name: hash_of([json.dumps(value)]) for name, value in parts.items()}
+
+
+def counted(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a resolved configuration that a run's bits depend on."""
+    return {key: value for key, value in configuration.items() if key not in _NOT_COUNTED}
 
 
 def code_of(parts: Iterable[Callable[..., Any]]) -> str:
@@ -53,7 +62,7 @@ def code_of(parts: Iterable[Callable[..., Any]]) -> str:
             texts += [f"{part.__module__}.{part.__qualname__}", *own_sources(part)]
         except (TypeError, AttributeError, OSError, UnicodeDecodeError):
             texts.append(secrets.token_hex(16))
-    return _hash(texts) if texts else ""
+    return hash_of(texts) if texts else ""
 
 
 def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, ledger: str) -> str:
@@ -64,12 +73,14 @@ def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, l
     """
     known = ("digest", "attempt", "intervals", "ledger")  # which determine the model and all else in a checkpoint
     before = {} if checkpoint is None else {key: checkpoint[key] for key in known}
-    return _hash([json.dumps(digest), json.dumps(before), ledger])
+    return hash_of([json.dumps(digest), json.dumps(before), ledger])
 
 
-def _package() -> str:
+@cache  # what this process runs is what it imported
+def package_digest() -> str:
+    """A digest of our own code."""
     files = sorted(PACKAGE.rglob("*.py"))
-    return _hash(text for file in files for text in (str(file.relative_to(PACKAGE)), file.read_text()))
+    return hash_of(text for file in files for text in (str(file.relative_to(PACKAGE)), file.read_text()))
 
 
 def _hardware(device: torch.device) -> dict[str, Any]:
@@ -80,7 +91,8 @@ def _hardware(device: torch.device) -> dict[str, Any]:
     return found
 
 
-def _hash(texts: Iterable[str]) -> str:
+def hash_of(texts: Iterable[str]) -> str:
+    """A digest of texts, in which each keeps to itself: other texts of the same letters have another."""
     digest = blake2b(digest_size=16)
     for text in texts:
         data = text.encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,30 +10,25 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from h2fdp.control import (
-    AdaptiveSchedule,
-    ControlledNetwork,
-    ControlSection,
-    FixedSchedule,
-    Rhythm,
-    Schedule,
-)
-from h2fdp.control.fixed import shared
+from h2fdp.control import AdaptiveSchedule, ControlSection, Rhythm, Schedule
 from h2fdp.data import DeviceData, load
+from h2fdp.data.pool import Pool, Request
+from h2fdp.data.registry import read_pool
 from h2fdp.data.unit_ball import within_unit_ball
 from h2fdp.errors import UserError
+from h2fdp.experiment.schedules import adaptive_schedule, schedule_of
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.experiment.sections import FaultsSection
 from h2fdp.models import Flat, build
-from h2fdp.nodes import Cloud, Team
-from h2fdp.privacy import Mechanism, Placement, Setting, placement_of
-from h2fdp.radio import NetworkCosts
+from h2fdp.nodes import Cloud, IntervalPlan, SubnetPlan, Team
+from h2fdp.privacy import OBSERVERS, Mechanism, Observer, Placement, Setting, placement_of
+from h2fdp.radio import Failing, NetworkCosts, interval_cost
+from h2fdp.radio.interval_cost import IntervalCost
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import Measuring
 from h2fdp.runtime.local_hosts import training_device
 from h2fdp.runtime.step_time import fastest_engine
 from h2fdp.streams import Streams
-from h2fdp.theory import PrivacyTerms
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
 from h2fdp.training.descent import gain
@@ -55,7 +50,7 @@ class Preparation:
         costs: of messages on the network's links.
         noise: None where the method adds none.
         factor: by which `calibration: accounted` multiplied the noises.
-        last_slot: where noise that is given, not made for the planned run, ends it; None: with its last interval.
+        iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
     """
 
     config: ExperimentFile
@@ -67,7 +62,7 @@ class Preparation:
     rhythm: Rhythm
     costs: NetworkCosts
     noise: Mechanism | None
-    last_slot: int | None = None
+    iterations: int | None = None
     factor: float = 1.0
 
     @property
@@ -78,7 +73,26 @@ class Preparation:
     @property
     def leaks(self) -> bool:
         """Raw estimates go to the cloud: no epsilon says what this run reveals."""
-        return self.blueprint.measuring is not None and self.blueprint.measuring.leaks
+        measuring = self.blueprint.measuring
+        return self.noise is not None and (self.blueprint.probes or (measuring is not None and measuring.leaks))
+
+    @property
+    def step_noise_multiplier(self) -> float | None:
+        """sigma of the noise on every local step (DP-SGD); None where there is none."""
+        return None if self.noise is None else self.noise.step_noise_multiplier
+
+    @property
+    def budgets(self) -> Mapping[Observer, float]:
+        """The epsilon of each observer that ends the run.
+
+        Where the noise falls as the run goes on, or steps under noise are more or fewer than it was made for, nothing
+        but the account keeps to the target: then it is a budget of every observer that has none.
+        """
+        stated, schedule = self.config.privacy.budget, self.config.method.schedule.name
+        free = schedule == "noise-decay" or (schedule == "resource-budget" and self.step_noise_multiplier is not None)
+        if self.noise is None or self.leaks or not free:
+            return stated
+        return dict.fromkeys(OBSERVERS, self.config.privacy.epsilon) | stated
 
     @property
     def without_faults(self) -> Preparation:
@@ -102,6 +116,7 @@ class Preparation:
             server_update(method.server, method.upcycle, size=self.initial.numel(), alpha=method.objective.alpha),
             self.blueprint.objective.memory is not None,
             self.config.training.local_epochs,
+            self.spent,
         )
 
     @property
@@ -111,34 +126,34 @@ class Preparation:
 
     def schedule(self) -> Schedule:
         """The schedule at the start of the run."""
-        if self.config.control.enabled:
-            return self.adaptive_schedule(self.config.control)
-        training = self.config.training
-        sizes, share = self.topology.sizes, training.participation
-        return FixedSchedule(self.local_steps, training.step_size, training.step_decay, sizes, share, self.last_slot)
+        return schedule_of(self)
 
     def adaptive_schedule(self, section: ControlSection) -> AdaptiveSchedule:
         """Algorithm 1 under these settings, at the start of the run."""
-        training, privacy = self.config.training, self.config.privacy
-        assert training.clip_norm is not None, "the controller weighs costs against noise"
-        facts = self.blueprint.facts()
-        network = ControlledNetwork(
-            [subnet.name for subnet in facts],
-            self.topology.sizes,
-            shared(self.topology.sizes, training.participation),
-            np.array([float(subnet.noise_source == "edge") for subnet in facts]),
+        return adaptive_schedule(self, section)
+
+    def cost(self, plan: IntervalPlan) -> IntervalCost:
+        """What an interval costs under the fading that it draws."""
+        numbers = {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
+        parts = plan.subnets | plan.lost
+        return interval_cost(
+            self.costs.drawn(plan.interval),
+            self.topology,
+            [numbers[name] for name in parts],
+            [subnet.rows for subnet in parts.values()],
+            [subnet.segments for subnet in parts.values()],
+            [_failing(subnet) for subnet in parts.values()],
         )
-        terms = PrivacyTerms(
-            self.initial.numel(),
-            float(self.blueprint.rates.max()),
-            training.clip_norm,
-            privacy.epsilon,
-            privacy.delta,
-            privacy.c2,
-            privacy.c2 if privacy.v2 is None else privacy.v2,
-        )
-        joules = self.topology.compute.joules_per_step
-        return AdaptiveSchedule(section, horizon(self.config), network, self.rhythm, self.costs, terms, joules)
+
+    def spent(self, plan: IntervalPlan) -> dict[str, float]:
+        """The same by the names of the metrics' columns. The slots of an interval pass also when nobody is there."""
+        cost = self.cost(plan)
+        slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+
+
+def _failing(subnet: SubnetPlan) -> Failing | None:
+    return None if subnet.turnout is None else Failing(subnet.turnout.steps > 0, subnet.steps_computed)
 
 
 def prepare(
@@ -165,7 +180,7 @@ def prepare(
             f"expected {' or '.join(sorted(placement.models))} under this privacy, found a model of your own",
             key="model",
         )
-    data = (data_source or partial(_configured_data, config))(topology, streams, data_root)
+    data = (data_source or configured_data(config))(topology, streams, data_root)
     if placement.input_norm is not None:
         data = within_unit_ball(data, placement.input_norm)
     options = config.model.options() if model is None else None
@@ -193,6 +208,7 @@ def prepare(
         device,
         training.momentum,
         training.local_epochs,
+        config.method.schedule.measures,
         training.clip_norm,
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
@@ -267,6 +283,11 @@ def _setting(run: Preparation, module: nn.Module) -> Setting:
     )
 
 
-def _configured_data(config: ExperimentFile, network: Topology, streams: Streams, root: Path | None) -> DeviceData:
-    groups = [(subnet.name, subnet.size) for subnet in network.subnets]
-    return load(config.data, network.devices, streams, root, groups=groups)
+def configured_data(config: ExperimentFile, pools: Callable[[Request], Pool] = read_pool) -> DataSource:
+    """The data of a configuration; `pools` see `load`."""
+
+    def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
+        groups = [(subnet.name, subnet.size) for subnet in network.subnets]
+        return load(config.data, network.devices, streams, root, groups=groups, pools=pools)
+
+    return source

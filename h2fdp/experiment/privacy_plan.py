@@ -60,7 +60,7 @@ def calibrated(run: Preparation) -> Preparation:
         return run
     accountant = ACCOUNTANTS[privacy.accountant]
     if privacy.calibration == "paper":
-        return _with_holdable_noise(replace(run, last_slot=run.noise.last_slot(privacy.epsilon, accountant)))
+        return _with_holdable_noise(replace(run, iterations=run.noise.iterations(privacy.epsilon, accountant)))
     accounts = planned_accounts(run)
     compositions: list[Composition] = [
         each.composition for observer in privacy.target_observers for each in accounts.classes(observer)
@@ -74,7 +74,8 @@ def calibrated(run: Preparation) -> Preparation:
     # Noise multipliers are rounded down to six digits in the ledger's account, which is to meet the target too.
     margin = 1 + 2e-5 if accounts.exact else COARSE
     scaled = run.noise.scaled(factor * margin)
-    return _with_holdable_noise(replace(run, noise=scaled, factor=factor * margin))
+    iterations = scaled.iterations(privacy.epsilon, accountant)
+    return _with_holdable_noise(replace(run, noise=scaled, factor=factor * margin, iterations=iterations))
 
 
 def _check_that_it_protects(run: Preparation) -> None:
@@ -86,6 +87,8 @@ def _check_that_it_protects(run: Preparation) -> None:
         if privacy.calibration == "accounted":
             raise UserError("accounted needs a method that adds noise; this one adds none", key="privacy.calibration")
         return
+    if run.leaks and privacy.budget:
+        raise UserError("this run leaks raw measurements, which no budget covers; expected none", key="privacy.budget")
     sources = {facts.noise_source for facts in run.blueprint.facts()}
     if "edge" in privacy.budget and "device" not in sources:
         text = "every edge server of this network is trusted and sees raw updates, which no budget covers"

@@ -13,7 +13,7 @@ from h2fdp.nodes import LocalTeam
 from h2fdp.privacy import OBSERVERS, Accounts, Made, Observer, ReleaseKind
 from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
-from h2fdp.privacy.statement import MOST_CLOSELY
+from h2fdp.privacy.statement import MOST_CLOSELY, verdict_of
 from h2fdp.topology import CLOUD
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
@@ -43,7 +43,7 @@ def privacy_report(run: Preparation) -> dict[str, Any]:
             observer: {"claimed": claimed, **_numbers(run, accounts, observer, claimed)} for observer in OBSERVERS
         },
         "noises": noises(run),
-        "last_slot": run.last_slot,
+        "iterations": run.iterations,
         "notes": list(run.placement.notes),
     }
 
@@ -84,26 +84,10 @@ def attained_about(run: Preparation, devices: DeviceClass, delta: float) -> floa
     return None if met is None else attained(met, delta)
 
 
-def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float | None) -> str:
-    """The words of every report.
-
-    >>> verdict_of(1.0, 0.8, 0.2), verdict_of(1.0, 1.3, 0.2), verdict_of(1.0, 4.0, 1.2)
-    ('met', 'open', 'broken')
-    """
-    if claimed is not None and accounted <= claimed:
-        return "met"
-    return "broken" if claimed is not None and attained_epsilon is not None and attained_epsilon > claimed else "open"
-
-
 def planned_aggregations(run: Preparation) -> Made:
     """Of the whole run, as many as the claim was made for."""
     training = run.config.training
-    if run.last_slot is None:
-        local = len(run.rhythm.offsets(run.local_steps)) * training.intervals
-        return Made(local, training.intervals)
-    whole, rest = divmod(run.last_slot, run.local_steps)
-    local = whole * len(run.rhythm.offsets(run.local_steps)) + (len(run.rhythm.offsets(rest)) if rest else 0)
-    return Made(local, min(training.intervals, whole + bool(rest)))
+    return Made(len(run.rhythm.offsets(run.local_steps)) * training.intervals, training.intervals)
 
 
 def noises(run: Preparation) -> list[dict[str, Any]]:

@@ -9,9 +9,11 @@ from typing import Any
 
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_plan import empty_accounts, planned_accounts
+from h2fdp.experiment.privacy_report import attained_about
 from h2fdp.nodes import IntervalPlan
 from h2fdp.privacy import OBSERVERS, BudgetFilter, Made, Mechanism, Observer, Release
-from h2fdp.privacy.statement import statement
+from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.statement import statement, verdict_of
 
 
 class PrivacyWatch:
@@ -22,9 +24,9 @@ class PrivacyWatch:
         self._delta = run.config.privacy.delta
         self.accounts = empty_accounts(run)
         self._filter: BudgetFilter | None = None
-        if run.noise is not None and run.config.privacy.budget:
+        if run.noise is not None and run.budgets:
             interval = planned_accounts(run.without_faults, 1)
-            self._filter = BudgetFilter.planned(run.config.privacy.budget, self._delta, interval)
+            self._filter = BudgetFilter.planned(run.budgets, self._delta, interval)
         self._local = self._global = 0
         self._unplanned = False
 
@@ -61,6 +63,7 @@ class PrivacyWatch:
             local = {(row.edge, row.slot) for row in lost if row.kind == "local"}
             self._local += max(Counter(edge for edge, _ in local).values(), default=0)
             self._global += 1
+            self._unplanned |= self._run.config.method.schedule.name == "noise-decay"  # rows do not say how far
 
     def columns(self) -> dict[str, float | None]:
         """Metrics columns: the claim, and each observer's account about the worst device; none for runs that leak."""
@@ -70,12 +73,25 @@ class PrivacyWatch:
         return {"epsilon_claimed": self._claimed(self._run.noise), **found}
 
     def summary(self) -> dict[str, Any] | None:
-        """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without."""
+        """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without.
+
+        About the worst device there is more: what a dominating record `attained`, and the `verdict` on the claim.
+        """
         if self._run.noise is None or self._run.leaks:
             return None
         names = [subnet.device_name(row) for subnet in self._run.topology.subnets for row in range(subnet.size)]
-        said = {"claimed": self._claimed(self._run.noise), "notes": list(self._run.placement.notes)}
-        return {**said, **statement(self.accounts, names, self._delta, ("rdp", "pld"))}
+        claimed = self._claimed(self._run.noise)
+        found = statement(self.accounts, names, self._delta, ("rdp", "pld"))
+        for observer, numbers in found["worst"].items():
+            numbers["attained"] = self._attained(observer)
+            numbers["verdict"] = verdict_of(claimed, min(numbers["rdp"], numbers["pld"]), numbers["attained"])
+        return {"claimed": claimed, "notes": list(self._run.placement.notes), **found}
 
     def _claimed(self, noise: Mechanism) -> float | None:
         return noise.claimed(self.accounts, Made(self._local, self._global, self._unplanned))
+
+    def _attained(self, observer: Observer) -> float | None:
+        """About the device that is worst by `rdp`; as every attained epsilon, a lower bound."""
+        rdp = ACCOUNTANTS["rdp"]
+        worst = max(self.accounts.classes(observer), key=lambda each: rdp.epsilon(each.composition, self._delta))
+        return attained_about(self._run, worst, self._delta)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from h2fdp.config import Document, empty_document, parse, read_document
 from h2fdp.config.check import quote
@@ -12,53 +12,81 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.schema import ExperimentFile, check_experiment
 from h2fdp.topology import Topology, from_document, read
 
-Settings = Sequence[tuple[str, Any]]
 _TOPOLOGY = "topology"
+COMMAND_LINE = "--set"
 _WORDS = {"data": "name", "model": "name", "method": "extends"}
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
+class Setting(NamedTuple):
+    """A value for a dotted key, and where the user wrote it: on the command line, or in a line of a file."""
+
+    key: str
+    value: Any
+    where: str = COMMAND_LINE
+
+
+Settings = Sequence[Setting]
+DrawTopology = Callable[[Document, str | dict[str, Any], int, Settings], Topology]
+
+
+def parse_setting(text: str) -> Setting:
     """`training.intervals=20` as a dotted key and a YAML value."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise UserError(f'expected key=value, found "{text}"', "--set")
-    return key.strip(), parse(value, f"--set {key.strip()}").plain() if value.strip() else None
+        raise UserError(f'expected key=value, found "{text}"', COMMAND_LINE)
+    key = key.strip()
+    return Setting(key, parse(value, f"{COMMAND_LINE} {key}").plain() if value.strip() else None)
 
 
 def read_experiment(
     path: Path, settings: Sequence[str] = (), seed: int | None = None
 ) -> tuple[ExperimentFile, Topology]:
     """Read, change by settings, check; the topology is drawn with the experiment's seed."""
+    return experiment_from(named_document(path), [parse_setting(text) for text in settings], seed)
+
+
+def named_document(path: Path) -> Document:
+    """An experiment file, whose name is that of the file unless it says one."""
     document = read_document(path)
     if isinstance(document.root.content, dict) and "name" not in document.root.content:
         document.set("name", path.stem, str(path))
-    return experiment_from(document, [parse_setting(text) for text in settings], seed)
+    return document
 
 
 def experiment_from(
-    document: Document, settings: Settings = (), seed: int | None = None
+    document: Document, settings: Settings = (), seed: int | None = None, draw: DrawTopology | None = None
 ) -> tuple[ExperimentFile, Topology]:
     """A checked experiment and its drawn topology.
 
     Settings under `topology.` reach into the topology, inline or in its file; a relative path of a topology is
     relative to the experiment file, one that was set on the command line to the current directory.
+
+    Args:
+        draw: makes the topology instead of `draw_topology`.
     """
-    reaching = []
-    for key, value in settings:
-        if key.startswith(f"{_TOPOLOGY}."):
-            reaching.append((key.removeprefix(f"{_TOPOLOGY}."), value))
-        else:
-            _write_out_word(document, key)
-            document.set(
-                key, str(Path(value).resolve()) if key == _TOPOLOGY and isinstance(value, str) else value, "--set"
-            )
+    reaching = apply_settings(document, settings)
     if seed is not None:
         document.set("seed", seed, "--seed")
     try:
         experiment = _with_absolute_data_path(check_experiment(document), document)
     except UserError as error:
         raise UserError([*error.problems, *_inline_problems(document, reaching)]) from None
-    return experiment, _topology(document, experiment.topology, experiment.seed, reaching)
+    return experiment, (draw or draw_topology)(document, experiment.topology, experiment.seed, reaching)
+
+
+def apply_settings(document: Document, settings: Settings) -> list[Setting]:
+    """Write settings into the document; those that reach into the topology are left, with keys inside of it."""
+    reaching = []
+    for setting in settings:
+        key, value, where = setting
+        if key.startswith(f"{_TOPOLOGY}."):
+            reaching.append(setting._replace(key=key.removeprefix(f"{_TOPOLOGY}.")))
+            continue
+        if key == _TOPOLOGY and isinstance(value, str) and where == COMMAND_LINE:
+            value = str(Path(value).resolve())
+        _write_out_word(document, key)
+        document.set(key, value, where)
+    return reaching
 
 
 def _write_out_word(document: Document, key: str) -> None:
@@ -77,7 +105,7 @@ def _inline_problems(document: Document, settings: Settings) -> tuple[Problem, .
     if not isinstance(content, dict) or _TOPOLOGY not in content or not isinstance(content[_TOPOLOGY].content, dict):
         return ()
     try:
-        _topology(document, {}, 0, settings)
+        draw_topology(document, {}, 0, settings)
     except UserError as error:
         return error.problems
     return ()
@@ -94,21 +122,38 @@ def _with_absolute_data_path(experiment: ExperimentFile, document: Document) -> 
     return experiment.model_copy(update={"data": experiment.data.model_copy(update={"path": str(path)})})
 
 
-def _topology(document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:
+def draw_topology(document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:
+    """The topology of an experiment's document, changed by settings with keys inside of it.
+
+    Args:
+        wanted: what the document says, a path or an inline topology.
+        seed: under which what the topology leaves open is drawn.
+    """
+    if isinstance(wanted, str) and not settings:
+        return read(_topology_file(document, wanted), seed)
+    return from_document(changed_topology(document, wanted, settings), seed)
+
+
+def changed_topology(document: Document, wanted: str | dict[str, Any], settings: Settings) -> Document:
+    """The document of a topology, with settings written into it."""
     if isinstance(wanted, str):
-        path = document.folder / wanted
-        if not _exists(path):
-            raise UserError(f"no such file: {quote(str(path))}", document.where((_TOPOLOGY,)), _TOPOLOGY)
-        if not settings:
-            return read(path, seed)
+        path = _topology_file(document, wanted)
         if path.suffix not in (".yaml", ".yml"):
-            raise UserError("only a YAML topology can be changed by settings", "--set", f"{_TOPOLOGY}.{settings[0][0]}")
+            key, _, where = settings[0]
+            raise UserError("only a YAML topology can be changed by settings", where, f"{_TOPOLOGY}.{key}")
         inner = read_document(path)
     else:
-        inner = document.part(_TOPOLOGY)
-    for key, value in settings:
-        inner.set(key, value, "--set")
-    return from_document(inner, seed)
+        inner = document.part(_TOPOLOGY).copy()
+    for key, value, where in settings:
+        inner.set(key, value, where)
+    return inner
+
+
+def _topology_file(document: Document, wanted: str) -> Path:
+    path = document.folder / wanted
+    if not _exists(path):
+        raise UserError(f"no such file: {quote(str(path))}", document.where((_TOPOLOGY,)), _TOPOLOGY)
+    return path
 
 
 def _exists(path: Path) -> bool:

@@ -34,6 +34,7 @@ from h2fdp.records import (
 )
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.runtime import chosen_backend
+from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.topology import write as write_topology
 
 FINISHED = ("done", "budget spent")  # states of runs that have nothing left to do
@@ -116,10 +117,13 @@ def _write_results(run: Preparation, directory: RunDirectory, progress: Progress
     if progress.cloud is None:
         return
     module = run.blueprint.module()
-    Flat(module).load(module, progress.cloud.model)
+    returned = progress.cloud.returned
+    Flat(module).load(module, returned)
     with replacing(directory.model) as file:
         torch.save(module.state_dict(), file)
-    write_columns(directory.devices, device_scores(run, progress.cloud.model), DEVICE_SCHEMA)
+    with run_arithmetic():
+        scores = device_scores(run, returned)
+    write_columns(directory.devices, scores, DEVICE_SCHEMA)
 
 
 def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) -> dict[str, Any]:

@@ -9,14 +9,17 @@ from pydantic import Field
 from h2fdp.config import Document, Section, check
 from h2fdp.config.fields import Expect, Text
 from h2fdp.control import ControlSection, Horizon, Rhythm
+from h2fdp.control.schedule_section import ADAPTIVE, ScheduleSection
 from h2fdp.data import DataSection
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import FaultsSection, PrivacySection, Seed, TrackingSection, TrainingSection
-from h2fdp.methods import ADAPTIVE, METHODS, MethodSection
+from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.privacy import Request, placement_of
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.training.objectives import objective_of
+
+_CONSTANT = ("ali-dpfl", "ali-dpfl-v1", "resource-budget")  # schedules that plan with one step size
 
 
 class ExperimentFile(Section):
@@ -54,14 +57,17 @@ def check_experiment(document: Document) -> ExperimentFile:
 def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
     """`control.enabled` and the method's schedule are two ways to say the same."""
     method, control = experiment.method, experiment.control
-    adaptive = method.schedule == ADAPTIVE
+    adaptive = method.schedule.name == ADAPTIVE
     if adaptive and "enabled" in control.model_fields_set and not control.enabled:
         text = f"the method's schedule is {ADAPTIVE}; expected true, or a method with schedule fixed"
         raise UserError(text, document.where(("control", "enabled")), "control.enabled")
     if not adaptive and not control.enabled:
         return experiment
+    if not adaptive and method.schedule.name != "fixed":
+        text = f"the method's schedule is {method.schedule.name}; expected false, or a method with schedule {ADAPTIVE}"
+        raise UserError(text, document.where(("control", "enabled")), "control.enabled")
     update = {
-        "method": method.model_copy(update={"schedule": ADAPTIVE}),
+        "method": method.model_copy(update={"schedule": ScheduleSection(name=ADAPTIVE)}),
         "control": control.model_copy(update={"enabled": True}),
     }
     return experiment.model_copy(update=update)
@@ -74,20 +80,56 @@ def _check_method(experiment: ExperimentFile, document: Document) -> None:
         UserError: with the reason.
     """
     method, training = experiment.method, experiment.training
+    placement = placement_of(method.privacy)
+    private = placement.private
     problems = []
     for name in ("scaffold", "feddyn"):
         if (method.objective.name == name) != (method.server.name == name):
             text = f"devices and cloud keep {name}'s state together; expected objective {name} with server {name}"
             problems.append(("server" if method.objective.name == name else "objective", text))
     found = [Problem(text, document.where(("method",)), f"method.{axis}") for axis, text in problems]
-    placement = placement_of(method.privacy)
     for key, text in placement.problems(_request(experiment)):
         found.append(Problem(text, document.where(key.split(".")), key))
-    if training.local_epochs is not None and (experiment.control.enabled or method.schedule != "fixed"):
+    if training.local_epochs is not None and (experiment.control.enabled or method.schedule.name != "fixed"):
         text = "this schedule counts in steps; expected local_steps"
         found.append(Problem(text, document.where(("training", "local_epochs")), "training.local_epochs"))
+    if (
+        "step_decay" in training.model_fields_set
+        and training.step_decay != "none"
+        and method.schedule.name in _CONSTANT
+    ):
+        text = f"the step size of {method.schedule.name} is the same in all intervals; expected none, found sqrt"
+        found.append(Problem(text, document.where(("training", "step_decay")), "training.step_decay"))
+    if method.schedule.name.startswith("ali-dpfl") and method.privacy.name != "dp-sgd":
+        text = f"{method.schedule.name} weighs local steps against the noise on each; expected privacy dp-sgd"
+        found.append(Problem(text, document.where(("method",)), "method.schedule"))
+    if private and experiment.privacy.calibration == "accounted" and method.schedule.name not in ("fixed", ADAPTIVE):
+        text = f"expected paper: what {method.schedule.name} will do is not known before the run"
+        found.append(Problem(text, document.where(("privacy", "calibration")), "privacy.calibration"))
+    if method.schedule.name == "noise-decay" and not private:
+        found.append(
+            Problem(
+                "there is no noise to decay; expected a placement with noise",
+                document.where(("method",)),
+                "method.schedule",
+            )
+        )
+    if private and method.schedule.measures and experiment.control.estimates == "private":
+        text = f"expected oracle or released: what {method.schedule.name} measures has no range to be released in"
+        found.append(Problem(text, document.where(("control", "estimates")), "control.estimates"))
+    elif private and method.schedule.measures and _stated(experiment, "released"):
+        text = (
+            f"{method.schedule.name} has devices measure constants of their losses, which leaks; expected oracle (the "
+            f"run is marked), or the constants in method.schedule"
+        )
+        found.append(Problem(text, document.where(("control", "estimates")), "control.estimates"))
     if found:
         raise UserError(found)
+
+
+def _stated(experiment: ExperimentFile, estimates: str) -> bool:
+    """Whether the user wrote these estimates down."""
+    return "estimates" in experiment.control.model_fields_set and experiment.control.estimates == estimates
 
 
 def _check_control(experiment: ExperimentFile, document: Document) -> None:
@@ -132,7 +174,12 @@ def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
     if placement.clips == "record":
         defaults["clip_scope"] = "record"
     update = {key: value for key, value in defaults.items() if key not in training.model_fields_set}
-    return experiment.model_copy(update={"training": training.model_copy(update=update)})
+    if experiment.method.schedule.name in _CONSTANT:
+        update["step_decay"] = "none"
+    changed: dict[str, Any] = {"training": training.model_copy(update=update)}
+    if placement.private and experiment.method.schedule.measures:
+        changed["control"] = experiment.control.model_copy(update={"estimates": "oracle"})
+    return experiment.model_copy(update=changed)
 
 
 def _request(experiment: ExperimentFile) -> Request:
@@ -155,7 +202,7 @@ def _request(experiment: ExperimentFile) -> Request:
         momentum=training.momentum,
         calibration=experiment.privacy.calibration,
         budget=bool(experiment.privacy.budget),
-        schedule=method.schedule,
+        schedule=method.schedule.name,
         controlled=experiment.control.enabled,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -13,8 +13,10 @@ from torch import Tensor
 
 from h2fdp.control import (
     Decision,
+    DeviceSecants,
     Estimates,
     Faults,
+    Observation,
     Rhythm,
     Schedule,
     draw_participants,
@@ -32,11 +34,14 @@ from h2fdp.nodes.interval import (
     uploads_of,
 )
 from h2fdp.nodes.plans import SubnetPlan, present_weights
+from h2fdp.nodes.secants import SecantMeasurements, SecantPlan
 from h2fdp.nodes.team import Team
 from h2fdp.nodes.uploads import DeviceMemories, SubnetUpload
 from h2fdp.privacy import Mechanism, Release, SubnetInterval, add_gaussian_noise
 from h2fdp.streams import Streams
 from h2fdp.training.server import Average, ServerUpdate, Uploaded
+
+Meter = Callable[[IntervalPlan], Mapping[str, float]]
 
 
 class Cloud:
@@ -67,6 +72,7 @@ class Cloud:
         server: ServerUpdate | None = None,
         remembers: bool = False,
         epochs: int | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.model = model
         self.next_slot = 0
@@ -84,6 +90,7 @@ class Cloud:
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(model.numel()) if remembers else None
         self._epochs = epochs
+        self._meter = meter
 
     def state(self) -> dict[str, Any]:
         """What outlives an interval, in plain values and tensors, for a checkpoint."""
@@ -201,17 +208,57 @@ class Cloud:
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
-        uploads: list[Tensor] = []
+        received: dict[str, SubnetUpload] = {}
         before = self.model
         if plan.subnets:
             received = self._edges.call("run_interval", self._broadcast(), self._told(plan))
-            uploads = [received[name].update for name in plan.subnets]
             self.model = self._server.apply(before, self._uploaded(plan, received))
         if self._schedule.observes:
-            measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
-            measured = self._edges.call("measure", self.model, measuring) if measuring else {}
-            self._schedule.observe(observation(plan, before, uploads, self._facts, measured, self._noise))
+            self._schedule.observe(self._observed(plan, before, received))
         self.next_slot = plan.last_slot
+
+    def close(self, loss: float | None) -> None:
+        """End an interval that was run: the schedule may take another model to go on from.
+
+        Args:
+            loss: on public records; None where it was not evaluated.
+        """
+        if self._schedule.scores:
+            assert loss is not None, "this schedule scores every interval"
+            self._schedule.scored(loss)
+        self.model = self._schedule.kept(self.model)
+
+    @property
+    def scores(self) -> bool:
+        """Whether `close` wants a loss."""
+        return self._schedule.scores
+
+    @property
+    def returned(self) -> Tensor:
+        """(M,) the model that training returns if it ends now."""
+        return self._schedule.returned(self.model)
+
+    def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, SubnetUpload]) -> Observation:
+        """What the schedule is shown, measurements included."""
+        measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
+        measured = self._edges.call("measure", self.model, measuring) if measuring else {}
+        uploads = [received[name].update for name in plan.subnets]
+        seen = observation(plan, before, uploads, self._facts, measured, self._noise)
+        spent = {} if self._meter is None else self._meter(plan)
+        return replace(seen, secants=self._secants(plan, received), spent=spent)
+
+    def _secants(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> DeviceSecants | None:
+        asked, weights = {}, []
+        for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            ends, last_steps = received[name].ends, received[name].last_steps
+            if ends is not None and last_steps is not None:
+                asked[name] = SecantPlan(part, ends, last_steps)
+                weights.append(share * part.aggregation(-1).weights)
+        if not asked:
+            return None
+        answers = self._edges.call("measure_secants", self.model, asked)
+        mass = np.concatenate(weights)
+        return SecantMeasurements.joined([answers[name].cpu() for name in asked]).secants(mass / mass.sum())
 
     def _broadcast(self) -> Tensor:
         """(M,) the model; (2, M) with the server's control variate, where it has one."""
@@ -219,11 +266,14 @@ class Cloud:
         return self.model if variate is None else torch.stack([self.model, variate])
 
     def _told(self, plan: IntervalPlan) -> dict[str, SubnetPlan]:
-        """The subnets' plans, with what their devices remember."""
-        if self._memories is None:
-            return plan.subnets
-        held = self._memories
-        return {name: replace(part, memory=held.of(name, part.rows)) for name, part in plan.subnets.items()}
+        """The subnets' plans, with what their devices remember, and whether they are watched."""
+        told = plan.subnets
+        if self._schedule.measures_secants:
+            told = {name: replace(part, watched=True) for name, part in told.items()}
+        if self._memories is not None:
+            held = self._memories
+            told = {name: replace(part, memory=held.of(name, part.rows)) for name, part in told.items()}
+        return told
 
     def _uploaded(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> Uploaded:
         if self._memories is not None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from h2fdp.nodes.measuring import DeviceMeasurements, Gauge, measure_devices
 from h2fdp.nodes.plans import MeasuringOrder, TrainingOrder
+from h2fdp.nodes.secants import Prober, SecantMeasurements, SecantOrder, measure_secants
 from h2fdp.privacy import DeviceNoise, DeviceSide
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
@@ -27,6 +28,7 @@ class DeviceGroup:
             devices of other subnets.
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
         gauge: how to measure for the controller; None in runs that never do.
+        prober: likewise for schedules that want secants.
     """
 
     streams: Streams
@@ -37,6 +39,7 @@ class DeviceGroup:
     sampler: BatchSampler
     engine: Engine
     gauge: Gauge | None = None
+    prober: Prober | None = None
 
     def train(self, model: Tensor, order: TrainingOrder) -> Trained:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
@@ -81,6 +84,12 @@ class DeviceGroup:
             raise AssertionError("no device here uploads without noise")
         when = (order.interval, order.first_slot, order.last_slot)
         return DeviceNoise(self.streams, self.device_name, order.rows, order.noise_std, *when)
+
+    def measure_secants(self, model: Tensor, order: SecantOrder) -> SecantMeasurements:
+        """What a schedule wants to know of the devices between where they ended and `model` (M,); raw."""
+        assert self.prober is not None, "this run does not measure"
+        held = np.asarray(order.rows - self.first_row)
+        return measure_secants(self.prober, self.sampler, self.records, model, order, held)
 
     def measure(self, model: Tensor, order: MeasuringOrder) -> DeviceMeasurements:
         """Estimates of Sec. 10 at `model` (M,); under an untrusted edge server under noise, unless the run leaks."""

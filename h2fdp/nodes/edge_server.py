@@ -12,6 +12,7 @@ from torch import Tensor
 from h2fdp.nodes.diary import Diary
 from h2fdp.nodes.measuring import EDGE_NUMBERS, Gauge, SubnetMeasurements, relayed
 from h2fdp.nodes.plans import Aggregation, MeasuringOrder, SubnetPlan, TrainingOrder
+from h2fdp.nodes.secants import SecantMeasurements, SecantOrder, SecantPlan
 from h2fdp.nodes.team import Team
 from h2fdp.nodes.uploads import SubnetUpload
 from h2fdp.privacy import AggregationKind, NoiseSource, add_gaussian_noise
@@ -121,6 +122,18 @@ class EdgeServer:
             held = (rows >= first) & (rows < stop)
             if held.any():
                 yield name, held
+
+    def measure_secants(self, model: Tensor, asked: SecantPlan) -> SecantMeasurements:
+        """Raw measurements at w(t_{k+1}) (M,), of the devices of the interval's last aggregation."""
+        rows = asked.plan.aggregation(-1).rows
+        orders = {}
+        for name, held in self._held(rows):
+            own = torch.from_numpy(held)
+            orders[name] = SecantOrder(
+                asked.plan.interval, asked.plan.last_slot, rows[held], asked.ends[own], asked.last_steps[own]
+            )
+        measured = self.groups.call("measure_secants", model, orders)
+        return SecantMeasurements.joined([measured[name] for name in orders])
 
     def measure(self, model: Tensor, plan: SubnetPlan) -> SubnetMeasurements:
         """Estimates of Sec. 10 at w(t_{k+1}) (M,), by the devices that took part in the interval's last aggregation.

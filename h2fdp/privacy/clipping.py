@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def clip_rows(vectors: Tensor, bound: float) -> None:
@@ -11,6 +13,7 @@ def clip_rows(vectors: Tensor, bound: float) -> None:
 
     Norms are taken in double precision, and the factor is rounded down, so that no rounding leaves more.
 
+    >>> import torch
     >>> rows = torch.tensor([[3.0, 4.0], [0.3, 0.4], [float("nan"), 1.0]])
     >>> clip_rows(rows, 1.0)
     >>> rows
@@ -18,6 +21,8 @@ def clip_rows(vectors: Tensor, bound: float) -> None:
             [0.3000, 0.4000],
             [0.0000, 0.0000]])
     """
+    import torch
+
     for vector in vectors:
         norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
         if norm <= bound:

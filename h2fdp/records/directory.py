@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +89,7 @@ def create(path: Path, overwrite: bool = False) -> Iterator[RunDirectory]:
         raise UserError("expected a directory for the run, found a file", where)
     if path.is_dir() and any(each.name != _LOCK for each in path.iterdir()):
         _make_room(path, overwrite)
-    with _locked(path, where):
+    with locked(path, where):
         yield RunDirectory(path)
 
 
@@ -104,7 +104,7 @@ def reopen(path: Path) -> Iterator[RunDirectory]:
     directory = RunDirectory(path)
     if not directory.config.is_file() or not directory.topology.is_file():
         raise UserError("not a run directory (expected config.yaml and topology.yaml)", where)
-    with _locked(path, where):
+    with locked(path, where):
         for part in [*path.glob("*.part"), *directory.checkpoints.glob("*.part")]:
             part.unlink()
         yield directory
@@ -121,14 +121,25 @@ def in_use(path: Path) -> bool:
         return True
 
 
+def state_of(path: Path, summary: Mapping[str, Any]) -> Any:
+    """How a run stands: a run that says it is running, and whose process is gone, was killed."""
+    killed = summary.get("state") == "running" and not in_use(path)
+    return "killed" if killed else summary.get("state")
+
+
 @contextmanager
-def _locked(path: Path, where: str) -> Iterator[None]:
+def locked(path: Path, where: str, writer: str = "run") -> Iterator[None]:
+    """The directory, made where it is not there, for one writer at a time.
+
+    Raises:
+        UserError: another `writer` has it; it cannot be made.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / _LOCK, timeout=0)
         lock.acquire()
     except Timeout:
-        raise UserError("another run is writing to this directory", where) from None
+        raise UserError(f"another {writer} is writing to this directory", where) from None
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", where) from None
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,15 @@ PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that a result may depend on."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for library in _LIBRARIES:
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            found[library] = "not installed"
-    return found
+    return found | {library: _version(library) for library in _LIBRARIES}
+
+
+@cache
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def read_summary(run: Path) -> dict[str, Any] | None:

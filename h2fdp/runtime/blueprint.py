@@ -15,6 +15,7 @@ from h2fdp.data import DeviceData, Records
 from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.nodes import Bunch, DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team
 from h2fdp.nodes.measuring import Gauge
+from h2fdp.nodes.secants import Prober
 from h2fdp.privacy import DeviceSide, Placement
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
@@ -25,6 +26,7 @@ from h2fdp.training.objectives import LocalObjective, Plain
 from h2fdp.training.per_thread import EngineOfEachThread
 
 _CPU = torch.device("cpu")
+_PLAIN = Plain()
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Blueprint:
         device: where devices' records lie and their steps are computed.
         momentum: of the devices' steps, from each received model on.
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
+        probes: whether a schedule wants secants (see `DeviceSecants`).
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
     """
 
@@ -66,6 +69,7 @@ class Blueprint:
     device: torch.device = _CPU
     momentum: float = 0.0
     epochs: int | None = None
+    probes: bool = False
     clip_norm: float | None = None
 
     @property
@@ -177,6 +181,7 @@ class Blueprint:
             sampler=sampler,
             engine=engine,
             gauge=self._gauge(),
+            prober=Prober(self._engine(None, _PLAIN), self.module()) if self.probes else None,
         )
 
     def _device_side(self, trusted: bool) -> DeviceSide:
@@ -185,7 +190,7 @@ class Blueprint:
     def _gauge(self) -> Gauge | None:
         if self.measuring is None:
             return None
-        return Gauge(self._engine(None, Plain()), np.array(self.measuring.ranges), self.measuring.leaks)
+        return Gauge(self._engine(None, _PLAIN), np.array(self.measuring.ranges), self.measuring.leaks)
 
 
 def device_records(data: DeviceData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:

@@ -68,7 +68,12 @@ class RuntimeSection(Section):
 
 def inline_workers(section: RuntimeSection) -> int:
     """Threads of an inline run: `hosts`, by default one for each CPU that this process may use."""
-    return len(os.sched_getaffinity(0)) if section.hosts == "auto" else section.hosts
+    return usable_cpus() if section.hosts == "auto" else section.hosts
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def chosen_backend(section: RuntimeSection) -> Literal["inline", "ray"]:

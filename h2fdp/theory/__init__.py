@@ -12,7 +12,7 @@ from h2fdp.theory.ali_dpfl_first import ali_first_bound, ali_first_drift, ali_fi
 from h2fdp.theory.convergence import BoundForm, ConvergenceBound, convergence_bound
 from h2fdp.theory.denoising import Denoised, denoised_norm
 from h2fdp.theory.dispersion import DispersionBounds, dispersion_bounds
-from h2fdp.theory.dp_sgd import StepNoise, least_batch
+from h2fdp.theory.dp_sgd import DpSgdNoise, least_batch
 from h2fdp.theory.estimation import gradient_dispersion, minibatch_deviation, secant_smoothness
 from h2fdp.theory.privacy_gap import gap_scale, gap_weight, privacy_gap
 from h2fdp.theory.released import ReleasedConstants, ReleasedInterval, released_constants
@@ -33,6 +33,7 @@ __all__ = [
     "ConvergenceBound",
     "Denoised",
     "DispersionBounds",
+    "DpSgdNoise",
     "DriftConstants",
     "LossConstants",
     "OptimumForm",
@@ -40,7 +41,6 @@ __all__ = [
     "ReleasedConstants",
     "ReleasedInterval",
     "Smoothed",
-    "StepNoise",
     "StronglyConvexLosses",
     "Timing",
     "affordable_local_steps",

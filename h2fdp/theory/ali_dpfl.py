@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from h2fdp.theory.dp_sgd import StepNoise
+from h2fdp.theory.dp_sgd import DpSgdNoise
 from h2fdp.theory.ranges import require, require_between
 
 Numbers = np.ndarray | float
@@ -46,7 +46,7 @@ class StronglyConvexLosses:
 
 
 def ali_bound(
-    local_steps: Numbers, iterations: Numbers, step_size: float, losses: StronglyConvexLosses, noise: StepNoise
+    local_steps: Numbers, iterations: Numbers, step_size: float, losses: StronglyConvexLosses, noise: DpSgdNoise
 ) -> np.ndarray:
     """h(tau) of (8): the bound on E F(w_T) - F* after T iterations, tau of them between two aggregations.
 
@@ -57,7 +57,7 @@ def ali_bound(
         UserError: tau or T below 1, a step size that is none.
 
     >>> losses = StronglyConvexLosses(smoothness=1.0, curvature=2.0, heterogeneity=0.0, start_distance=1.0)
-    >>> ali_bound(np.array([1, 3]), 100, 0.5, losses, StepNoise(1.0, 0.0, 10, 1))
+    >>> ali_bound(np.array([1, 3]), 100, 0.5, losses, DpSgdNoise(1.0, 0.0, 10, 1))
     array([0.025, 0.095])
     """
     require_between(iterations, 1, math.inf, "iterations", "at least one iteration")
@@ -66,7 +66,7 @@ def ali_bound(
 
 
 def ali_bound_of_rounds(
-    local_steps: Numbers, step_size: float, losses: StronglyConvexLosses, noise: StepNoise
+    local_steps: Numbers, step_size: float, losses: StronglyConvexLosses, noise: DpSgdNoise
 ) -> np.ndarray:
     """G(tau) of (11), h(tau) = (tau / T) G(tau) (10): over the number of rounds T / tau, the bound.
 
@@ -86,7 +86,7 @@ def ali_optimum(
     iterations: Numbers,
     curvature: Numbers,
     heterogeneity: Numbers,
-    noise: StepNoise,
+    noise: DpSgdNoise,
     form: OptimumForm = "paper",
 ) -> np.ndarray:
     """tau* of (9), a real number of at least 1: where G is least when the step size is 1 / (mu T).
@@ -100,7 +100,7 @@ def ali_optimum(
     Raises:
         UserError: T below 1, a negative mu or Gamma.
 
-    >>> ali_optimum(np.array([1, 2]), curvature=2.0, heterogeneity=0.5, noise=StepNoise(1.0, 0.0, 10, 1))
+    >>> ali_optimum(np.array([1, 2]), curvature=2.0, heterogeneity=0.5, noise=DpSgdNoise(1.0, 0.0, 10, 1))
     array([1.73205081, 2.04939015])
     """
     require_between(iterations, 1, math.inf, "iterations", "at least one iteration")
@@ -111,7 +111,7 @@ def ali_optimum(
     return np.sqrt(1 + _fixed(mu, 2 * np.asarray(heterogeneity, float) * total * mu, noise) / denominator)
 
 
-def _fixed(curvature: Numbers, unlike: Numbers, noise: StepNoise) -> np.ndarray:
+def _fixed(curvature: Numbers, unlike: Numbers, noise: DpSgdNoise) -> np.ndarray:
     """4/mu^2 + 3 C^2 + (what heterogeneity adds) + sigma^2 C^2 d / B^2: what each round pays whatever its length."""
     with np.errstate(divide="ignore", over="ignore"):
         flat = 4 / np.square(np.asarray(curvature, float))

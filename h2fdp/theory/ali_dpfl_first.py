@@ -11,21 +11,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from h2fdp.theory.dp_sgd import StepNoise
+from h2fdp.theory.dp_sgd import DpSgdNoise
 from h2fdp.theory.ranges import require_count
 from h2fdp.theory.resource_budget import DriftConstants, Numbers, drift_bound, loss_bound
 
 
-def with_noise(constants: DriftConstants, noise: StepNoise) -> DriftConstants:
+def with_noise(constants: DriftConstants, noise: DpSgdNoise) -> DriftConstants:
     """The constants with xi + 2 sqrt(d) sigma C / B for the divergence xi.
 
-    >>> with_noise(DriftConstants(1.0, 1.0, divergence=1.0), StepNoise(2.0, 3.0, parameters=4, batch=12)).divergence
+    >>> with_noise(DriftConstants(1.0, 1.0, divergence=1.0), DpSgdNoise(2.0, 3.0, parameters=4, batch=12)).divergence
     3.0
     """
     return replace(constants, divergence=constants.divergence + 2 * math.sqrt(noise.energy))
 
 
-def ali_first_drift(steps: Numbers, step_size: float, constants: DriftConstants, noise: StepNoise) -> np.ndarray:
+def ali_first_drift(steps: Numbers, step_size: float, constants: DriftConstants, noise: DpSgdNoise) -> np.ndarray:
     """h(x) of (11), its brackets as Theorem 1 derives them: the expected distance from centralised DP-SGD.
 
     Args:
@@ -33,7 +33,7 @@ def ali_first_drift(steps: Numbers, step_size: float, constants: DriftConstants,
         constants: without the noise.
 
     >>> still = DriftConstants(1.0, smoothness=2.0, divergence=0.0)
-    >>> ali_first_drift(np.array([0, 1, 2, 3]), 0.5, still, StepNoise(1.0, 1.0, parameters=4, batch=1))
+    >>> ali_first_drift(np.array([0, 1, 2, 3]), 0.5, still, DpSgdNoise(1.0, 1.0, parameters=4, batch=1))
     array([0., 0., 2., 8.])
     """
     return drift_bound(steps, step_size, with_noise(constants, noise))
@@ -44,7 +44,7 @@ def ali_first_bound(
     iterations: Numbers,
     step_size: float,
     constants: DriftConstants,
-    noise: StepNoise,
+    noise: DpSgdNoise,
     nearness: float,
     least_gap: float,
 ) -> np.ndarray:
@@ -69,7 +69,7 @@ def ali_first_optimum(
     iterations: int,
     step_size: float,
     constants: DriftConstants,
-    noise: StepNoise,
+    noise: DpSgdNoise,
     nearness: float,
     least_gap: float,
 ) -> int | None:
@@ -82,7 +82,7 @@ def ali_first_optimum(
         UserError: no round, no iteration, or as in `loss_bound`.
 
     >>> apart = DriftConstants(lipschitz=1.0, smoothness=1.0, divergence=0.1)
-    >>> quiet = StepNoise(0.1, 1.1, parameters=100, batch=75)
+    >>> quiet = DpSgdNoise(0.1, 1.1, parameters=100, batch=75)
     >>> [ali_first_optimum(100, 100, left, 0.1, apart, quiet, 1.0, 1.0) for left in (50, 100, 300, 3000)]
     [1, 1, 3, 23]
     """

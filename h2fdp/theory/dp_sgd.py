@@ -11,7 +11,7 @@ from h2fdp.theory.ranges import require, require_count
 
 
 @dataclass(frozen=True)
-class StepNoise:
+class DpSgdNoise:
     """What each local step adds to the sum of a batch's clipped gradients: N(0, sigma^2 C^2 I_d), divided by B.
 
     Attributes:
@@ -44,7 +44,7 @@ class StepNoise:
     def energy(self) -> float:
         """sigma^2 C^2 d / B^2, the expected squared norm of a step's noise, a squared gradient.
 
-        >>> StepNoise(clip_norm=2.0, noise_multiplier=3.0, parameters=50, batch=10).energy
+        >>> DpSgdNoise(clip_norm=2.0, noise_multiplier=3.0, parameters=50, batch=10).energy
         18.0
         """
         return (self.noise_multiplier * self.clip_norm / self.batch) ** 2 * self.parameters

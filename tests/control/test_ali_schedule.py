@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from h2fdp.control import AliSchedule, ClosedFormRule, SearchRule
 from h2fdp.errors import UserError
-from h2fdp.theory import DriftConstants, StepNoise, ali_optimum
+from h2fdp.theory import DpSgdNoise, DriftConstants, ali_optimum
 from tests.control.observations import STAR, observation, reloaded, secants
 
-NOISE = StepNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)
-QUIET = StepNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=100, batch=75)
+NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)
+QUIET = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=100, batch=75)
 
 
 def closed_form(rounds=158, iterations=317, **options):
@@ -135,8 +135,8 @@ def test_the_first_version_searches_up_to_twice_the_last_tau():
 def test_the_first_version_counts_what_is_left_of_both_budgets():
     schedule = search(rounds=100, iterations=3000, constants=DriftConstants(1.0, 1.0, 0.1))
     schedule.observe(observation(89, 16))
-    plenty, scarce = schedule.decide(90, 0), schedule.decide(90, 2990)
-    assert plenty.local_steps > 1
+    plenty, scarce = schedule.decide(90, 2900), schedule.decide(90, 2990)
+    assert plenty.local_steps > 1  # ten rounds left for a hundred iterations
     assert scarce.local_steps == 1  # ten rounds left, ten iterations left
     assert scarce.reasons["constants"]["rounds_left"] == scarce.reasons["constants"]["iterations_left"] == 10
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp.control import FixedSchedule, Rhythm
+from h2fdp.control import FixedSchedule, Rhythm, Schedule
 from h2fdp.nodes import Cloud, LocalTeam, SubnetFacts
 from tests.nodes.subnets import STREAMS, edge_server, noise, subnet_plan
 
@@ -93,7 +93,7 @@ def test_a_subnet_without_active_devices_contributes_nothing_and_weights_renorma
     )
     idle = cloud._schedule.decide(0, 0)
     cloud._schedule = type(
-        "Idle", (), {"observes": False, "decide": lambda self, k, slot: type(idle)(2, 0.5, np.array([0, 1]))}
+        "Idle", (Schedule,), {"observes": False, "decide": lambda self, k, slot: type(idle)(2, 0.5, np.array([0, 1]))}
     )()
     cloud.run_interval(cloud.plan(0))
     assert cloud.model.item() == 6.0

@@ -69,6 +69,21 @@ def test_ray_hosts_give_the_bits_of_one_process(session, inline, tmp_path, count
     assert_equal(inline, recorded(small(runtime=HALF | {"hosts": count}).run(tmp_path / "run")))
 
 
+REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", "upcycle": {"factor": 0.5}}
+LEARNING = {
+    "extends": "hfl",
+    "schedule": {"name": "resource-budget", "units": 60.0, "step_cost": 1.0, "aggregation_cost": 2.0},
+}
+
+
+@pytest.mark.parametrize("method", [REMEMBERING, "pfedme", LEARNING])
+def test_what_devices_remember_and_measure_is_the_same_on_ray(session, tmp_path, method):
+    settings = {"method": method, "participation": 0.6}
+    one = small(**settings).run(tmp_path / "inline")
+    other = small(**settings, runtime=HALF | {"hosts": 3}).run(tmp_path / "ray")
+    assert_equal(recorded(one), recorded(other))
+
+
 def test_a_host_for_each_subnet_gives_the_bits_of_one_process(session, inline, tmp_path):
     seen = []
     run = small(runtime={"placement": "subnet"}).run(tmp_path / "run", on_interval=lambda row: seen.extend(hosts()))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
 from h2fdp.theory import (
+    DpSgdNoise,
     DriftConstants,
-    StepNoise,
     StronglyConvexLosses,
     ali_bound,
     ali_bound_of_rounds,
@@ -23,10 +23,10 @@ from h2fdp.theory import (
 )
 
 MODEL = 26_010  # parameters of the papers' CNN
-PAPER_NOISE = StepNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=MODEL, batch=75)
+PAPER_NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=MODEL, batch=75)
 
 noises = st.builds(
-    StepNoise,
+    DpSgdNoise,
     st.floats(0.01, 10),
     st.one_of(st.just(0.0), st.floats(0.01, 5)),
     st.integers(1, 100_000),
@@ -168,7 +168,7 @@ def test_the_first_version_too_takes_one_local_step_where_rounds_abound(left, mo
 
 
 def test_scarcer_rounds_ask_for_more_local_steps():
-    of, noise = DriftConstants(1.0, 1.0, 0.1), StepNoise(0.1, 1.1, 100, 75)
+    of, noise = DriftConstants(1.0, 1.0, 0.1), DpSgdNoise(0.1, 1.1, 100, 75)
     taus = [ali_first_optimum(100, 158, 158 * times, 0.1, of, noise, 1.0, 1.0) for times in (1, 2, 5)]
     assert taus == [1, 2, 5]
 
@@ -187,9 +187,9 @@ def test_the_first_versions_bound_of_many_lengths_comes_at_once():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: StepNoise(0.0, 1.0, 1, 1), "clip_norm: expected a finite number above 0, found 0.0"),
-        (lambda: StepNoise(1.0, -1.0, 1, 1), "noise_multiplier: expected a finite number of at least 0, found -1.0"),
-        (lambda: StepNoise(1.0, 1.0, 1, 0.5), "batch: expected a finite number of at least 1, found 0.5"),
+        (lambda: DpSgdNoise(0.0, 1.0, 1, 1), "clip_norm: expected a finite number above 0, found 0.0"),
+        (lambda: DpSgdNoise(1.0, -1.0, 1, 1), "noise_multiplier: expected a finite number of at least 0, found -1.0"),
+        (lambda: DpSgdNoise(1.0, 1.0, 1, 0.5), "batch: expected a finite number of at least 1, found 0.5"),
         (lambda: ali_optimum(0, 1.0, 0.0, PAPER_NOISE), "iterations: expected at least one iteration, found 0"),
         (lambda: ali_optimum(1, -1.0, 0.0, PAPER_NOISE), "curvature: expected a number of at least 0, found -1.0"),
         (lambda: StronglyConvexLosses(1.0, 0.0, 0.0, 0.0), "curvature: expected a finite number above 0, found 0.0"),

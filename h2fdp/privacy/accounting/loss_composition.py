@@ -12,12 +12,35 @@ TRUNCATION = 1e-15  # mass of a composition that is cut off, and counted as an i
 
 
 def repeated(losses: LossDistribution, count: int) -> LossDistribution:
-    """The loss of `count` independent releases, by dp-accounting's Fourier convolution with Chernoff bounds."""
-    from dp_accounting.pld.common import self_convolve
+    """The loss of `count` independent releases, by Fourier convolution between Chernoff bounds, as dp-accounting's
+    `self_convolve` has it (its bounds take ten times as long as all the rest)."""
+    from scipy.fft import irfft, next_fast_len, rfft
 
-    offset, masses = self_convolve(losses.masses, count, TRUNCATION)
+    first, last = chernoff_bounds(losses.masses, count)
+    length = next_fast_len(max(last - first + 1, losses.masses.size), real=True)
+    wrapped = irfft(rfft(losses.masses, length) ** count, length)
     infinite = TRUNCATION - math.expm1(count * math.log1p(-losses.infinite))
-    return LossDistribution(losses.lowest * count + offset, np.asarray(masses), infinite)
+    return LossDistribution(losses.lowest * count + first, np.roll(wrapped, -first)[: last - first + 1], infinite)
+
+
+def chernoff_bounds(masses: np.ndarray, count: int) -> tuple[int, int]:
+    """The places between which the sum of `count` independent draws lies but for `TRUNCATION` of its mass.
+
+    A draw is place k with probability masses[k]. The bounds are count log E exp(t k) + log(2 / TRUNCATION), over t, at
+    the 40 t that dp-accounting tries too.
+    """
+    places = np.arange(masses.size)
+    first, last = 0, (masses.size - 1) * count
+    for order in np.concatenate((np.arange(-20, 0), np.arange(1, 21))) / masses.size:
+        moment = np.sum(np.exp(places * order) * masses)
+        if moment <= 0:  # all losses are infinite
+            continue
+        bound = (count * math.log(moment) + math.log(2 / TRUNCATION)) / order
+        if order > 0:
+            last = min(last, math.ceil(bound))
+        else:
+            first = max(first, math.floor(bound))
+    return first, last
 
 
 def together(one: LossDistribution, other: LossDistribution) -> LossDistribution:

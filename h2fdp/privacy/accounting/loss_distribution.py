@@ -3,7 +3,7 @@
 dp-accounting inverts the privacy loss by bisection in Python: seconds for one release, half a minute where noise is
 small. Here the real line is cut where the loss crosses the grid, approximately, and whatever falls between two losses
 is split over both so that the mass under P and under Q stays what it was (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi
-2022, "Connect the dots"): exact in mass, of second order in the interval, milliseconds. dp-accounting composes.
+2022, "Connect the dots"): exact in mass, of second order in the interval, milliseconds.
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from h2fdp.privacy.accounting import Composition
 from h2fdp.privacy.accounts import Accounts
@@ -16,10 +15,21 @@ from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.clipping import clip_rows
 from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide
 from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
-from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, clipped, given_noise, remembering
+from h2fdp.privacy.mechanisms.placement import (
+    Clips,
+    Placement,
+    Request,
+    clipped,
+    given_noise,
+    remembering,
+    uncontrolled,
+)
 from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
 from h2fdp.privacy.releases import Observer, Release, grouped
 from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ADJACENCY = (
     "central: epsilon is about a whole device - neighbours differ in one device's updates, which become zero - "
@@ -132,9 +142,7 @@ class Central(Placement):
         yield from remembering(request)
         yield from clipped(request, "updates")
         yield from given_noise("noise_multiplier", self.noise_multiplier, request)
-        if request.schedule != "fixed":
-            text = "what a schedule decides from raw uploads would tell of them; expected fixed, found"
-            yield "control.enabled" if request.controlled else "method.schedule", f"{text} {request.schedule}"
+        yield from uncontrolled(request)
         if request.local_aggregations:
             text = (
                 "local aggregations are broadcast to peers without noise; expected 0 (or a method with topology star)"

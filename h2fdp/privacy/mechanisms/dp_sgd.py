@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from torch import Tensor
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounted import smallest_factor
-from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, ReleaseType
+from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, ReleaseType
 from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
 from h2fdp.privacy.accounts import Accounts
@@ -29,6 +28,9 @@ from h2fdp.privacy.mechanisms.placement import (
 from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
 from h2fdp.privacy.releases import OBSERVERS, Release, grouped
 from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Normalize = Literal["expected", "drawn"]
 DRAWN = (
@@ -50,6 +52,7 @@ class StepMechanism(Mechanism):
         noise_multiplier: z.
         clip_norm: C, of each record's gradient.
         exposed: a step of the device with the largest rate, at a noise multiplier of 1.
+        planned: steps of a device in the planned run.
         search: how R_c is found; None where the noise is made for the planned steps, which then are all there are.
     """
 
@@ -57,6 +60,7 @@ class StepMechanism(Mechanism):
     clip_norm: float
     delta: float
     exposed: ReleaseType
+    planned: int
     search: RcSearch | None
 
     def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
@@ -95,10 +99,15 @@ class StepMechanism(Mechanism):
         """See `Mechanism.scaled`."""
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
-    def last_slot(self, epsilon: float, accountant: Accountant) -> int | None:
-        """See `Mechanism.last_slot`: R_c of the device with the largest rate, for all; every slot counts as a step."""
+    @property
+    def step_noise_multiplier(self) -> float:
+        """z."""
+        return self.noise_multiplier
+
+    def iterations(self, epsilon: float, accountant: Accountant) -> int:
+        """See `Mechanism.iterations`: R_c of the device with the largest rate, for all; every slot counts as a step."""
         if self.search is None:
-            return None
+            return self.planned
         step = replace(self.exposed, noise_multiplier=self.noise_multiplier)
         found = iteration_budget(self.search, step, epsilon, self.delta, accountant)
         if found == 0:
@@ -180,17 +189,13 @@ class DpSgd(Placement):
         """See `Placement.mechanism`."""
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
-        if self.noise_multiplier is not None:
-            return StepMechanism(
-                self.noise_multiplier, setting.clip_norm, setting.delta, exposed, search=self.rc_search
-            )
-        noise = calibrated_multiplier(exposed, setting)
-        return StepMechanism(noise, setting.clip_norm, setting.delta, exposed, search=None)
+        planned = setting.intervals * setting.local_steps
+        noise = self.noise_multiplier or calibrated_multiplier({exposed: planned}, setting.epsilon, setting.delta)
+        search = None if self.noise_multiplier is None else self.rc_search
+        return StepMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search)
 
 
-def calibrated_multiplier(exposed: ReleaseType, setting: Setting) -> float:
-    """The smallest z, within 0.1 %, at which all planned steps of the most exposed device meet the target's claim."""
+def calibrated_multiplier(steps: Composition, epsilon: float, delta: float) -> float:
+    """The smallest z, within 0.1 %, at which ALI-DPFL's account of these steps, stated for z = 1, is the target."""
     classic = ACCOUNTANTS["classic-rdp"]
-    planned = {exposed: setting.intervals * setting.local_steps}
-    factor = smallest_factor([planned], setting.epsilon, lambda each: classic.epsilon(each, setting.delta))
-    return factor * _MARGIN
+    return smallest_factor([dict(steps)], epsilon, lambda each: classic.epsilon(each, delta)) * _MARGIN

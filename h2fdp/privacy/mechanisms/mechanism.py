@@ -108,8 +108,13 @@ class Mechanism(Protocol):
         """
         return None
 
-    def last_slot(self, epsilon: float, accountant: Accountant) -> int | None:
-        """The slot at which a run under this noise ends, to meet the target; None where the noise is made for the run.
+    @property
+    def step_noise_multiplier(self) -> float | None:
+        """Of the noise on every local step; None where there is none."""
+        return None
+
+    def iterations(self, epsilon: float, accountant: Accountant) -> int | None:
+        """R_c: the local steps of a device that the noise is made for, or that meet the target; None where none count.
 
         Raises:
             UserError: nothing meets it.

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounts import Accounts
@@ -19,6 +17,9 @@ from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, rememb
 from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
 from h2fdp.privacy.releases import Release, releases_of
 from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NO_ACCOUNT = (
     "objective: no sound account: the claim (Theorem 6.3 of Upcycled-FL) holds for the exact minimiser of the "
@@ -109,6 +110,8 @@ class LinearTerm(DeviceSide):
 
     def linear_terms(self, model: Tensor, noise: DeviceNoise) -> Tensor:
         """See `DeviceSide.linear_terms`."""
+        import torch
+
         found = torch.empty(len(noise.levels), model.numel())
         for position, level, stream in noise.drawn("objective"):
             direction = stream.standard_normal(model.numel())
@@ -169,6 +172,9 @@ class Objective(Placement):
                 "Theorem 6.3 is about generalised linear models; expected softmax, or logistic without double_softmax"
             )
             yield "model", f"{text}, found {request.model}"
+        if request.schedule != "fixed" and not request.controlled:
+            text = f"Theorem 6.3 counts intervals that are planned; expected fixed, found {request.schedule}"
+            yield "method.schedule", text
         if request.local_aggregations:
             text = "Theorem 6.3 knows one upload of an interval; expected 0 (or a method with topology star)"
             yield "training.aggregations_per_interval", text

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.clipping import clip_rows
@@ -20,6 +18,9 @@ from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, given_
 from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
 from h2fdp.privacy.releases import Release, releases_of
 from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CLAIM = (
     "output: claimed is Theorem 6.2 of Upcycled-FL, whose proof lets one record move a clipped model by its norm / "
@@ -94,6 +95,8 @@ class ClippedNoisyModel(DeviceSide):
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
         """See `DeviceSide.upload`."""
+        import torch
+
         models = torch.sub(model, updates, out=updates)
         clip_rows(models, self.model_norm)
         for position, level, stream in noise.drawn(purpose):

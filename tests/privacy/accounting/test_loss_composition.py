@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy.accounting.loss_composition import epsilon_of, repeated, together
+from h2fdp.privacy.accounting.loss_composition import TRUNCATION, chernoff_bounds, epsilon_of, repeated, together
 from h2fdp.privacy.accounting.loss_distribution import LossDistribution
 
 INTERVAL = 0.05
@@ -39,6 +39,18 @@ def test_repeating_is_adding_one_after_the_other(losses, count):
     offset = found.lowest - by_hand.lowest
     padded[offset : offset + found.masses.size] = found.masses
     np.testing.assert_allclose(padded[: by_hand.masses.size], by_hand.masses, atol=1e-12)
+
+
+@given(distributions(), st.integers(1, 5000))
+def test_what_is_cut_off_is_what_dp_accounting_cuts_off(losses, count):
+    from dp_accounting.pld.common import compute_self_convolve_bounds
+
+    theirs = compute_self_convolve_bounds(losses.masses, count, TRUNCATION)
+    assert chernoff_bounds(losses.masses, count) == pytest.approx(theirs, abs=1)  # rounded to whole places
+
+
+def test_a_loss_that_is_always_infinite_stays_so():
+    assert repeated(LossDistribution(0, np.array([0.0, 0.0]), 1 - 1e-9), 3).infinite == pytest.approx(1, abs=1e-8)
 
 
 def test_two_coins_by_hand():

@@ -1,0 +1,132 @@
+"""`h2fdp sweep`: the grid of a file's `sweep:` section."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from h2fdp.cli.interrupt import interruptible
+from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Settings
+from h2fdp.cli.sweep_progress import sweep_progress
+from h2fdp.cli.tables import print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from h2fdp.sweeps import Sweep
+    from h2fdp.sweeps.task import Outcome
+
+_MOST_ROWS = 60
+_HEADS = ("K", "n", "accuracy", "95 %", "loss", "accounted", "energy J")
+
+
+def sweep_command(
+    file: ExperimentPath,
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="The sweep's directory [default: sweeps/<name>].")] = None,
+    data_root: DataRoot = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for each CPU].")] = None,
+    inline: Annotated[bool, typer.Option("--inline", help="One run after another, in this process.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Redo the runs that changed.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run every combination of the values under `sweep:`; the same command again goes on with what is left."""
+    from h2fdp.sweeps.api import Sweep
+    from h2fdp.sweeps.conduct import Options, conduct, default_directory, jobs_of
+    from h2fdp.sweeps.shared import Shared
+    from h2fdp.sweeps.study import read_study
+
+    shared = Shared()
+    study = read_study(file, settings or [], shared)
+    directory = out or default_directory(study)
+    with interruptible() as interrupt:
+        try:
+            with sweep_progress(quiet=quiet) as watcher:
+                options = Options(
+                    data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
+                )  # `listen` again once Ray is up, which takes SIGTERM for itself
+                outcomes = conduct(study, directory, shared, options)
+        except KeyboardInterrupt:
+            print("stopped at once; go on with the same command", file=sys.stderr)
+            raise typer.Exit(interrupt.exit_code) from None
+    sweep = Sweep(directory, tuple(planned.point.name for planned in study.runs))
+    finished = len(sweep.runs)
+    if as_json:
+        print_json(_as_json(sweep, finished))
+    else:
+        _show(sweep, finished, study.keys)
+    if interrupt.asked() and finished < len(sweep.names):
+        print(f"stopped: {finished} of {len(sweep.names)} runs are done; go on with the same command", file=sys.stderr)
+        raise typer.Exit(interrupt.exit_code)
+    _exit_for(outcomes, sweep)
+
+
+def _exit_for(outcomes: dict[str, Outcome], sweep: Sweep) -> None:
+    """Tell failures: 2 where all are the user's mistakes, else 1."""
+    failed = {name: outcome for name, outcome in outcomes.items() if outcome.error}
+    for name, outcome in failed.items():
+        reason = outcome.error.strip() if outcome.mistake else outcome.error.strip().rpartition("\n")[2]
+        print(f"{name} failed: {reason}", file=sys.stderr)
+    if failed:
+        print(f"{len(failed)} of {len(sweep.names)} runs failed: see {sweep.directory / 'failures'}", file=sys.stderr)
+        raise typer.Exit(2 if all(outcome.mistake for outcome in failed.values()) else 1)
+
+
+def _as_json(sweep: Sweep, finished: int) -> dict[str, Any]:
+    return {
+        "directory": str(sweep.directory),
+        "runs": len(sweep.names),
+        "finished": finished,
+        "failed": sorted(sweep.failures),
+        "last": _last_intervals(sweep).to_dict("records"),
+    }
+
+
+def _last_intervals(sweep: Sweep) -> Any:
+    """The last row of the summary of each combination of values other than the seed."""
+    from h2fdp.sweeps.table import last_intervals
+
+    return last_intervals(sweep.summary)
+
+
+def _show(sweep: Sweep, finished: int, keys: tuple[str, ...]) -> None:
+    """The table that a sweep ends with: what each combination reached in its last interval."""
+    last = _last_intervals(sweep)
+    heads = _heads([key for key in keys if key in last.columns])
+    rows = [_row(row, heads) for row in last.head(_MOST_ROWS).to_dict("records")]
+    if rows:
+        print_table(rows, title="last interval: means over seeds, and the accuracy's bootstrap interval")
+    if len(last) > len(rows):
+        typer.echo(f"and {len(last) - len(rows)} more (summary.parquet has them all)")
+    print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})
+
+
+def _heads(keys: list[str]) -> dict[str, str]:
+    """Swept key -> its last word, where that says which key it is."""
+    last = [key.rpartition(".")[2] for key in keys]
+    return {
+        key: word if last.count(word) == 1 and word not in _HEADS else key for key, word in zip(keys, last, strict=True)
+    }
+
+
+def _row(row: dict[str, Any], heads: dict[str, str]) -> dict[str, Any]:
+    """A line of the table; of the accounted epsilons the largest."""
+    accounts = [row[f"epsilon_{observer}_mean"] for observer in ("edge", "peer", "cloud", "public")]
+    low, high = row["accuracy_low"], row["accuracy_high"]
+    values = (
+        row["interval"],
+        row["n"],
+        _known(row["accuracy_mean"]),
+        None if math.isnan(low) else f"{low:.3g} to {high:.3g}",
+        _known(row["loss_mean"]),
+        max((each for each in accounts if not math.isnan(each)), default=None),
+        _known(row["energy_j_mean"]),
+    )
+    return {head: _known(row[key]) for key, head in heads.items()} | dict(zip(_HEADS, values, strict=True))
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,191 @@
+"""The progress of a sweep: one display of all runs on a terminal, a line for each run that ends elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from h2fdp.cli.progress import words_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from h2fdp.sweeps.task import Outcome
+    from h2fdp.sweeps.work import Watcher
+
+_MOST_SHOWN = 8  # running runs on the display
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A run under way: intervals that are done, how many there are at most, the newest row of its metrics."""
+
+    done: int
+    intervals: int
+    row: dict[str, Any] = field(default_factory=dict)
+
+
+class Tally:
+    """Counts what a sweep has done and what is left.
+
+    Attributes:
+        running: the runs under way, by name.
+    """
+
+    def __init__(self) -> None:
+        self.runs = self.finished = self.failed = 0
+        self.running: dict[str, UnderWay] = {}
+        self._left = 0  # intervals still to come
+        self._done = 0  # since the first run started
+        self._start: float | None = None
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None:
+        """See `Watcher`."""
+        self.runs, self.finished, self._left = runs, finished, intervals
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        """See `Watcher`."""
+        self._start = self._start or time.monotonic()
+        self.running[name] = UnderWay(done, intervals)
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        """See `Watcher`."""
+        run = self.running[name]
+        self._count(row["interval"] - run.done)
+        self.running[name] = UnderWay(row["interval"], run.intervals, row)
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        """See `Watcher`."""
+        run = self.running.pop(name)
+        if outcome.finished:
+            self._count(run.intervals - run.done)
+        elif again:
+            self._left += run.done  # it may have to begin anew
+        self.finished += outcome.finished
+        self.failed += bool(outcome.error) and not again
+
+    def _count(self, intervals: int) -> None:
+        self._done += intervals
+        self._left = max(0, self._left - intervals)
+
+    def words(self) -> str:
+        """All of it in a line."""
+        parts = [f"{self.finished}/{self.runs} runs done"]
+        if self.running:
+            parts.append(f"{len(self.running)} running")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        if self._done > 0 and self._start is not None:
+            rate = self._done / max(time.monotonic() - self._start, 1e-9)
+            parts.append(f"{rate:.3g} intervals/s")
+            parts.append(f"{self._left / rate:.0f} s left")
+        return "  ".join(parts)
+
+
+class _Lines:
+    """A line for each run that ends, and one now and then while none does."""
+
+    def __init__(self) -> None:
+        self._tally = Tally()
+        self._last = time.monotonic()
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None:
+        self._tally.begin(runs, finished, intervals)
+        if finished:
+            self._say(f"{finished} of {runs} runs are finished already")
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        self._tally.started(name, done, intervals)
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        self._tally.interval(name, row)
+        if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._say(self._tally.words())
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        row = self._tally.running[name].row
+        self._tally.ended(name, outcome, again)
+        self._say(f"{ending(name, outcome, again)}  {words_of(row)}".rstrip())
+        self._say(f"  {self._tally.words()}")
+
+    def _say(self, text: str) -> None:
+        self._last = time.monotonic()
+        print(text, file=sys.stderr, flush=True)
+
+
+def ending(name: str, outcome: Outcome, again: bool) -> str:
+    """How a run ended, in a line."""
+    if not outcome.error:
+        return f"{name}: {outcome.state}"
+    reason = outcome.error.strip().rpartition("\n")[2]
+    return f"{name}: failed ({reason})" + ("; it is tried again" if again else "")
+
+
+class _Live:
+    """A bar of intervals, and a line for each running run."""
+
+    def __init__(self, display: Any) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._display = display
+        self._tally = Tally()
+        self._bar = Progress(BarColumn(bar_width=20), TextColumn("{task.description}"), console=display.console)
+        self._task = self._bar.add_task("starting", total=None)
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None:
+        self._tally.begin(runs, finished, intervals)
+        self._show()
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        self._tally.started(name, done, intervals)
+        self._show()
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        self._tally.interval(name, row)
+        self._show()
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        self._tally.ended(name, outcome, again)
+        if outcome.error:
+            self._display.console.print(ending(name, outcome, again), markup=False)
+        self._show()
+
+    def _show(self) -> None:
+        tally = self._tally
+        share = sum(run.done / run.intervals for run in tally.running.values())
+        ended = tally.finished + tally.failed
+        self._bar.update(self._task, total=tally.runs, completed=ended + share, description=tally.words())
+        self._display.update(self._picture())
+
+    def _picture(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        lines = [
+            Text(f"  {name}  {run.done}/{run.intervals}  {words_of(run.row)}", overflow="ellipsis", no_wrap=True)
+            for name, run in list(self._tally.running.items())[:_MOST_SHOWN]
+        ]
+        more = len(self._tally.running) - len(lines)
+        return Group(self._bar, *lines, *([Text(f"  and {more} more")] if more > 0 else []))
+
+
+@contextmanager
+def sweep_progress(*, quiet: bool) -> Iterator[Watcher]:
+    """The display that suits where the output goes; on standard error, so that results can be piped."""
+    if quiet:
+        from h2fdp.sweeps.work import Unwatched
+
+        yield Unwatched()
+    elif not sys.stderr.isatty():
+        yield _Lines()
+    else:
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True, highlight=False), refresh_per_second=4, transient=True) as display:
+            yield _Live(display)

@@ -1,0 +1,165 @@
+"""Carry out a study: find out what is left of it, make those runs, write the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from h2fdp.errors import UserError
+from h2fdp.experiment.fingerprint import package_digest
+from h2fdp.records.atomic import write_text
+from h2fdp.records.directory import locked
+from h2fdp.runtime.section import usable_cpus
+from h2fdp.sweeps.changes import changed_runs, refuse
+from h2fdp.sweeps.directory import Entry, States, SweepDirectory, read_entries, remove_run
+from h2fdp.sweeps.here import one_after_another
+from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.study import Planned, Study
+from h2fdp.sweeps.table import write_tables
+from h2fdp.sweeps.task import Ground, Outcome, Task
+from h2fdp.sweeps.work import Unwatched, Watcher, Work
+
+
+def _never() -> bool:
+    return False
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a study is carried out.
+
+    Attributes:
+        data_root: folder of the data sets; None for the default.
+        jobs: runs at a time; None for one for each CPU.
+        overwrite: runs that changed are made anew, instead of refused.
+        on_start: called when Ray, or a run's hosts, are up.
+        stop: asked before each run and each interval; true ends the sweep cleanly.
+    """
+
+    data_root: Path | None = None
+    jobs: int | None = None
+    overwrite: bool = False
+    watcher: Watcher = field(default_factory=Unwatched)
+    on_start: Callable[[], None] = _nothing
+    stop: Callable[[], bool] = _never
+
+
+def jobs_of(jobs: int | None, inline: bool) -> int | None:
+    """Runs at a time; None for one for each CPU.
+
+    Raises:
+        UserError: fewer than one, or more than one in one process.
+    """
+    if jobs is not None and jobs < 1:
+        raise UserError(f"expected at least 1, found {jobs}", key="jobs")
+    if inline and jobs not in (None, 1):
+        raise UserError(f"inline is one run at a time; expected no jobs, found {jobs}", key="jobs")
+    return 1 if inline else jobs
+
+
+def default_directory(study: Study) -> Path:
+    """Where a sweep goes unless told otherwise."""
+    return Path("sweeps") / study.name
+
+
+def conduct(study: Study, path: Path, shared: Shared, options: Options) -> dict[str, Outcome]:
+    """Make the runs of a study that are not finished, in the directory of a sweep, and write the tables.
+
+    Args:
+        shared: what checking the study has made.
+
+    Returns:
+        what came of the runs that were made or gone on with, by point.
+
+    Raises:
+        UserError: the directory holds something else, or is in use; runs are there that would differ now.
+    """
+    directory = SweepDirectory(path.absolute())
+    before = read_entries(directory)
+    with locked(directory.path, str(path), "sweep"):
+        states = _begun(study, directory, before, options.overwrite, shared)
+        names = [planned.point.name for planned in study.runs]
+        tasks = _tasks(study, directory, set(directory.finished(names)))
+        options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals - task.done for task in tasks))
+        try:
+            return _carried_out(tasks, study, states, shared, options)
+        finally:
+            values = {planned.point.name: planned.point.values for planned in study.runs}
+            write_tables(directory, study.keys, {name: values[name] for name in directory.finished(names)})
+            states.write()
+
+
+def _begun(
+    study: Study, directory: SweepDirectory, before: dict[str, Entry], overwrite: bool, shared: Shared
+) -> States:
+    """The states of all runs that are there or to come; `sweep.json` says what each is made of before it is made."""
+    code = package_digest()
+    changed = changed_runs(study, directory, before, code, shared)
+    if changed and not overwrite:
+        refuse(changed)
+    for name in changed:
+        remove_run(directory.run(name))
+    current = {
+        planned.point.name: Entry(planned.point.values, planned.digest, code, directory.state_of(planned.point.name))
+        for planned in study.runs
+    }
+    aside = {name: entry for name, entry in before.items() if directory.run(name).is_dir()}
+    states = States(directory, study.name, study.keys, aside | current)
+    (directory.path / "runs").mkdir(exist_ok=True)
+    write_text(directory.study, study.text())
+    states.write()
+    return states
+
+
+def _tasks(study: Study, directory: SweepDirectory, finished: set[str]) -> list[Task]:
+    """What is left to do; runs that share their data come one after the other."""
+    firsts: dict[str, int] = {}
+    for number, planned in enumerate(study.runs):
+        firsts.setdefault(planned.alike, number)
+    left = [planned for planned in study.runs if planned.point.name not in finished]
+    return [_task(planned, directory) for planned in sorted(left, key=lambda planned: firsts[planned.alike])]
+
+
+def _task(planned: Planned, directory: SweepDirectory) -> Task:
+    name = planned.point.name
+    return Task(
+        name,
+        planned.settings,
+        planned.digest,
+        directory.run(name),
+        directory.is_begun(name),
+        planned.intervals,
+        directory.intervals_of(name),
+        planned.on_ray,
+    )
+
+
+def _carried_out(
+    tasks: list[Task], study: Study, states: States, shared: Shared, options: Options
+) -> dict[str, Outcome]:
+    """Runs without Ray of their own side by side; then the others, which have the machine for themselves."""
+    light = [task for task in tasks if not task.on_ray]
+    heavy = [task for task in tasks if task.on_ray]
+    outcomes: dict[str, Outcome] = {}
+    cpus = usable_cpus()
+    jobs = min(cpus if options.jobs is None else options.jobs, len(light))
+    ground = Ground(study.document, options.data_root, None, shared, options.on_start)
+    if light:
+        work = Work(light, states, options.watcher, options.stop)
+        if jobs == 1:
+            one_after_another(work, ground, own_ray=False)
+        else:
+            from h2fdp.sweeps.side_by_side import side_by_side  # Ray takes a second to import
+
+            side_by_side(work, study.document, options.data_root, jobs, max(1, cpus // jobs), options.on_start)
+        outcomes |= work.outcomes
+    if heavy:
+        work = Work(heavy, states, options.watcher, options.stop)
+        one_after_another(work, ground, own_ray=all(each.address is None for each in study.runs))
+        outcomes |= work.outcomes
+    return outcomes

@@ -1,0 +1,75 @@
+"""What the runs of one process have in common is made once: drawn topologies, the records of data sets."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from h2fdp.config import Document
+from h2fdp.data.pool import Pool, Request
+from h2fdp.data.registry import origin, read_pool
+from h2fdp.experiment.fingerprint import hash_of
+from h2fdp.experiment.preparation import Preparation, configured_data, prepare
+from h2fdp.experiment.privacy_plan import calibrated
+from h2fdp.experiment.reading import Settings, draw_topology, experiment_from
+from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.topology import Topology
+from h2fdp.topology.yaml_text import yaml_text
+
+Value = TypeVar("Value")
+MOST_TOPOLOGIES, MOST_POOLS = 8, 2  # a pool may take 200 MB
+
+
+class Kept(Generic[Value]):
+    """The values that were asked for last, each made once as long as it is kept.
+
+    >>> kept = Kept[str](most=1)
+    >>> [kept.get(key, lambda: made) for key, made in (("a", "first"), ("a", "second"), ("b", "third"))]
+    ['first', 'first', 'third']
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key, which determines it."""
+        if key not in self._values:
+            self._values[key] = make()
+        self._values.move_to_end(key)
+        while len(self._values) > self._most:
+            self._values.popitem(last=False)
+        return self._values[key]
+
+
+class Shared:
+    """Experiments that share what equal parts of their configurations determine. Files are taken not to change."""
+
+    def __init__(self) -> None:
+        self._topologies = Kept[Topology](MOST_TOPOLOGIES)
+        self._networks = Kept[tuple[Topology, str]](MOST_TOPOLOGIES)
+        self._pools = Kept[Pool](MOST_POOLS)
+
+    def experiment(self, document: Document, settings: Settings) -> tuple[ExperimentFile, Topology]:
+        """See `experiment_from`; the document stays as it is."""
+        return experiment_from(document.copy(), settings, draw=self._topology)
+
+    def network(self, topology: Topology) -> str:
+        """A digest of a topology as it is written."""
+        # What is kept has the topology itself, so that no other one can have its number.
+        return self._networks.get(id(topology), lambda: (topology, hash_of([yaml_text(topology)])))[1]
+
+    def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> Preparation:
+        """See `Experiment.prepare`."""
+        return calibrated(prepare(config, topology, root, configured_data(config, self._pool)))
+
+    def _topology(self, document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:
+        values = [(key, value) for key, value, _ in settings]
+        key = json.dumps([str(document.folder), wanted, values, seed])
+        return self._topologies.get(key, lambda: draw_topology(document, wanted, seed, settings))
+
+    def _pool(self, request: Request) -> Pool:
+        return self._pools.get(origin(request), lambda: read_pool(request))

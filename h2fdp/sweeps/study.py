@@ -1,0 +1,182 @@
+"""A study: an experiment file with a `sweep:` section, every run of its grid checked before any starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from h2fdp.config import Document
+from h2fdp.errors import Problem, UserError
+from h2fdp.experiment.fingerprint import counted, hash_of
+from h2fdp.experiment.reading import Setting, apply_settings, changed_topology, named_document, parse_setting
+from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.runtime import chosen_backend
+from h2fdp.sweeps.grid import SWEEP, Point, points_of
+from h2fdp.sweeps.shared import Shared
+
+_MOST_PROBLEMS = 50
+_MOST_RUNS_NAMED = 2
+_PATHS = ("topology", "data.path")  # keys whose texts are paths, relative to the file
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a study, checked.
+
+    Attributes:
+        settings: everything that changes the study's document: the command line's, then the point's.
+        digest: equal for equal configurations and topologies, as far as bits depend on them.
+        intervals: how many it has at most.
+        on_ray: it asks for Ray itself, so it has the machine for its own.
+        address: of the cluster that it asks for, if any.
+        alike: equal for runs that share their data and their topology.
+    """
+
+    point: Point
+    settings: tuple[Setting, ...]
+    digest: str
+    intervals: int
+    on_ray: bool
+    address: str | None
+    alike: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as it was read.
+
+    Attributes:
+        document: of the file, with its `sweep:` section as the command line changed it.
+        settings: the other ones of the command line.
+        keys: that are swept, in the order of the file.
+    """
+
+    name: str
+    document: Document
+    settings: tuple[Setting, ...]
+    keys: tuple[str, ...]
+    runs: tuple[Planned, ...]
+
+    def text(self) -> str:
+        """The study as a file that stands for itself, wherever it lies: settings written in, paths absolute."""
+        document = self.document.copy()
+        reaching = apply_settings(document, self.settings)
+        for key in _PATHS:
+            *parents, last = key.split(".")
+            section = document.values()
+            for step in parents:
+                section = section.get(step) if isinstance(section, dict) else None
+            if isinstance(section, dict) and isinstance(section.get(last), str):
+                document.set(key, _absolute(document, section[last]), "")
+        values = document.values()
+        if reaching:
+            values["topology"] = changed_topology(document, values["topology"], reaching).values()
+        values[SWEEP] = {key: _portable(document, key, items) for key, items in values[SWEEP].items()}
+        return yaml.safe_dump(values, sort_keys=False, width=120)
+
+
+def read_study(path: Path, settings: Sequence[str], shared: Shared) -> Study:
+    """Read a study and check each of its runs; settings as `--set` takes them, those of `sweep.` change the grid.
+
+    Raises:
+        UserError: every problem of any run, at once.
+    """
+    document = named_document(path)
+    base = []
+    for setting in map(parse_setting, settings):
+        section, _, swept = setting.key.partition(".")
+        if section == SWEEP:  # below it, the rest is one key, dots and all
+            document.put([SWEEP, swept] if swept else [SWEEP], setting.value, setting.where, setting.key)
+        else:
+            base.append(setting)
+    points = points_of(document)
+    keys = tuple(points[0].values)
+    _check_not_swept(base, keys)
+    runs, name = _checked(document, base, points, shared)
+    return Study(name, document, tuple(base), keys, runs)
+
+
+def _check_not_swept(base: Sequence[Setting], keys: Sequence[str]) -> None:
+    problems = [
+        Problem(f"is swept by the file; expected {SWEEP}.{setting.key}=[...]", setting.where, setting.key)
+        for setting in base
+        if setting.key in keys
+    ]
+    if problems:
+        raise UserError(problems)
+
+
+def _checked(
+    document: Document, base: Sequence[Setting], points: Sequence[Point], shared: Shared
+) -> tuple[tuple[Planned, ...], str]:
+    """The runs, and the name of the study."""
+    told: dict[Problem, list[Point]] = {}
+    runs: list[Planned] = []
+    name = ""
+    for point in points:
+        settings = (*base, *point.settings)
+        try:
+            config, topology = shared.experiment(document, settings)
+        except UserError as error:
+            for problem in error.problems:
+                told.setdefault(problem, []).append(point)
+            if len(told) >= _MOST_PROBLEMS:
+                break
+            continue
+        runs.append(_planned(point, settings, config, shared.network(topology)))
+        name = name or config.name
+    if told:
+        raise UserError([_of_runs(problem, at, len(points)) for problem, at in told.items()])
+    return tuple(runs), name
+
+
+def _planned(point: Point, settings: tuple[Setting, ...], config: ExperimentFile, network: str) -> Planned:
+    data = json.dumps(config.data.model_dump(mode="json"))
+    return Planned(
+        point,
+        settings,
+        digest_of(config, network),
+        config.training.intervals,
+        chosen_backend(config.runtime) == "ray",
+        config.runtime.address,
+        hash_of([data, network, str(config.seed)]),
+    )
+
+
+def digest_of(config: ExperimentFile, network: str) -> str:
+    """Of all in a configuration that bits depend on; `network` see `Shared.network`."""
+    return hash_of([json.dumps(configuration_of(config), sort_keys=True), config.runtime.engine, network])
+
+
+def configuration_of(config: ExperimentFile) -> dict[str, Any]:
+    """What a run's `config.yaml` says about bits, but for the topology, which has a file of its own there."""
+    return {key: value for key, value in counted(config.model_dump(mode="json")).items() if key != "topology"}
+
+
+def _of_runs(problem: Problem, at: Sequence[Point], of: int) -> Problem:
+    """The problem, with the runs that have it where its place does not say."""
+    if len(at) == of or any(problem.where == setting.where for setting in at[0].settings):
+        return problem
+    names = ", ".join(point.name for point in at[:_MOST_RUNS_NAMED])
+    more = f" and {len(at) - _MOST_RUNS_NAMED} more" if len(at) > _MOST_RUNS_NAMED else ""
+    return Problem(f"{problem.text} (in {names}{more})", problem.where, problem.key)
+
+
+def _portable(document: Document, written: str, items: list[Any]) -> list[Any]:
+    """Swept values, paths among them absolute."""
+    keys = [key.strip() for key in written.split(",")]
+    if len(keys) == 1:
+        return [_absolute(document, item) if keys[0] in _PATHS else item for item in items]
+    return [
+        [_absolute(document, part) if key in _PATHS else part for key, part in zip(keys, item, strict=True)]
+        for item in items
+    ]
+
+
+def _absolute(document: Document, path: Any) -> Any:
+    return str((document.folder / path).resolve()) if isinstance(path, str) else path

@@ -1,0 +1,124 @@
+"""One run of a sweep as a task that any process can carry out, and what comes of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from h2fdp.config import Document
+from h2fdp.errors import UserError
+from h2fdp.experiment.api import Experiment
+from h2fdp.experiment.loop import OnInterval
+from h2fdp.experiment.reading import Setting
+from h2fdp.experiment.recording import FINISHED
+from h2fdp.experiment.resume import resume_run
+from h2fdp.experiment.run import Run, start_run
+from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.sweeps.directory import remove_run
+from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.study import digest_of
+
+FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to make, or to go on with.
+
+    Attributes:
+        digest: of the configuration that was checked; files that change meanwhile do not go unnoticed.
+        path: the run directory.
+        begun: it holds a run to go on with; else what it holds is in the way.
+        intervals: at most.
+        done: intervals that an earlier part of it has recorded.
+        on_ray: the run itself asks for Ray.
+    """
+
+    name: str
+    settings: tuple[Setting, ...]
+    digest: str
+    path: Path
+    begun: bool
+    intervals: int
+    done: int
+    on_ray: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        state: of its summary, or `failed`.
+        error: what it failed with: lines for a user, or a traceback.
+        mistake: it failed by a mistake of the user, which trying again would not mend.
+    """
+
+    state: str
+    error: str = ""
+    mistake: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        return self.state in FINISHED
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the tasks of a process share.
+
+    Attributes:
+        threads: that a run without Ray has; None for what its configuration says.
+        on_start: called when the hosts of a run are up.
+    """
+
+    document: Document
+    data_root: Path | None
+    threads: int | None
+    shared: Shared
+    on_start: Callable[[], None] | None = None
+
+
+def carry_out(task: Task, ground: Ground, on_interval: OnInterval, stop: Callable[[], bool]) -> Outcome:
+    """Run a task to its end, or until `stop` says so; errors are what comes of it, too."""
+    try:
+        run = _resumed(task, ground, on_interval, stop) if task.begun else _started(task, ground, on_interval, stop)
+        return Outcome(run.summary["state"])
+    except UserError as error:
+        return Outcome(FAILED, str(error), mistake=True)
+    except Exception:
+        return Outcome(FAILED, traceback.format_exc())
+
+
+def _started(task: Task, ground: Ground, on_interval: OnInterval, stop: Callable[[], bool]) -> Run:
+    remove_run(task.path)  # one that was killed before it had written its inputs
+    config, topology = ground.shared.experiment(ground.document, task.settings)
+    if digest_of(config, ground.shared.network(topology)) != task.digest:
+        raise UserError("the topology's file changed while the sweep went on; start the sweep again", task.name)
+    preparation = ground.shared.prepare(_placed(config, task, ground), topology, ground.data_root)
+    return start_run(preparation, task.path, on_start=ground.on_start, on_interval=on_interval, stop=stop)
+
+
+def _resumed(task: Task, ground: Ground, on_interval: OnInterval, stop: Callable[[], bool]) -> Run:
+    alone = task.on_ray or ground.threads is None
+    settings = [] if alone else ["runtime.backend=inline", f"runtime.hosts={ground.threads}"]
+    experiment = Experiment.of_run(task.path, settings)
+    return resume_run(
+        experiment,
+        task.path,
+        data_root=ground.data_root,
+        on_start=ground.on_start,
+        on_interval=on_interval,
+        stop=stop,
+    )
+
+
+def _placed(config: ExperimentFile, task: Task, ground: Ground) -> ExperimentFile:
+    """The configuration with as many threads as the process may take; which changes no bit."""
+    if task.on_ray or ground.threads is None:
+        return config
+    runtime = config.runtime.model_copy(update={"backend": "inline", "hosts": ground.threads})
+    return config.model_copy(update={"runtime": runtime})

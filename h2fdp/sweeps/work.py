@@ -1,0 +1,100 @@
+"""The runs that are left to do, who is told of them, and the second attempt of those that fail."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from h2fdp.records.atomic import write_text
+from h2fdp.sweeps.directory import States
+from h2fdp.sweeps.task import Outcome, Task
+
+_RUNNING = "running"
+
+
+class Watcher(Protocol):
+    """Shows a sweep as it goes on."""
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None:
+        """So many runs make up the grid, of which some are finished; so many intervals are left at most."""
+        ...
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        """A run of at most so many intervals starts, or goes on where some are done."""
+        ...
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        """The newest row of a run's metrics."""
+        ...
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        """A run ended; `again`: it will be tried once more."""
+        ...
+
+
+class Unwatched:
+    """Nobody looks."""
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None:
+        """See `Watcher`."""
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        """See `Watcher`."""
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        """See `Watcher`."""
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        """See `Watcher`."""
+
+
+class Work:
+    """The tasks of a sweep, handed out one by one.
+
+    Args:
+        stop: whether runs are to end after their intervals, and none is to start.
+
+    Attributes:
+        outcomes: of the tasks that came to an end for good, by name.
+    """
+
+    def __init__(self, tasks: Iterable[Task], states: States, watcher: Watcher, stop: Callable[[], bool]) -> None:
+        self._waiting = deque(tasks)
+        self._states = states
+        self._watcher = watcher
+        self._errors: dict[str, list[str]] = {}
+        self.stop = stop
+        self.outcomes: dict[str, Outcome] = {}
+
+    def next(self) -> Task | None:
+        """The next task; None when there is none to start now, though one that fails may come back."""
+        if not self._waiting or self.stop():
+            return None
+        task = self._waiting.popleft()
+        self._states.note(task.name, _RUNNING)
+        self._watcher.started(task.name, task.done, task.intervals)
+        return task
+
+    def interval(self, task: Task, row: dict[str, Any]) -> None:
+        """A task has come so far."""
+        self._watcher.interval(task.name, row)
+
+    def ended(self, task: Task, outcome: Outcome) -> None:
+        """A task came to an end: a failure of no user's is tried once more, after the others; then it is kept apart."""
+        errors = self._errors.setdefault(task.name, [])
+        errors += [outcome.error] if outcome.error else []
+        again = bool(outcome.error) and not outcome.mistake and len(errors) < 2
+        directory = self._states.directory
+        if again:
+            self._waiting.append(replace(task, begun=directory.is_begun(task.name), done=0))
+        elif outcome.error:
+            directory.failure(task.name).parent.mkdir(exist_ok=True)
+            write_text(directory.failure(task.name), "\n".join(errors).rstrip() + "\n")
+        else:
+            directory.failure(task.name).unlink(missing_ok=True)
+        if not again:
+            self.outcomes[task.name] = outcome
+        self._states.note(task.name, outcome.state, outcome.error.strip().rpartition("\n")[2])
+        self._watcher.ended(task.name, outcome, again)

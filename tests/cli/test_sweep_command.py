@@ -1,0 +1,95 @@
+"""`h2fdp sweep` as a user meets it: its table, its JSON, exit codes, Ctrl-C."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from h2fdp import UserError
+from h2fdp.cli.main import app
+from h2fdp.cli.sweep_progress import Tally
+from h2fdp.nodes import Cloud
+from h2fdp.sweeps.task import Outcome
+from tests.sweeps.studies import study
+
+
+def called(*arguments):
+    return CliRunner().invoke(app, ["sweep", *map(str, arguments), "--inline"], env={"COLUMNS": "80"})
+
+
+def test_it_ends_with_a_line_for_each_combination_and_its_directory(tmp_path):
+    done = called(study(tmp_path), "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    head, _, first, second = done.stdout.splitlines()[1:5]
+    assert head.split() == ["epsilon", "K", "n", "accuracy", "95", "%", "loss", "accounted", "energy", "J"]
+    assert (first.split()[:3], second.split()[:3]) == (["1", "3", "2"], ["20", "3", "2"])
+    assert "4 of 4 done" in done.stdout
+    assert str(tmp_path / "out") in done.stdout
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80
+    assert "seed=1,privacy.epsilon=1: done" in done.stderr
+    assert "4/4 runs done" in done.stderr
+
+
+def test_json_for_machines(tmp_path):
+    done = called(study(tmp_path), "--out", tmp_path / "out", "--json", "--quiet", "--set", "sweep.seed=[4]")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["runs"], found["finished"], found["failed"]) == (2, 2, [])
+    assert [(row["privacy.epsilon"], row["interval"], row["n"]) for row in found["last"]] == [(1, 3, 1), (20, 3, 1)]
+    assert found["last"][0]["accuracy_low"] is None  # of one run nothing is known about spread
+    assert done.stderr == ""
+
+
+def test_a_bug_ends_with_1_and_a_users_mistake_with_2(tmp_path, monkeypatch):
+    mistaken = study(tmp_path, "{data: [digits, {name: npz, path: none.npz}]}")
+    done = called(mistaken, "--out", tmp_path / "mistaken")
+    assert done.exit_code == 2
+    assert "no such file" in done.stderr
+    assert f"1 of 2 runs failed: see {tmp_path / 'mistaken' / 'failures'}" in done.stderr
+
+    def failing(self, plan):
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(Cloud, "run_interval", failing)
+    done = called(study(tmp_path), "--out", tmp_path / "broken")
+    assert done.exit_code == 1
+    assert "seed=2,privacy.epsilon=20 failed: RuntimeError: no luck" in done.stderr
+    assert len(list((tmp_path / "broken" / "failures").iterdir())) == 4
+
+
+@pytest.mark.parametrize("where", [["--inline"], ["--jobs", "2"]])
+def test_ctrl_c_ends_runs_after_their_intervals_and_the_same_command_goes_on(tmp_path, where):
+    path = study(tmp_path, "{seed: [1, 2, 3]}")
+    command = [sys.executable, "-m", "h2fdp", "sweep", str(path), "--out", str(tmp_path / "out"), *where]
+    command += ["--set", "training.intervals=100000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        metrics = tmp_path / "out" / "runs" / "seed=1" / "metrics.parquet"
+        while not (metrics.is_file() and len(pd.read_parquet(metrics))):
+            assert process.poll() is None, process.stderr.read()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped: 0 of 3 runs are done; go on with the same command" in said
+    assert "Traceback" not in said
+    states = json.loads((tmp_path / "out" / "sweep.json").read_text())["points"]
+    assert states["seed=1"]["state"] == "interrupted"
+    assert states["seed=3"]["state"] == "waiting"
+    refused = called(path, "--out", tmp_path / "out")
+    assert isinstance(refused.exception, UserError)
+    assert "training.intervals: was 100000, is 3 now" in str(refused.exception)
+
+
+def test_the_tally_counts_intervals_that_were_not_seen():
+    tally = Tally()
+    tally.begin(runs=3, finished=1, intervals=20)
+    tally.started("a", 0, 10)
+    tally.started("b", 4, 14)
+    tally.interval("a", {"interval": 5})
+    assert tally.words().startswith("1/3 runs done  2 running  ")
+    tally.ended("a", Outcome("done"), again=False)
+    tally.ended("b", Outcome("failed", "no luck"), again=False)
+    assert tally.words().startswith("2/3 runs done  1 failed  ")

@@ -1,0 +1,207 @@
+"""A sweep in one process: runs as `h2fdp run` makes them, going on, changes noticed, failures kept apart."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from h2fdp import Experiment, UserError, sweep
+from h2fdp.data import registry
+from h2fdp.nodes import Cloud
+from h2fdp.records.directory import locked
+from h2fdp.sweeps.conduct import Options, conduct
+from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.study import read_study
+from tests.sweeps.studies import BASE, assert_equal_runs, study
+
+
+def files_of(run):
+    return {path: path.stat().st_mtime_ns for path in sorted(run.rglob("*")) if path.is_file()}
+
+
+def message(error):
+    return str(error.value)
+
+
+def test_runs_are_those_of_h2fdp_run_and_stand_in_one_table(tmp_path):
+    path = study(tmp_path)
+    done = sweep(path, out=tmp_path / "out", inline=True)
+    names = [f"seed={seed},privacy.epsilon={epsilon}" for seed in (1, 2) for epsilon in (1, 20)]
+    assert list(done.runs) == names
+    assert done.failures == {}
+    alone = Experiment.from_file(path, ["seed=2", "privacy.epsilon=20"]).run(tmp_path / "alone")
+    assert_equal_runs(done.runs["seed=2,privacy.epsilon=20"].directory, alone.directory)
+    table = done.table
+    assert list(table.columns[:3]) == ["run", "seed", "privacy.epsilon"]
+    assert table["run"].tolist() == [name for name in names for _ in range(3)]
+    assert (table["seed"].dtype, table["privacy.epsilon"].dtype) == ("int64", "int64")
+    last = table[table["run"] == "seed=2,privacy.epsilon=20"].drop(columns=["run", "seed", "privacy.epsilon"])
+    pd.testing.assert_frame_equal(
+        last.reset_index(drop=True).drop(columns="wall_s"), alone.metrics.drop(columns="wall_s"), check_exact=True
+    )
+    assert done.summary["n"].tolist() == [2] * 6
+    states = json.loads((tmp_path / "out" / "sweep.json").read_text())["points"]
+    assert {name: entry["state"] for name, entry in states.items()} == dict.fromkeys(names, "done")
+    assert yaml.safe_load((tmp_path / "out" / "study.yaml").read_text())["sweep"]["seed"] == [1, 2]
+
+
+def test_finished_runs_are_not_redone_and_the_grid_may_grow(tmp_path):
+    first = sweep(study(tmp_path, "{seed: [1]}"), out=tmp_path / "out", inline=True)
+    before = files_of(first.runs["seed=1"].directory)
+    more = sweep(study(tmp_path, "{seed: [1, 2]}"), out=tmp_path / "out", inline=True)
+    assert list(more.runs) == ["seed=1", "seed=2"]
+    assert files_of(more.runs["seed=1"].directory) == before
+    fewer = sweep(study(tmp_path, "{seed: [2]}"), out=tmp_path / "out", inline=True)
+    assert set(fewer.table["run"]) == {"seed=2"}
+    assert files_of(tmp_path / "out" / "runs" / "seed=1") == before  # left aside, not lost
+
+
+def test_a_changed_configuration_is_noticed_and_only_those_runs_are_redone(tmp_path):
+    out = tmp_path / "out"
+    path = study(tmp_path, '{"seed, training.step_size": [[1, 0.1], [2, 0.1]]}')
+    sweep(path, out=out, inline=True)
+    with pytest.raises(UserError) as error:
+        sweep(path, ["privacy.epsilon=3", "topology.edges[1].trusted=true"], out=out, inline=True)
+    assert "privacy.epsilon: was 1.0, is 3.0 now, and of one more run" in message(error)
+    assert "topology.edges[1].trusted: was false, is true now" in message(error)
+    assert "--overwrite" in message(error)
+    wider = study(tmp_path, '{"seed, training.step_size": [[1, 0.1], [2, 0.1], [3, 0.1]]}')
+    before = {seed: files_of(out / "runs" / f"seed={seed},training.step_size=0.1") for seed in (1, 2)}
+    config = out / "runs" / "seed=2,training.step_size=0.1"
+    states = json.loads((out / "sweep.json").read_text())
+    states["points"][config.name]["digest"] = "of another time"  # as if this run alone had been another one
+    (out / "sweep.json").write_text(json.dumps(states))
+    values = yaml.safe_load((config / "config.yaml").read_text())
+    values["training"]["batch_size"] = 5
+    (config / "config.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(UserError) as error:
+        sweep(wider, out=out, inline=True)
+    assert "training.batch_size: was 5, is 4 now" in message(error)
+    assert not (out / "runs" / "seed=3,training.step_size=0.1").exists()
+    done = sweep(wider, out=out, inline=True, overwrite=True)
+    assert len(done.runs) == 3
+    assert files_of(out / "runs" / "seed=1,training.step_size=0.1") == before[1]
+    assert files_of(out / "runs" / "seed=2,training.step_size=0.1") != before[2]
+
+
+def test_where_a_run_computes_is_no_change(tmp_path):
+    path = study(tmp_path, "{seed: [1]}")
+    before = files_of(sweep(path, out=tmp_path / "out", inline=True).runs["seed=1"].directory)
+    again = sweep(path, ["tracking.tensorboard=false", "runtime.hosts=1"], out=tmp_path / "out", inline=True)
+    assert files_of(again.runs["seed=1"].directory) == before
+
+
+def test_runs_of_other_code_are_noticed(tmp_path, monkeypatch):
+    path = study(tmp_path, "{seed: [1]}")
+    sweep(path, out=tmp_path / "out", inline=True)
+    monkeypatch.setattr("h2fdp.sweeps.conduct.package_digest", lambda: "another version")
+    with pytest.raises(UserError, match="made by other code of h2fdp"):
+        sweep(path, out=tmp_path / "out", inline=True)
+    assert len(sweep(path, out=tmp_path / "out", inline=True, overwrite=True).runs) == 1
+
+
+def fail(monkeypatch, times, interval=1):
+    """Let the first `times` runs that reach an interval fail in it."""
+    original, left = Cloud.run_interval, [times]
+
+    def failing(self, plan):
+        if plan.interval == interval and left[0]:
+            left[0] -= 1
+            raise RuntimeError("no luck")
+        original(self, plan)
+
+    monkeypatch.setattr(Cloud, "run_interval", failing)
+
+
+def test_a_run_that_fails_once_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    path = study(tmp_path, "{seed: [1, 2]}")
+    fail(monkeypatch, times=1)
+    done = sweep(path, ["runtime.checkpoint_every=1"], out=tmp_path / "out", inline=True)
+    assert list(done.runs) == ["seed=1", "seed=2"]
+    assert done.failures == {}
+    assert_equal_runs(
+        done.runs["seed=1"].directory, Experiment.from_file(path, ["seed=1"]).run(tmp_path / "alone").directory
+    )
+
+
+def test_a_run_that_fails_twice_is_kept_apart_and_tried_again_the_next_time(tmp_path, monkeypatch):
+    path = study(tmp_path, "{seed: [1, 2, 3]}")
+    with monkeypatch.context() as broken:
+        fail(broken, times=4, interval=0)  # the first attempts of all three, the second of the first
+        done = sweep(path, out=tmp_path / "out", inline=True)
+    assert list(done.runs) == ["seed=2", "seed=3"]
+    assert done.failures["seed=1"].count("RuntimeError: no luck") == 2
+    assert set(done.table["run"]) == {"seed=2", "seed=3"}
+    state = json.loads((tmp_path / "out" / "sweep.json").read_text())["points"]["seed=1"]
+    assert (state["state"], state["error"]) == ("failed", "RuntimeError: no luck")
+    again = sweep(path, out=tmp_path / "out", inline=True)
+    assert (list(again.runs), again.failures) == (["seed=1", "seed=2", "seed=3"], {})
+
+
+def test_a_mistake_that_shows_late_ends_its_run_only_and_is_not_tried_again(tmp_path):
+    base = BASE.replace("data: digits", "data: {name: npz, path: none.npz}")
+    path = study(tmp_path, '{"data": [{name: npz, path: none.npz}, digits]}', base)
+    done = sweep(path, out=tmp_path / "out", inline=True)
+    assert list(done.runs) == ["data=digits"]
+    (text,) = done.failures.values()
+    assert text.count("no such file") == 1
+
+
+def test_a_stopped_sweep_goes_on_with_the_run_that_was_under_way(tmp_path):
+    path, out, shared = study(tmp_path, "{seed: [1, 2]}"), tmp_path / "out", Shared()
+    asked = iter([False, False, False, *[True] * 10])  # before the first run, and before two intervals of it
+    outcomes = conduct(read_study(path, (), shared), out, shared, Options(jobs=1, stop=lambda: next(asked)))
+    assert {name: outcome.state for name, outcome in outcomes.items()} == {"seed=1": "interrupted"}
+    log = out / "runs" / "seed=1" / "log.jsonl"
+    done = sweep(path, out=out, inline=True)
+    assert [json.loads(line)["event"] for line in log.read_text().splitlines()].count("resume") == 1
+    assert_equal_runs(
+        done.runs["seed=1"].directory, Experiment.from_file(path, ["seed=1"]).run(tmp_path / "alone").directory
+    )
+
+
+def test_what_a_killed_process_left_of_a_run_is_cleared_away(tmp_path):
+    path, run = study(tmp_path, "{seed: [1]}"), tmp_path / "out" / "runs" / "seed=1"
+    sweep(path, out=tmp_path / "out", inline=True)
+    for file in run.iterdir():
+        if file.is_file() and file.name != "config.yaml":
+            file.unlink()
+    assert list(sweep(path, out=tmp_path / "out", inline=True).runs) == ["seed=1"]
+
+
+def test_a_directory_in_use_or_of_something_else_is_refused(tmp_path):
+    path = study(tmp_path, "{seed: [1]}")
+    with locked(tmp_path / "out", "out", "sweep"), pytest.raises(UserError, match="another sweep is writing"):
+        sweep(path, out=tmp_path / "out", inline=True)
+    with pytest.raises(UserError, match="not a sweep"):
+        sweep(path, out=tmp_path, inline=True)
+
+
+def test_runs_read_their_data_once_for_all(tmp_path, monkeypatch):
+    read = []
+    entry = registry.DATA_SETS["digits"]
+
+    def counting(request):
+        read.append(request.streams.seed)
+        return entry.load(request)
+
+    counted = {**registry.DATA_SETS, "digits": registry.DataSet(entry.description, counting, entry.keys)}
+    monkeypatch.setattr(registry, "DATA_SETS", counted)
+    done = sweep(study(tmp_path), out=tmp_path / "out", inline=True)
+    assert len(done.runs) == 4
+    assert read == [1]
+
+
+def test_topologies_are_drawn_once_for_equal_seeds(tmp_path):
+    shared = Shared()
+    study_read = read_study(study(tmp_path), (), shared)
+    drawn = [shared.experiment(study_read.document, run.settings)[1] for run in study_read.runs]
+    assert drawn[0] is drawn[1]
+    assert drawn[0] is not drawn[2]
+
+
+def test_the_directory_is_named_after_the_study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert sweep(study(tmp_path, "{seed: [1]}").name, inline=True).directory == Path("sweeps/small")

@@ -1,0 +1,53 @@
+"""A sweep on Ray: the bits of `h2fdp run`, the loss of a worker, failures apart."""
+
+import os
+import signal
+
+import ray
+
+from h2fdp import Experiment
+from h2fdp.sweeps import Sweep
+from h2fdp.sweeps.conduct import Options, conduct
+from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.study import read_study
+from h2fdp.sweeps.work import Unwatched
+from tests.sweeps.studies import BASE, assert_equal_runs, study
+
+
+def two_at_a_time(path, out, watcher, *settings):
+    shared = Shared()
+    found = read_study(path, settings, shared)
+    outcomes = conduct(found, out, shared, Options(jobs=2, watcher=watcher))
+    return outcomes, Sweep(out, tuple(run.point.name for run in found.runs))
+
+
+class KillsAWorker(Unwatched):
+    """Kills the first worker that is seen to have trained an interval."""
+
+    def __init__(self):
+        self.killed = False
+        self.again = []
+
+    def interval(self, name, row):
+        if not self.killed:
+            self.killed = True
+            actors = ray._private.state.actors().values()
+            os.kill(next(actor["Pid"] for actor in actors if actor["State"] == "ALIVE"), signal.SIGKILL)
+
+    def ended(self, name, outcome, again):
+        self.again += [name] * again
+
+
+def test_runs_side_by_side_have_the_bits_of_h2fdp_run_though_a_worker_is_lost_and_another_fails(tmp_path):
+    base = BASE.replace("intervals: 3", "intervals: 60")
+    sweep = '{"seed, data": [[1, digits], [2, digits], [3, {name: npz, path: none.npz}]]}'
+    path, watcher = study(tmp_path, sweep, base), KillsAWorker()
+    outcomes, done = two_at_a_time(path, tmp_path / "out", watcher)
+    assert watcher.killed
+    assert len(watcher.again) == 1
+    assert list(done.runs) == ["seed=1,data=digits", "seed=2,data=digits"]
+    (failed,) = (name for name, outcome in outcomes.items() if outcome.mistake)
+    assert "no such file" in done.failures[failed]
+    for seed in (1, 2):
+        alone = Experiment.from_file(path, [f"seed={seed}"]).run(tmp_path / f"alone-{seed}")
+        assert_equal_runs(done.runs[f"seed={seed},data=digits"].directory, alone.directory)

@@ -1,0 +1,103 @@
+"""Reading a study: every run checked, every problem told at once and by its line, before anything is made."""
+
+import pytest
+import yaml
+
+from h2fdp import UserError, sweep
+from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.study import read_study
+from tests.sweeps.studies import BASE, TOPOLOGY, study
+
+
+def read(path, *settings):
+    return read_study(path, settings, Shared())
+
+
+def problems(path, *settings):
+    with pytest.raises(UserError) as error:
+        read(path, *settings)
+    return [str(problem) for problem in error.value.problems]
+
+
+def test_wrong_values_are_told_by_their_lines_all_at_once_and_nothing_is_made(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(f"{BASE}sweep:\n  seed: [1, -3]\n  privacy.epsilon:\n    - 1\n    - -1\n  training.stepsize: [1]\n")
+    assert problems(path) == [
+        f"{path}:10: training.stepsize: unknown key; did you mean `step_size`?",
+        f"{path}:9: privacy.epsilon: expected a number from 1e-9 to 1e9, found -1",
+        f"{path}:6: seed: expected a whole number of at least 0, found -3",
+    ]
+    with pytest.raises(UserError):
+        sweep(path, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_combination_that_does_not_go_is_named(tmp_path):
+    path = study(tmp_path, "{method: [h2fdp, hfl], control.enabled: [false, true]}")
+    (told,) = problems(path)
+    assert told.startswith(f"{path}:5: control.enabled: the controller weighs energy and delay against noise")
+
+
+def test_a_mistake_outside_of_the_sweep_says_which_runs_meet_it(tmp_path):
+    base = BASE + "privacy: {calibration: accounted}\n"
+    (told,) = problems(study(tmp_path, "{seed: [1], control.enabled: [false, true]}", base))
+    assert told.endswith("(in seed=1,control.enabled=true)")
+
+
+def test_settings_change_the_study_and_those_of_sweep_its_grid(tmp_path):
+    found = read(study(tmp_path), "training.intervals=7", "sweep.privacy.epsilon=[3]", "sweep.training.step_size=[1]")
+    assert [run.point.name for run in found.runs] == [
+        f"seed={seed},privacy.epsilon=3,training.step_size=1" for seed in (1, 2)
+    ]
+    assert {run.intervals for run in found.runs} == {7}
+
+
+def test_the_whole_grid_may_be_set(tmp_path):
+    found = read(study(tmp_path), "sweep={seed: [7], method: [hfl, h2fdp]}")
+    assert [run.point.name for run in found.runs] == ["seed=7,method=hfl", "seed=7,method=h2fdp"]
+
+
+def test_a_swept_key_is_not_set_as_well(tmp_path):
+    assert problems(study(tmp_path), "seed=3") == ["--set: seed: is swept by the file; expected sweep.seed=[...]"]
+
+
+def test_topologies_are_reached_into_and_found_beside_the_file(tmp_path):
+    (tmp_path / "net.yaml").write_text("edges: [{name: a, devices: {count: 2}}]\ntrust: {probability: 0}\n")
+    base = BASE.replace(TOPOLOGY, "net.yaml")
+    path = study(tmp_path, "{topology.trust.probability: [0, 1]}", base)
+    assert len({run.digest for run in read(path).runs}) == 2
+    other = study(tmp_path, "{topology: [net.yaml]}", BASE, "other.yaml")
+    assert len(read(other).runs) == 1
+
+
+def test_the_written_study_stands_for_itself(tmp_path):
+    (tmp_path / "net.yaml").write_text("edges: [{name: a, devices: {count: 2}}]\n")
+    path = study(tmp_path, '{"topology, seed": [[net.yaml, 1], [net.yaml, 2]]}', BASE)
+    found = read(path, "training.intervals=9")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "study.yaml").write_text(found.text())
+    again = read(elsewhere / "study.yaml")
+    assert [run.digest for run in again.runs] == [run.digest for run in found.runs]
+    assert yaml.safe_load(found.text())["training"]["intervals"] == 9
+
+
+def test_settings_that_reach_into_a_topology_are_written_too(tmp_path):
+    (tmp_path / "net.yaml").write_text("edges: [{name: a, devices: {count: 2}}]\n")
+    path = study(tmp_path, "{seed: [1, 2]}", BASE.replace(TOPOLOGY, "net.yaml"))
+    found = read(path, "topology.trust.probability=1", "topology.edges[0].devices.count=3")
+    (tmp_path / "written.yaml").write_text(found.text())
+    assert [run.digest for run in read(tmp_path / "written.yaml").runs] == [run.digest for run in found.runs]
+
+
+@pytest.mark.parametrize("options", [{"jobs": 0}, {"jobs": 2, "inline": True}])
+def test_numbers_of_jobs_that_mean_nothing_are_refused(tmp_path, options):
+    with pytest.raises(UserError, match="jobs"):
+        sweep(study(tmp_path), out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_and_how_runs_are_watched_is_no_part_of_the_digest(tmp_path):
+    plain, watched = read(study(tmp_path)), read(study(tmp_path), "tracking.tensorboard=false", "runtime.hosts=1")
+    assert [run.digest for run in plain.runs] == [run.digest for run in watched.runs]
+    assert len({run.digest for run in plain.runs}) == 4

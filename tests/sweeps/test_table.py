@@ -1,0 +1,62 @@
+"""The tables of a sweep, from values worked out by hand."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from h2fdp.sweeps.table import column_of, last_intervals, summary_of
+
+
+def table(rows):
+    return pd.DataFrame(rows, columns=["run", "method", "seed", "interval", "accuracy", "epsilon_edge"])
+
+
+ROWS = [
+    ("a1", "hfl", 1, 1, 0.2, None),
+    ("a1", "hfl", 1, 2, 0.4, None),
+    ("a2", "hfl", 2, 1, 0.4, None),
+    ("a2", "hfl", 2, 2, 0.8, None),
+    ("b1", "h2fdp", 1, 1, 0.1, 3.0),
+    ("b1", "h2fdp", 1, 2, np.nan, 4.0),
+    ("b2", "h2fdp", 2, 1, 0.3, 5.0),
+]
+
+
+def test_means_are_over_seeds_for_each_combination_and_interval():
+    found = summary_of(table(ROWS), ["method", "seed"])
+    assert found[["method", "interval", "n"]].to_numpy().tolist() == [
+        ["hfl", 1, 2],
+        ["hfl", 2, 2],
+        ["h2fdp", 1, 2],
+        ["h2fdp", 2, 1],
+    ]
+    np.testing.assert_allclose(found["accuracy_mean"], [0.3, 0.6, 0.2, np.nan])
+    np.testing.assert_allclose(found["epsilon_edge_mean"], [np.nan, np.nan, 4.0, 4.0])
+    np.testing.assert_allclose(found["accuracy_low"], [0.2, 0.4, 0.1, np.nan])  # of two runs, a resample is one of 4
+    np.testing.assert_allclose(found["accuracy_high"], [0.4, 0.8, 0.3, np.nan])
+    assert found["epsilon_edge_low"].isna().tolist() == [True, True, False, True]
+
+
+def test_without_other_keys_all_runs_are_one_group():
+    found = summary_of(table(ROWS[:4]).drop(columns="method"), ["seed"])
+    assert found["interval"].tolist() == [1, 2]
+    assert found["accuracy_mean"].tolist() == [0.30000000000000004, 0.6000000000000001]
+
+
+def test_nothing_finished_is_an_empty_table_with_its_columns():
+    found = summary_of(table([]), ["method", "seed"])
+    assert len(found) == 0
+    assert {"method", "interval", "n", "accuracy_mean", "accuracy_low", "accuracy_high"} <= set(found.columns)
+    assert len(last_intervals(found)) == 0
+
+
+def test_the_last_interval_of_each_combination():
+    found = last_intervals(summary_of(table(ROWS), ["method", "seed"]))
+    assert found[["method", "interval"]].to_numpy().tolist() == [["hfl", 2], ["h2fdp", 2]]
+
+
+def test_swept_values_keep_their_types():
+    assert column_of([{"name": "mlp", "hidden": 64}, "softmax"]).to_pylist() == ["{name: mlp, hidden: 64}", "softmax"]
+    assert column_of([None, 2]).to_pylist() == [None, 2]
+    assert column_of([1, True]).to_pylist() == ["1", "true"]
+    assert column_of([]).type == pa.string()
