@@ -54,8 +54,8 @@ def check_request(run: Preparation, observer: str, canaries: int, kind: str, con
         raise UserError(f"expected a whole number of at least 1, found {canaries}", key="canaries")
     if not 0 < confidence < 1:
         raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
-    if run.noise is None:
-        raise UserError("an audit needs a method that promises privacy; this one adds no noise", key="method")
+    if run.placement.unaudited is not None:
+        raise UserError(run.placement.unaudited, key="method" if run.noise is None else "method.privacy")
     if run.blueprint.measuring is not None:
         text = "estimates are not audited; expected released"
         raise UserError(text, key="control.estimates")

@@ -75,7 +75,8 @@ def run_intervals(
             ledger.append(release.as_row() for release in releases)
             if plan.decision.reasons is not None:
                 decisions.append([dict(plan.decision.reasons)])
-            progress.note_noise(sources, plan)
+            if run.noise is not None:
+                progress.note_noise(run.noise, sources, plan)
             run_interval(edges, cloud, plan)
             progress.costs.add(plan)
             due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended

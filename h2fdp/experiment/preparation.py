@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,14 @@ from h2fdp.control import AdaptiveSchedule, ControlSection, Rhythm, Schedule
 from h2fdp.data import DeviceData, load
 from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import read_pool
+from h2fdp.data.unit_ball import within_unit_ball
+from h2fdp.errors import UserError
 from h2fdp.experiment.schedules import adaptive_schedule, schedule_of
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.experiment.sections import FaultsSection
 from h2fdp.models import Flat, build
 from h2fdp.nodes import Cloud, IntervalPlan, SubnetPlan, Team
-from h2fdp.privacy import NOISE_PLACEMENTS, NoiseLevels, PaperCalibration
+from h2fdp.privacy import OBSERVERS, Mechanism, Observer, Placement, Setting, placement_of
 from h2fdp.radio import Failing, NetworkCosts, interval_cost
 from h2fdp.radio.interval_cost import IntervalCost
 from h2fdp.runtime import Blueprint
@@ -29,6 +31,7 @@ from h2fdp.runtime.step_time import fastest_engine
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
+from h2fdp.training.descent import gain
 from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.training.objectives import objective_of
 from h2fdp.training.server import server_update
@@ -46,6 +49,8 @@ class Preparation:
         initial: (M,) w(0).
         costs: of messages on the network's links.
         noise: None where the method adds none.
+        factor: by which `calibration: accounted` multiplied the noises.
+        iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
     """
 
     config: ExperimentFile
@@ -56,7 +61,14 @@ class Preparation:
     initial: Tensor
     rhythm: Rhythm
     costs: NetworkCosts
-    noise: NoiseLevels | None
+    noise: Mechanism | None
+    iterations: int | None = None
+    factor: float = 1.0
+
+    @property
+    def placement(self) -> Placement:
+        """Where noise is added."""
+        return self.blueprint.noise_placement
 
     @property
     def leaks(self) -> bool:
@@ -67,12 +79,20 @@ class Preparation:
     @property
     def step_noise_multiplier(self) -> float | None:
         """sigma of the noise on every local step (DP-SGD); None where there is none."""
-        return None
+        return None if self.noise is None else self.noise.step_noise_multiplier
 
     @property
-    def iterations(self) -> int | None:
-        """R_c, the local iterations that the privacy budget allows each device; None where it sets no limit."""
-        return None
+    def budgets(self) -> Mapping[Observer, float]:
+        """The epsilon of each observer that ends the run.
+
+        Where the noise falls as the run goes on, or steps under noise are more or fewer than it was made for, nothing
+        but the account keeps to the target: then it is a budget of every observer that has none.
+        """
+        stated, schedule = self.config.privacy.budget, self.config.method.schedule.name
+        free = schedule == "noise-decay" or (schedule == "resource-budget" and self.step_noise_multiplier is not None)
+        if self.noise is None or self.leaks or not free:
+            return stated
+        return dict.fromkeys(OBSERVERS, self.config.privacy.epsilon) | stated
 
     @property
     def without_faults(self) -> Preparation:
@@ -154,7 +174,15 @@ def prepare(
     streams = Streams(config.seed)
     star = config.method.topology == "star"
     network = topology.as_star() if star else topology
+    placement = placement_of(config.method.privacy)
+    if model is not None and placement.models is not None:
+        raise UserError(
+            f"expected {' or '.join(sorted(placement.models))} under this privacy, found a model of your own",
+            key="model",
+        )
     data = (data_source or configured_data(config))(topology, streams, data_root)
+    if placement.input_norm is not None:
+        data = within_unit_ball(data, placement.input_norm)
     options = config.model.options() if model is None else None
     module = partial(
         build, model or config.model.name, data.shape, data.classes, options, streams.key("cloud", "model")
@@ -162,7 +190,7 @@ def prepare(
     initial = module()
     device = training_device(config.runtime)
     training = config.training
-    clipping = None if training.clip_norm is None else Clipping(training.clip_norm, training.clip_scope)
+    norm = None if placement.clips == "update" else training.clip_norm
     blueprint = Blueprint(
         streams,
         network,
@@ -170,26 +198,26 @@ def prepare(
         module,
         chosen_engine(initial, device) if config.runtime.engine in ("auto", "fastest") else config.runtime.engine,
         objective_of(config.method.objective),
-        clipping,
-        "poisson"
-        if training.sampling == "poisson"
-        else "fixed",  # an order of all records amplifies no more than fixed
+        None if norm is None else Clipping(norm, training.clip_scope),
+        # An order of all records amplifies no more than fixed batches do.
+        "poisson" if training.sampling == "poisson" else "fixed",
         _sampling_rates(config, data),
-        NOISE_PLACEMENTS[config.method.privacy.name],
+        placement,
         star,
         _measuring(config),
         device,
         training.momentum,
         training.local_epochs,
         config.method.schedule.measures,
+        training.clip_norm,
     )
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
     vector = Flat(initial).to_vector(initial)
     if config.runtime.engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
     costs = NetworkCosts(network, vector.numel(), streams)
-    noise = _noise(config, rhythm, _local_steps(config, data, blueprint.rates))
-    return Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, noise)
+    run = Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, None)
+    return replace(run, noise=placement.mechanism(_setting(run, initial))) if placement.private else run
 
 
 def _local_steps(config: ExperimentFile, data: DeviceData, rates: np.ndarray) -> int:
@@ -226,22 +254,33 @@ def _sampling_rates(config: ExperimentFile, data: DeviceData) -> np.ndarray:
     return np.asarray(np.clip(np.rint(rates * data.sizes), 1, data.sizes) / data.sizes)
 
 
-def _noise(config: ExperimentFile, rhythm: Rhythm, local_steps: int) -> NoiseLevels | None:
-    """The paper's calibration for the numbers of releases that are planned.
+def _setting(run: Preparation, module: nn.Module) -> Setting:
+    """The run as its noise is worked out for: with the numbers of releases that are planned.
 
     Under control that is K_g intervals with the most local aggregations that any tau has, so that the claim covers
     whatever the controller does.
     """
-    if not NOISE_PLACEMENTS[config.method.privacy.name].private:
-        return None
-    training, privacy = config.training, config.privacy
-    assert training.clip_norm is not None
-    lengths = [local_steps]
+    config, training, privacy = run.config, run.config.training, run.config.privacy
+    lengths = [run.local_steps]
     if config.control.enabled:
         lengths = list(range(1, min(config.control.tau_max, horizon(config).slots) + 1))
-    local = max(len(rhythm.offsets(length)) for length in lengths) * training.intervals
-    calibration = PaperCalibration(privacy.epsilon, privacy.delta, privacy.c2, local, training.intervals)
-    return NoiseLevels(calibration, training.clip_norm, privacy.sensitivity)
+    return Setting(
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        c2=privacy.c2,
+        sensitivity=privacy.sensitivity,
+        clip_norm=training.clip_norm,
+        intervals=training.intervals,
+        local_aggregations=max(len(run.rhythm.offsets(length)) for length in lengths) * training.intervals,
+        local_steps=run.local_steps,
+        records=run.data.sizes,
+        sampling_rates=run.blueprint.rates,
+        sampling=run.blueprint.sampling,
+        gain=partial(gain, training.momentum),
+        gradients_attained=training.clip_scope == "batch" and not training.momentum,
+        mu=config.method.objective.mu or 0.0,
+        biased=any(parameter.ndim == 1 for parameter in module.parameters()),
+    )
 
 
 def configured_data(config: ExperimentFile, pools: Callable[[Request], Pool] = read_pool) -> DataSource:

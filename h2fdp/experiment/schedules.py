@@ -38,7 +38,8 @@ def schedule_of(run: Preparation) -> Schedule:
 
 def adaptive_schedule(run: Preparation, section: ControlSection) -> AdaptiveSchedule:
     """Algorithm 1 of H2FDP under these settings."""
-    assert run.noise is not None, "the controller weighs costs against noise"
+    clip_norm = run.config.training.clip_norm
+    assert clip_norm is not None, "the controller weighs costs against noise"
     privacy, facts = run.config.privacy, run.blueprint.facts()
     network = ControlledNetwork(
         [subnet.name for subnet in facts],
@@ -49,7 +50,7 @@ def adaptive_schedule(run: Preparation, section: ControlSection) -> AdaptiveSche
     terms = PrivacyTerms(
         run.initial.numel(),
         float(run.blueprint.rates.max()),
-        run.noise.clip_norm,
+        clip_norm,
         privacy.epsilon,
         privacy.delta,
         privacy.c2,
@@ -65,9 +66,15 @@ def _participation(run: Preparation) -> np.ndarray:
 
 def _fixed(run: Preparation) -> Schedule:
     training = run.config.training
-    return FixedSchedule(
-        run.local_steps, training.step_size, training.step_decay, run.topology.sizes, training.participation
-    )
+    planned = training.intervals * run.local_steps
+    last_slot = None if run.iterations is None or run.iterations >= planned else run.iterations
+    return _steady(run, last_slot)
+
+
+def _steady(run: Preparation, last_slot: int | None) -> FixedSchedule:
+    training, sizes = run.config.training, run.topology.sizes
+    decay, share = training.step_decay, training.participation
+    return FixedSchedule(run.local_steps, training.step_size, decay, sizes, share, last_slot)
 
 
 def _adaptive(run: Preparation) -> Schedule:
@@ -79,7 +86,8 @@ def _noise_decay(run: Preparation) -> Schedule:
     assert section.factor is not None
     assert section.patience is not None
     assert section.least is not None
-    return NoiseDecay(_fixed(run), section.factor, section.patience, section.least)
+    # R_c is counted at noise that stays: here the account ends the run (`Preparation.budgets`).
+    return NoiseDecay(_steady(run, None), section.factor, section.patience, section.least)
 
 
 def _ali(run: Preparation) -> Schedule:

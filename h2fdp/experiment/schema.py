@@ -8,16 +8,16 @@ from pydantic import Field
 
 from h2fdp.config import Document, Section, check
 from h2fdp.config.fields import Expect, Text
-from h2fdp.control import ControlSection, Horizon
+from h2fdp.control import ControlSection, Horizon, Rhythm
 from h2fdp.control.schedule_section import ADAPTIVE, ScheduleSection
 from h2fdp.data import DataSection
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import FaultsSection, PrivacySection, Seed, TrackingSection, TrainingSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
-from h2fdp.privacy import NOISE_PLACEMENTS
+from h2fdp.privacy import Request, placement_of
 from h2fdp.runtime.section import RuntimeSection
-from h2fdp.training.objectives import LocalObjective, objective_of
+from h2fdp.training.objectives import objective_of
 
 _CONSTANT = ("ali-dpfl", "ali-dpfl-v1", "resource-budget")  # schedules that plan with one step size
 
@@ -51,7 +51,7 @@ def check_experiment(document: Document) -> ExperimentFile:
     experiment = _with_one_schedule(check(ExperimentFile, document), document)
     _check_method(experiment, document)
     _check_control(experiment, document)
-    return _with_privacy_defaults(experiment, document)
+    return _with_privacy_defaults(experiment)
 
 
 def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
@@ -80,23 +80,16 @@ def _check_method(experiment: ExperimentFile, document: Document) -> None:
         UserError: with the reason.
     """
     method, training = experiment.method, experiment.training
-    objective = objective_of(method.objective)
-    private = NOISE_PLACEMENTS[method.privacy.name].private
+    placement = placement_of(method.privacy)
+    private = placement.private
     problems = []
     for name in ("scaffold", "feddyn"):
         if (method.objective.name == name) != (method.server.name == name):
             text = f"devices and cloud keep {name}'s state together; expected objective {name} with server {name}"
             problems.append(("server" if method.objective.name == name else "objective", text))
-    if private and objective.memory is not None:
-        text = (
-            f"a device's {objective.memory} outlive what it releases, and depend on all records that it ever drew: no "
-            f"account covers the objective {method.objective.name}; expected privacy none, or another objective"
-        )
-        problems.append(("objective", text))
     found = [Problem(text, document.where(("method",)), f"method.{axis}") for axis, text in problems]
-    if training.momentum and method.objective.name == "proximal" and private:
-        text = "with momentum the pull towards the received model may add to the sensitivity; expected 0, or plain"
-        found.append(Problem(text, document.where(("training", "momentum")), "training.momentum"))
+    for key, text in placement.problems(_request(experiment)):
+        found.append(Problem(text, document.where(key.split(".")), key))
     if training.local_epochs is not None and (experiment.control.enabled or method.schedule.name != "fixed"):
         text = "this schedule counts in steps; expected local_steps"
         found.append(Problem(text, document.where(("training", "local_epochs")), "training.local_epochs"))
@@ -110,6 +103,9 @@ def _check_method(experiment: ExperimentFile, document: Document) -> None:
     if method.schedule.name.startswith("ali-dpfl") and method.privacy.name != "dp-sgd":
         text = f"{method.schedule.name} weighs local steps against the noise on each; expected privacy dp-sgd"
         found.append(Problem(text, document.where(("method",)), "method.schedule"))
+    if private and experiment.privacy.calibration == "accounted" and method.schedule.name not in ("fixed", ADAPTIVE):
+        text = f"expected paper: what {method.schedule.name} will do is not known before the run"
+        found.append(Problem(text, document.where(("privacy", "calibration")), "privacy.calibration"))
     if method.schedule.name == "noise-decay" and not private:
         found.append(
             Problem(
@@ -143,9 +139,6 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
     """
     if not experiment.control.enabled:
         return
-    if not NOISE_PLACEMENTS[experiment.method.privacy.name].private:
-        text = "the controller weighs energy and delay against noise; this method adds none"
-        raise UserError(text, document.where(("control", "enabled")), "control.enabled")
     control = experiment.control
     if control.estimates == "oracle" and experiment.privacy.budget:
         text = "raw estimates are beyond every budget; expected no budget, or control.estimates released or private"
@@ -169,43 +162,56 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
         raise UserError(text, document.where(("privacy", "calibration")), "privacy.calibration")
 
 
-def _with_privacy_defaults(experiment: ExperimentFile, document: Document) -> ExperimentFile:
+def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
+    """With what the method's placement of noise makes of keys that are not stated."""
     training = experiment.training
-    private = NOISE_PLACEMENTS[experiment.method.privacy.name].private
-    if private and training.clip_norm is None:
-        raise UserError(
-            "a guarantee needs clipped gradients; expected a finite number above 0, found nothing",
-            document.where(("training", "clip_norm")),
-            "training.clip_norm",
-        )
-    if private and not _descent(experiment).keeps_sensitivity(_largest_step_size(experiment)):
-        text = (
-            f"the pull towards the received model is not clipped, and keeps the sensitivity only while step size times "
-            f"mu is at most 2; here the step size is up to {_largest_step_size(experiment):g}"
-        )
-        raise UserError(text, document.where(("method",)), "method.objective.mu")
-    without: dict[str, Any] = {"clip_norm": None}
-    if training.sampling == "poisson":
-        without["sampling"] = "fixed"
-    defaults = {} if private else {key: value for key, value in without.items() if key not in training.model_fields_set}
+    placement = placement_of(experiment.method.privacy)
+    defaults: dict[str, Any] = {}
+    if not placement.private or placement.clips == "nothing":
+        defaults["clip_norm"] = None
+    if not placement.private and training.sampling == "poisson":
+        defaults["sampling"] = "fixed"
+    if placement.clips == "record":
+        defaults["clip_scope"] = "record"
+    update = {key: value for key, value in defaults.items() if key not in training.model_fields_set}
     if experiment.method.schedule.name in _CONSTANT:
-        defaults |= {"step_decay": "none"}
-    update: dict[str, Any] = {"training": training.model_copy(update=defaults)}
-    if private and experiment.method.schedule.measures:
-        update["control"] = experiment.control.model_copy(update={"estimates": "oracle"})
-    return experiment.model_copy(update=update)
+        update["step_decay"] = "none"
+    changed: dict[str, Any] = {"training": training.model_copy(update=update)}
+    if placement.private and experiment.method.schedule.measures:
+        changed["control"] = experiment.control.model_copy(update={"estimates": "oracle"})
+    return experiment.model_copy(update=changed)
 
 
-def _descent(experiment: ExperimentFile) -> LocalObjective:
-    return objective_of(experiment.method.objective)
+def _request(experiment: ExperimentFile) -> Request:
+    """What a placement judges."""
+    method, training, objective = experiment.method, experiment.training, objective_of(experiment.method.objective)
+    step_size = _largest_step_size(experiment)
+    local_steps = 2 if training.local_steps is None else training.local_steps
+    rhythm = Rhythm(training.aggregate_every, training.aggregations_per_interval)
+    return Request(
+        objective=method.objective.name,
+        mu=method.objective.mu or 0.0,
+        memory=objective.memory,
+        keeps_sensitivity=objective.keeps_sensitivity(step_size),
+        step_size=step_size,
+        model=experiment.model.name,
+        model_options=experiment.model.options(),
+        local_aggregations=method.topology != "star" and bool(rhythm.offsets(local_steps)),
+        clip_norm=training.clip_norm,
+        clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
+        momentum=training.momentum,
+        calibration=experiment.privacy.calibration,
+        budget=bool(experiment.privacy.budget),
+        schedule=method.schedule.name,
+        controlled=experiment.control.enabled,
+    )
 
 
 def _largest_step_size(experiment: ExperimentFile) -> float:
     """The largest eta_k that the schedule can choose; under control gamma grows as intervals become shorter."""
     training = experiment.training
-    if not experiment.control.enabled:
+    if not experiment.control.enabled or training.local_steps is None:
         return training.step_size
-    assert training.local_steps is not None, "a controller counts in steps"
     return training.step_size * max(training.local_steps, training.intervals) / training.intervals
 
 

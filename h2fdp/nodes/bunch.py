@@ -37,7 +37,7 @@ class _Job:
 
     def released(self, trained: Trained) -> Trained:
         """What may leave the devices."""
-        return self.group.released(trained, self.order)
+        return self.group.released(trained, self.model, self.order)
 
 
 class Bunch:
@@ -131,13 +131,21 @@ def _batches(jobs: Sequence[_Job]) -> Batches:
     order = jobs[0].order
     parts = [(job.group.sampler, job.order.rows) for job in jobs]
     drawn = draw_together(parts, order.interval, order.slots)
+    expected = _together([job.group.expected_batches(job.order) for job in jobs])
     if all(job.order.steps is None for job in jobs):
-        return drawn
+        return replace(drawn, expected=expected)
     every = len(order.slots)
     finished = [np.full(len(job.order.rows), every) if job.order.steps is None else job.order.steps for job in jobs]
-    return replace(drawn, steps=np.concatenate(finished))
+    return replace(drawn, steps=np.concatenate(finished), expected=expected)
+
+
+def _together(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """All of them, or none at all: the devices of a bunch are under one mechanism."""
+    found = [part for part in parts if part is not None]
+    assert len(found) in (0, len(parts)), "batches are divided alike in the whole network"
+    return np.concatenate(found) if found else None
 
 
 def _terms(jobs: Sequence[_Job]) -> Terms:
     """The terms of all jobs, device after device."""
-    return Terms.joined([job.group.terms(job.order) for job in jobs])
+    return Terms.joined([job.group.terms(job.model, job.order) for job in jobs])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.control import (
+    Decision,
     DeviceSecants,
     Estimates,
     Faults,
@@ -30,13 +31,13 @@ from h2fdp.nodes.interval import (
     Weighting,
     numbers_released,
     observation,
-    subnet_releases,
+    uploads_of,
 )
 from h2fdp.nodes.plans import SubnetPlan, present_weights
 from h2fdp.nodes.secants import SecantMeasurements, SecantPlan
 from h2fdp.nodes.team import Team
 from h2fdp.nodes.uploads import DeviceMemories, SubnetUpload
-from h2fdp.privacy import NoiseLevels, Release, releases_of
+from h2fdp.privacy import Mechanism, Release, SubnetInterval, add_gaussian_noise
 from h2fdp.streams import Streams
 from h2fdp.training.server import Average, ServerUpdate, Uploaded
 
@@ -51,8 +52,8 @@ class Cloud:
        noises follow from who is really averaged.
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
     3. `run_interval`: w(t_k) goes down to the subnets with active devices, their uploads come back.
-    4. The server update moves the model by the average; plain averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c
-       upload_c.
+    4. The server update moves the model by the average, under the cloud's own noise where that is its part; plain
+       averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
     5. A schedule that learns sees the uploads, and what subnets measured at w(t_{k+1}) if anything.
     """
 
@@ -64,7 +65,7 @@ class Cloud:
         edges: Team,
         schedule: Schedule,
         rhythm: Rhythm,
-        noise: NoiseLevels | None,
+        noise: Mechanism | None,
         weighting: Weighting,
         estimates: Estimates = "released",
         faults: Faults = Faults(),  # noqa: B008 - a frozen value
@@ -84,6 +85,7 @@ class Cloud:
         self._weighting: Weighting = weighting
         self._measures = schedule.observes and estimates != "released"
         self._leaks = estimates == "oracle"
+        self._adds_noise = any(subnet.noise_source == "cloud" for subnet in facts)
         self._faults = faults
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(model.numel()) if remembers else None
@@ -136,18 +138,29 @@ class Cloud:
             rows = reached(self._faults, self._streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue
-            part = self._subnet_plan(facts, interval, segments, decision.step_size, rows)
+            part = self._subnet_plan(facts, interval, segments, decision, rows)
             arriving = part.arriving
             if arriving.size == 0:
                 lost[facts.name] = part
                 continue
             subnets[facts.name] = part
             mass.append(float(facts.records[arriving].sum()) if self._weighting == "by-size" else 1.0)
-        return IntervalPlan(interval, self.next_slot, decision, subnets, np.array(mass) / (sum(mass) or 1.0), lost)
+        weights = np.array(mass) / (sum(mass) or 1.0)
+        plan = IntervalPlan(interval, self.next_slot, decision, subnets, weights, lost)
+        return replace(plan, noise_std=self._own_noise(plan))
+
+    def _own_noise(self, plan: IntervalPlan) -> float:
+        """What the cloud adds to the average, for the devices really in it."""
+        if self._noise is None:
+            return 0.0
+        parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
+        averaged = [share * subnet.aggregation(-1).weights for subnet, share in parts]
+        return self._noise.of_cloud(averaged) * plan.decision.noise_factor
 
     def _subnet_plan(
-        self, facts: SubnetFacts, interval: int, segments: tuple[int, ...], step_size: float, rows: np.ndarray
+        self, facts: SubnetFacts, interval: int, segments: tuple[int, ...], decision: Decision, rows: np.ndarray
     ) -> SubnetPlan:
+        step_size = decision.step_size
         known = self._faults, self._streams, facts.points, interval, rows
         if self._epochs is None:
             turnout = drawn_turnout(*known, segments)
@@ -157,9 +170,9 @@ class Cloud:
         noise_std = np.empty((len(segments), 0))
         if self._noise is not None:
             averaged = weights if turnout is None else present_weights(weights, turnout.steps > 0)
-            noise_std = self._noise.of_subnet(
-                facts.noise_source, segments, step_size, averaged, facts.sampling_rates[rows]
-            )
+            public = facts.sampling_rates[rows], facts.records[rows]
+            asked = SubnetInterval(facts.noise_source, segments, step_size, averaged, *public)
+            noise_std = self._noise.of_subnet(asked) * decision.noise_factor
         part = SubnetPlan(interval, self.next_slot, segments, step_size, rows, weights, noise_std, None, turnout)
         measuring = part.aggregation(-1).rows
         if not self._measures or measuring.size == 0:
@@ -175,10 +188,9 @@ class Cloud:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
         if self._noise is None:
             return
-        for name, subnet in plan.subnets.items():
-            facts = self._facts[name]
-            for upload in subnet_releases(facts, plan, subnet, self._noise.clip_norm):
-                yield from releases_of(upload)
+        for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            for upload in uploads_of(self._facts[name], plan, subnet, share):
+                yield from self._noise.releases(upload)
 
     def above(self, edges: Team) -> Cloud:
         """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
@@ -231,7 +243,7 @@ class Cloud:
         measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
         measured = self._edges.call("measure", self.model, measuring) if measuring else {}
         uploads = [received[name].update for name in plan.subnets]
-        seen = observation(plan, before, uploads, self._facts, measured)
+        seen = observation(plan, before, uploads, self._facts, measured, self._noise)
         spent = {} if self._meter is None else self._meter(plan)
         return replace(seen, secants=self._secants(plan, received), spent=spent)
 
@@ -270,6 +282,9 @@ class Cloud:
                 assert memory is not None, "devices under this objective remember"
                 self._memories.keep(name, part.rows, memory)
         average = weighted_sum([received[name].update for name in plan.subnets], plan.weights)
+        if self._adds_noise:
+            stream = self._streams.lent("cloud", "noise-central", plan.interval, plan.last_slot)
+            average = add_gaussian_noise(average, plan.noise_std, stream)
         variates = [upload.variate for upload in map(received.__getitem__, plan.subnets) if upload.variate is not None]
         devices = sum(len(facts.records) for facts in self._facts.values())
         changed = weighted_sum(variates, plan.weights) if variates else None

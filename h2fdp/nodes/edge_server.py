@@ -15,8 +15,7 @@ from h2fdp.nodes.plans import Aggregation, MeasuringOrder, SubnetPlan, TrainingO
 from h2fdp.nodes.secants import SecantMeasurements, SecantOrder, SecantPlan
 from h2fdp.nodes.team import Team
 from h2fdp.nodes.uploads import SubnetUpload
-from h2fdp.privacy import NoiseSource, add_gaussian_noise
-from h2fdp.privacy.calibration import ReleaseKind
+from h2fdp.privacy import AggregationKind, NoiseSource, add_gaussian_noise
 from h2fdp.streams import Streams
 from h2fdp.training.objectives import LocalObjective, Plain
 from h2fdp.training.work import Trained
@@ -100,7 +99,7 @@ class EdgeServer:
         self,
         plan: SubnetPlan,
         part: Aggregation,
-        kind: ReleaseKind,
+        kind: AggregationKind,
         start: int,
         end: int,
         corrections: Tensor | None,

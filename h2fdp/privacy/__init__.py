@@ -4,25 +4,44 @@ from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.mechanism import add_gaussian_noise
-from h2fdp.privacy.noise_levels import NoiseLevels
-from h2fdp.privacy.noise_placement import NOISE_PLACEMENTS, NoisePlacement, NoiseSource
+from h2fdp.privacy.mechanisms.device_side import AsTheyAre, DeviceNoise, DeviceSide, NoisyUpdate
+from h2fdp.privacy.mechanisms.gradient_sums import GradientSums
+from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
+from h2fdp.privacy.mechanisms.placement import Placement, Request
+from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
+from h2fdp.privacy.noise_placement import NOISE_PLACEMENTS, PlacementSection, placement_of
 from h2fdp.privacy.releases import OBSERVERS, Observer, Release, Sampling, SubnetReleases, releases_of
 from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
+from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
 
 __all__ = [
     "NOISE_PLACEMENTS",
     "OBSERVERS",
     "Accounts",
+    "AggregationKind",
+    "AsTheyAre",
     "BudgetFilter",
-    "NoiseLevels",
-    "NoisePlacement",
+    "DeviceNoise",
+    "DeviceSide",
+    "GradientSums",
+    "Made",
+    "Mechanism",
     "NoiseSource",
+    "NoisyUpdate",
     "Observer",
     "PaperCalibration",
+    "Placement",
+    "PlacementSection",
     "Release",
+    "ReleaseKind",
+    "Request",
     "Sampling",
+    "Setting",
+    "SubnetInterval",
     "SubnetReleases",
+    "Upload",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",
+    "placement_of",
     "releases_of",
 ]

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from h2fdp.privacy import ReleaseKind
 from h2fdp.privacy.releases import rows_in
 from h2fdp.reports.figures import Column
 
-ADDERS = {"device": "each device", "edge": "the edge server"}
-KINDS = ("local", "global", "estimate")
+ADDERS = {"device": "each device", "edge": "the edge server", "cloud": "the cloud"}
+KINDS: tuple[ReleaseKind, ...] = get_args(ReleaseKind)
 
 
 def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> dict[str, Column]:
     """Columns `noise_<kind>_<adder>` with `_low` and `_high`: a value for each interval, None where nobody adds noise.
 
     A device's own noise is what its edge server sees; an edge server's noise is what the cloud sees of a subnet whose
-    devices show their edge server none. The mean is over devices, or over edge servers.
+    devices show their edge server none; of the cloud's, the public sees the first. The mean is over devices, or over
+    edge servers.
 
     Args:
         rows: of the ledger, in its order.
@@ -30,6 +32,8 @@ def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> d
             adder, weight = "device", sum(part.stop - part.start for part in rows_in(row["devices"]))
         elif row["observer"] == "cloud" and row["edge"] not in by_devices:
             adder, weight = "edge", 1
+        elif row["observer"] == "public" and row["kind"] == "central":
+            adder, weight = "cloud", 1
         else:
             continue
         noise = row["noise_std"]

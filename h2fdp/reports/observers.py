@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from h2fdp.privacy import OBSERVERS, Observer
+from h2fdp.privacy import OBSERVERS, Observer, PlacementSection, placement_of
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.reports.figures import Curve, Curves, Scale, Section, Series, Table
 from h2fdp.reports.ledger_noise import ADDERS, KINDS
@@ -65,6 +65,8 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> Section:
         lead += f" Nothing is private in {', '.join(open_runs)}: no noise was recorded there, so there is no epsilon."
     if leaking:
         lead += f" {', '.join(leaking)} sent raw estimates (control.estimates: oracle), so no epsilon covers it."
+    notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
+    lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
     tables = {"Epsilon of each observer at the end": Table(_HEADS, rows)} if rows else None
     return Section("privacy", "Privacy", lead.strip(), epsilon_figures(every, ""), tables)
 
@@ -76,29 +78,30 @@ def verdict_rows(run: RunView) -> list[list[Any]]:
     """
     privacy = run.summary.get("privacy") or {}
     if worst := privacy.get("worst"):
-        return [_ended(run.name, observer, privacy.get("claimed"), worst.get(observer)) for observer in OBSERVERS]
+        return [_ended(run, observer, privacy.get("claimed"), worst.get(observer)) for observer in OBSERVERS]
     if not run.private:
         return []
     last = {name: values[-1] for name, values in run.metrics.items()}
     claimed, rows = last["epsilon_claimed"], []
     for observer in OBSERVERS:
         rdp = last[f"epsilon_{observer}"]
-        verdict = _silence(observer) if rdp is None else f"{verdict_of(claimed, rdp, None)} so far"
+        verdict = _silence(run, observer) if rdp is None else f"{verdict_of(claimed, rdp, None)} so far"
         rows.append([run.name, observer, claimed, rdp, None, None, verdict, ""])
     return rows
 
 
-def _ended(name: str, observer: str, claimed: float | None, found: dict[str, Any] | None) -> list[Any]:
+def _ended(run: RunView, observer: Observer, claimed: float | None, found: dict[str, Any] | None) -> list[Any]:
     if found is None:
-        return [name, observer, claimed, None, None, None, _silence(observer), ""]
+        return [run.name, observer, claimed, None, None, None, _silence(run, observer), ""]
     upper = [found[key] for key in ("rdp", "pld") if found.get(key) is not None]
     verdict = verdict_of(claimed, min(upper, default=float("inf")), found.get("attained"))
     numbers = [found.get(key) for key in ("rdp", "pld", "attained")]
-    return [name, observer, claimed, *numbers, verdict, found["device"]]
+    return [run.name, observer, claimed, *numbers, verdict, found["device"]]
 
 
-def _silence(observer: str) -> str:
-    return "trusted" if observer == "edge" else "nothing released"
+def _silence(run: RunView, observer: Observer) -> str:
+    trusted = placement_of(PlacementSection.model_validate(run.setting("method", "privacy"))).trusted
+    return "trusted" if observer in trusted else "nothing released"
 
 
 def noise(every: Sequence[Series]) -> Section:

@@ -16,7 +16,7 @@ from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.nodes import Bunch, DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team
 from h2fdp.nodes.measuring import Gauge
 from h2fdp.nodes.secants import Prober
-from h2fdp.privacy import NoisePlacement
+from h2fdp.privacy import DeviceSide, Placement
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
@@ -51,6 +51,7 @@ class Blueprint:
         momentum: of the devices' steps, from each received model on.
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
         probes: whether a schedule wants secants (see `DeviceSecants`).
+        clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
     """
 
     streams: Streams
@@ -62,13 +63,14 @@ class Blueprint:
     clipping: Clipping | None
     sampling: Sampling
     rates: np.ndarray
-    noise_placement: NoisePlacement
+    noise_placement: Placement
     star: bool
     measuring: Measuring | None = None
     device: torch.device = _CPU
     momentum: float = 0.0
     epochs: int | None = None
     probes: bool = False
+    clip_norm: float | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -172,7 +174,7 @@ class Blueprint:
         sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
-            noise_source=self.noise_placement.source(subnet.trusted),
+            mechanism=self._device_side(subnet.trusted),
             first_row=block_begins - devices.start,
             device_name=subnet.device_name,
             records=records,
@@ -181,6 +183,9 @@ class Blueprint:
             gauge=self._gauge(),
             prober=Prober(self._engine(None, _PLAIN), self.module()) if self.probes else None,
         )
+
+    def _device_side(self, trusted: bool) -> DeviceSide:
+        return self.noise_placement.device_side(trusted, self.clip_norm)
 
     def _gauge(self) -> Gauge | None:
         if self.measuring is None:

@@ -75,7 +75,9 @@ def joined(parts: Sequence[Batches]) -> Batches:
         indices[:, first : first + devices, :width] = part.indices
         first += devices
     steps = None if all(part.steps is None for part in parts) else np.concatenate([each.steps_done for each in parts])
-    return Batches(indices, counts, steps)
+    expected = [part.expected for part in parts if part.expected is not None]
+    assert len(expected) in (0, len(parts)), "batches are divided alike in the whole network"
+    return Batches(indices, counts, steps, np.concatenate(expected) if expected else None)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -22,11 +22,11 @@ class StepNoise(Protocol):
         """
         ...
 
-    def part(self, devices: np.ndarray) -> StepNoise:
+    def part(self, devices: np.ndarray) -> Self:
         """That of some of the devices."""
         ...
 
-    def joined(self, parts: Sequence[StepNoise]) -> StepNoise:
+    def joined(self, parts: Sequence[Self]) -> Self:
         """That of several groups of devices, one after another, of which this is the first."""
         ...
 
@@ -58,6 +58,7 @@ class Terms:
             return first
         corrections = [part.corrections for part in parts if part.corrections is not None]
         noises = [part.noise for part in parts if part.noise is not None]
+        assert {len(corrections), len(noises)} <= {0, len(parts)}, "of all devices or of none"
         return Terms(
             torch.cat(corrections) if corrections else None, noises[0].joined(noises) if noises else None, first.watched
         )

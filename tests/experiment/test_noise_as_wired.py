@@ -13,8 +13,9 @@ import pytest
 import torch
 from scipy import stats
 
-import h2fdp.nodes.device_group
+import h2fdp.nodes.cloud
 import h2fdp.nodes.edge_server
+import h2fdp.privacy.mechanisms.device_side
 from h2fdp import Experiment, Topology
 from h2fdp.nodes.plans import TrainingOrder
 from h2fdp.streams import Streams
@@ -132,14 +133,14 @@ def test_every_noise_and_every_row_of_a_run(
     tmp_path, monkeypatch, weights, participation, sensitivity, sampling_rate, method, faults
 ):
     added = []
-    original = h2fdp.nodes.device_group.add_gaussian_noise
+    original = h2fdp.nodes.edge_server.add_gaussian_noise
 
     def listening(vector, noise_std, generator, out=None):
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    monkeypatch.setattr(h2fdp.nodes.device_group, "add_gaussian_noise", listening)
-    monkeypatch.setattr(h2fdp.nodes.edge_server, "add_gaussian_noise", listening)
+    for adding in (h2fdp.privacy.mechanisms.device_side, h2fdp.nodes.edge_server, h2fdp.nodes.cloud):
+        monkeypatch.setattr(adding, "add_gaussian_noise", listening)
     batches = {"batch_size": 6} if sampling_rate is None else {"sampling_rate": sampling_rate}
     if faults:
         batches |= {"faults": faults, "intervals": FAULTY_INTERVALS}

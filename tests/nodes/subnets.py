@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from h2fdp.nodes import DeviceGroup, EdgeServer, LocalTeam, SubnetPlan
+from h2fdp.privacy import AsTheyAre, NoisyUpdate
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
 from h2fdp.training.work import PLAIN_TERMS, Trained
@@ -39,8 +40,9 @@ def device_group(targets, source, first=0, name="edge"):
     sampler = BatchSampler(
         STREAMS, name, "fixed", np.ones(first + devices, dtype=np.int64), np.ones(first + devices), 4
     )
+    side = NoisyUpdate() if source == "device" else AsTheyAre()
     return DeviceGroup(
-        STREAMS, source, first, lambda row: f"{name}/{row + 1}", records, sampler, QuadraticEngine(targets)
+        STREAMS, side, first, lambda row: f"{name}/{row + 1}", records, sampler, QuadraticEngine(targets)
     )
 
 

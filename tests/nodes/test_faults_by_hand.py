@@ -16,7 +16,7 @@ from h2fdp.control import Decision, Faults, FixedSchedule, Rhythm, Turnout
 from h2fdp.nodes import Cloud, IntervalPlan, LocalTeam, SubnetFacts
 from h2fdp.nodes.interval import observation
 from h2fdp.nodes.plans import present_weights
-from h2fdp.privacy import NoiseLevels, PaperCalibration
+from h2fdp.privacy import GradientSums, PaperCalibration
 from tests.nodes.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]
@@ -131,7 +131,7 @@ def test_the_cloud_knows_how_many_gradients_an_upload_holds():
     )
     facts = {"edge": SubnetFacts("edge", "device", np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1))
-    seen = observation(plan, START, [START], facts, {})
+    seen = observation(plan, START, [START], facts, {}, GradientSums(CALIBRATION, 1.0, "paper"))
     assert seen.mean_steps.tolist() == [1.5 + 3]
     assert seen.noise_variance.tolist() == pytest.approx([(1 + 1) / 4 + 2**2])
 
@@ -153,7 +153,7 @@ def test_noise_covers_the_devices_really_averaged_and_every_release_is_a_row(int
     A trusted edge server that sized its noise for the planned devices would leave a device of few with too little.
     """
     sizes = ((10, 20, 30, 40, 50), (10,), (7, 7))
-    levels = NoiseLevels(CALIBRATION, CLIP, rule)
+    levels = GradientSums(CALIBRATION, CLIP, rule)
     made = cloud(FAULTS, source=source, sizes=sizes, weighting=weighting, noise=levels, steps=7, rhythm=Rhythm(every=3))
     plan = made.plan(interval)
     if plan.subnets:

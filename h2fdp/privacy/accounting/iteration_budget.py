@@ -40,7 +40,7 @@ def iteration_budget(search: RcSearch, step: ReleaseType, epsilon: float, delta:
     if accountant.name != "classic-rdp":
         raise UserError(
             f"the papers' own search counts with classic-rdp, found {accountant.name}; take that accountant, or `safe`",
-            key="rc_search",
+            key="method.privacy.rc_search",
         )
     return _as_published(step, epsilon, delta)
 
