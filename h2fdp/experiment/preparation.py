@@ -11,17 +11,19 @@ import numpy as np
 from torch import Tensor, nn
 
 from h2fdp.control import AdaptiveSchedule, ControlSection, Rhythm, Schedule
+from h2fdp.control.schedule_section import ScheduleSection
 from h2fdp.data import DeviceData, load
 from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import read_pool
 from h2fdp.data.unit_ball import within_unit_ball
 from h2fdp.errors import UserError
+from h2fdp.experiment.noise_setting import setting_of
 from h2fdp.experiment.schedules import adaptive_schedule, schedule_of
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.experiment.sections import FaultsSection
 from h2fdp.models import Flat, build
 from h2fdp.nodes import Cloud, IntervalPlan, SubnetPlan, Team
-from h2fdp.privacy import OBSERVERS, Mechanism, Observer, Placement, Setting, placement_of
+from h2fdp.privacy import OBSERVERS, Mechanism, Observer, Placement, placement_of
 from h2fdp.radio import Failing, NetworkCosts, interval_cost
 from h2fdp.radio.interval_cost import IntervalCost
 from h2fdp.runtime import Blueprint
@@ -31,7 +33,6 @@ from h2fdp.runtime.step_time import fastest_engine
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
-from h2fdp.training.descent import gain
 from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.training.objectives import objective_of
 from h2fdp.training.server import server_update
@@ -98,6 +99,21 @@ class Preparation:
     def without_faults(self) -> Preparation:
         """The same run in a world where nothing fails: what was planned."""
         return replace(self, config=self.config.model_copy(update={"faults": FaultsSection()}))
+
+    @property
+    def most_iterations(self) -> int | None:
+        """R_c, by the target or, where that is fewer, by the schedule's own number; None where neither says."""
+        stated = self.config.method.schedule.iterations
+        return min((each for each in (self.iterations, stated) if each is not None), default=None)
+
+    @property
+    def exhausted(self) -> Preparation:
+        """The same devices taking every local iteration that there may be, one an interval."""
+        config, iterations = self.config, self.most_iterations
+        assert iterations is not None, "this schedule spends iterations"
+        method = config.method.model_copy(update={"schedule": ScheduleSection(name="fixed")})
+        training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
+        return replace(self, config=config.model_copy(update={"method": method, "training": training}))
 
     def cloud(self, edges: Team) -> Cloud:
         """The cloud at the start of the run."""
@@ -217,7 +233,7 @@ def prepare(
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
     costs = NetworkCosts(network, vector.numel(), streams)
     run = Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, None)
-    return replace(run, noise=placement.mechanism(_setting(run, initial))) if placement.private else run
+    return replace(run, noise=placement.mechanism(setting_of(run, initial))) if placement.private else run
 
 
 def _local_steps(config: ExperimentFile, data: DeviceData, rates: np.ndarray) -> int:
@@ -252,35 +268,6 @@ def _sampling_rates(config: ExperimentFile, data: DeviceData) -> np.ndarray:
         return rates
     # A batch of fixed size holds whole records: the rate is the one that is really drawn.
     return np.asarray(np.clip(np.rint(rates * data.sizes), 1, data.sizes) / data.sizes)
-
-
-def _setting(run: Preparation, module: nn.Module) -> Setting:
-    """The run as its noise is worked out for: with the numbers of releases that are planned.
-
-    Under control that is K_g intervals with the most local aggregations that any tau has, so that the claim covers
-    whatever the controller does.
-    """
-    config, training, privacy = run.config, run.config.training, run.config.privacy
-    lengths = [run.local_steps]
-    if config.control.enabled:
-        lengths = list(range(1, min(config.control.tau_max, horizon(config).slots) + 1))
-    return Setting(
-        epsilon=privacy.epsilon,
-        delta=privacy.delta,
-        c2=privacy.c2,
-        sensitivity=privacy.sensitivity,
-        clip_norm=training.clip_norm,
-        intervals=training.intervals,
-        local_aggregations=max(len(run.rhythm.offsets(length)) for length in lengths) * training.intervals,
-        local_steps=run.local_steps,
-        records=run.data.sizes,
-        sampling_rates=run.blueprint.rates,
-        sampling=run.blueprint.sampling,
-        gain=partial(gain, training.momentum),
-        gradients_attained=training.clip_scope == "batch" and not training.momentum,
-        mu=config.method.objective.mu or 0.0,
-        biased=any(parameter.ndim == 1 for parameter in module.parameters()),
-    )
 
 
 def configured_data(config: ExperimentFile, pools: Callable[[Request], Pool] = read_pool) -> DataSource:

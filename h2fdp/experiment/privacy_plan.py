@@ -13,7 +13,7 @@ from h2fdp.nodes import LocalTeam
 from h2fdp.privacy import Accounts
 from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.accounts import COARSE
+from h2fdp.privacy.accounts import COARSE, MARGIN
 from h2fdp.privacy.mechanism import LARGEST_NOISE, SMALLEST_NOISE
 
 
@@ -25,10 +25,13 @@ def empty_accounts(run: Preparation) -> Accounts:
 def planned_accounts(run: Preparation, intervals: int | None = None) -> Accounts:
     """The accounts after the planned intervals (all of them by default).
 
-    Under control they are a forecast: the controller's choices from what it knows before the run.
+    Under control they are a forecast: the controller's choices from what it knows before the run. Of a schedule that
+    spends a number of local iterations, they are those of all of them.
     With everybody taking part in every interval the intervals are alike in units of their sensitivity, and one is
     planned for all; else each is planned with the participants, and the faults, that it will draw.
     """
+    if intervals is None and run.config.method.schedule.name.startswith("ali-dpfl"):
+        run = run.exhausted
     count = run.config.training.intervals if intervals is None else intervals
     cloud = run.cloud(LocalTeam({}))
     accounts = empty_accounts(run)
@@ -71,8 +74,7 @@ def calibrated(run: Preparation) -> Preparation:
         raise UserError(text, key="privacy.target_observers")
     distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
     factor = smallest_factor(distinct, privacy.epsilon, lambda each: accountant.epsilon(each, privacy.delta))
-    # Noise multipliers are rounded down to six digits in the ledger's account, which is to meet the target too.
-    margin = 1 + 2e-5 if accounts.exact else COARSE
+    margin = MARGIN if accounts.exact else COARSE
     scaled = run.noise.scaled(factor * margin)
     iterations = scaled.iterations(privacy.epsilon, accountant)
     return _with_holdable_noise(replace(run, noise=scaled, factor=factor * margin, iterations=iterations))

@@ -92,10 +92,10 @@ def _noise_decay(run: Preparation) -> Schedule:
 
 def _ali(run: Preparation) -> Schedule:
     section, training = run.config.method.schedule, run.config.training
-    if run.iterations is None and section.iterations is None:
+    iterations = run.most_iterations
+    if iterations is None:
         text = "expected how many local iterations there may be, since no privacy budget says so"
         raise UserError(text, key="method.schedule.iterations")
-    iterations = min(each for each in (run.iterations, section.iterations) if each is not None)
     noise = _step_noise(run)
     if section.name == "ali-dpfl":
         assert section.curvature_from is not None

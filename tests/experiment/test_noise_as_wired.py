@@ -188,7 +188,7 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
     devices_add = method == "hfl-dp" or edge == "B"
     size, rows = made.initial.numel(), np.arange(SIZES[edge])
     order = TrainingOrder(0, 0, 1, "global", 0.0, rows, np.full(len(rows), std) if devices_add else np.empty(0))
-    upload = made.blueprint.device_group(number).train(made.initial, order)[0].double()
+    upload = made.blueprint.device_group(number).train(made.initial, order).updates[0].double()
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], size)
     assert bool(low < float((upload**2).sum()) / std**2 < high) is devices_add
     assert torch.equal(upload, torch.zeros_like(upload)) is not devices_add

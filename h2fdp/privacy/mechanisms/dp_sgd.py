@@ -13,7 +13,7 @@ from h2fdp.privacy.accounted import smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, ReleaseType
 from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
-from h2fdp.privacy.accounts import Accounts
+from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide, StepNoise
 from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
 from h2fdp.privacy.mechanisms.placement import (
@@ -37,7 +37,10 @@ DRAWN = (
     "normalize drawn: how many records a batch drew scales its noise, and shows in it; the account holds for "
     "neighbours where a record gets a gradient of zero and is still counted, not for a record that is missing"
 )
-_MARGIN = 1 + 2e-5  # ledgers round noise multipliers down to six digits
+
+OVERSPENT = (
+    "rc_search paper: the number of steps is that of the authors' search, which stops up to 0.01 above the target"
+)
 
 
 @dataclass(frozen=True)
@@ -161,8 +164,9 @@ class DpSgd(Placement):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What `drawn` costs."""
-        return (DRAWN,) if self.normalize == "drawn" else ()
+        """What the paper's own ways cost."""
+        chosen = {DRAWN: self.normalize == "drawn", OVERSPENT: self.rc_search == "paper"}
+        return tuple(note for note, holds in chosen.items() if holds)
 
     def source(self, trusted: bool) -> NoiseSource:
         """The device."""
@@ -198,4 +202,4 @@ class DpSgd(Placement):
 def calibrated_multiplier(steps: Composition, epsilon: float, delta: float) -> float:
     """The smallest z, within 0.1 %, at which ALI-DPFL's account of these steps, stated for z = 1, is the target."""
     classic = ACCOUNTANTS["classic-rdp"]
-    return smallest_factor([dict(steps)], epsilon, lambda each: classic.epsilon(each, delta)) * _MARGIN
+    return smallest_factor([dict(steps)], epsilon, lambda each: classic.epsilon(each, delta)) * MARGIN

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from h2fdp.privacy.accounts import Accounts
+from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.clipping import clip_rows
 from h2fdp.privacy.mechanism import add_gaussian_noise
 from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide
@@ -142,7 +142,7 @@ class Output(Placement):
     def mechanism(self, setting: Setting) -> Mechanism:
         """See `Placement.mechanism`."""
         releases = setting.intervals + setting.local_aggregations
-        exposure = self.model_norm * math.sqrt(releases / (2 * spent_of(setting.epsilon, setting.delta)))
+        exposure = self.model_norm * math.sqrt(releases / (2 * spent_of(setting.epsilon, setting.delta))) * MARGIN
         return NoisyModels(self.model_norm, self.noise_std, exposure, setting.delta, setting.records)
 
 
