@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def clip_rows(vectors: Tensor, bound: float) -> None:
     """Scale each of the vectors (s, M) to a norm of at most `bound`, in place; one that is not finite becomes zero.
 
-    Norms are taken in double precision, and the factor is taken down by two roundings of 32-bit numbers, so that none
+    Norms are taken in double precision, and the factor is lowered by two roundings of 32-bit numbers, so that none
     leaves more.
 
     >>> import torch

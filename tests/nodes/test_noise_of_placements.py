@@ -12,6 +12,7 @@ import torch
 
 from h2fdp import Experiment, Topology
 from h2fdp.nodes import LocalTeam, TrainingOrder
+from h2fdp.runtime.local_hosts import run_arithmetic
 from tests.nodes.test_noise_boundaries import accepts
 
 FACTORS = [(1, True), (2 / 3, False), (3 / 2, False)]
@@ -234,6 +235,19 @@ def test_a_linear_term_is_drawn_for_an_interval_and_followed_by_every_step():
 
 
 # All of them
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("privacy", ["dp-sgd", {"name": "dp-sgd", "normalize": "drawn"}, "central", "output"])
+def test_a_device_on_a_host_of_its_own_does_the_same_to_the_bit(privacy, engine):
+    run = prepared(privacy, engine=engine)
+    with run_arithmetic():
+        asked = order(0.5, steps=3, step_size=0.1)
+        together = run.blueprint.device_group(1).train(run.initial, asked).updates
+        for row in range(3):
+            own = replace(asked, rows=np.array([row]), noise_std=asked.noise_std[[row]])
+            (alone,) = run.blueprint.lone_device(1, row).train(run.initial, own).updates
+            assert torch.equal(alone, together[row])
 
 
 @pytest.mark.parametrize("privacy", ["dp-sgd", "output"])

@@ -91,6 +91,23 @@ def test_a_host_for_each_subnet_gives_the_bits_of_one_process(session, inline, t
     assert set(seen) == {"edge:edge-1", "edge:edge-2", "edge:edge-3"}
 
 
+@pytest.mark.parametrize(
+    ("privacy", "runtime"),
+    [
+        ("dp-sgd", HALF | {"hosts": 2}),
+        ({"name": "dp-sgd", "normalize": "drawn"}, HALF | {"hosts": 2}),
+        ("output", HALF | {"hosts": 2}),
+        ("central", {"placement": "entity"}),  # the cloud adds its noise on a host of its own
+    ],
+)
+def test_every_placement_of_noise_gives_the_bits_of_one_process(session, tmp_path, privacy, runtime):
+    topology = Topology("net", (Subnet("a", True, [9, 9], [9, 9]), Subnet("b", False, [9], [9])))
+    settings = {"topology": topology, "intervals": 2, "aggregate_every": None, "aggregations_per_interval": 0}
+    method = {"extends": "h2fdp", "privacy": privacy}
+    inline = small(method, **settings).run(tmp_path / "inline")
+    assert_equal(recorded(inline), recorded(small(method, **settings, runtime=runtime).run(tmp_path / "ray")))
+
+
 def test_labels_in_the_topology_say_which_subnets_share_a_host(session, tmp_path):
     edges = [
         {"name": name, "devices": {"count": 2}} | ({"host": label} if label else {})
