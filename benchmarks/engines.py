@@ -42,7 +42,7 @@ def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -
     batches = np.full(devices, float(BATCH))
 
     def segment(sampler: BatchSampler, engine: Engine) -> None:
-        engine.updates(starts, records, rows, sampler.draw(0, range(steps), rows), 0.1)
+        engine.train(starts, records, rows, sampler.draw(0, range(steps), rows), 0.1)
 
     for sampling in ("fixed", "poisson"):
         rates, length = batches / RECORDS, row_length(sampling, BATCH)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from h2fdp.experiment import load_model as load_model
     from h2fdp.experiment.plan import plan as plan
     from h2fdp.experiment.resume import resume as resume
+    from h2fdp.reports import report as report
     from h2fdp.sweeps import Sweep as Sweep
     from h2fdp.sweeps import sweep as sweep
     from h2fdp.topology import Topology as Topology
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "load_model",
     "plan",
+    "report",
     "resume",
     "sweep",
 ]
@@ -35,6 +37,7 @@ _HOMES = {
     "Run": "h2fdp.experiment",
     "load_model": "h2fdp.experiment",
     "plan": "h2fdp.experiment.plan",
+    "report": "h2fdp.reports",
     "resume": "h2fdp.experiment.resume",
     "Sweep": "h2fdp.sweeps",
     "sweep": "h2fdp.sweeps",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any, Literal
 
 from pydantic import GetJsonSchemaHandler, model_validator
@@ -10,12 +11,15 @@ from pydantic_core import CoreSchema
 
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Expect, NamedSection, Section
+from h2fdp.control.schedule_section import ScheduleSection
+from h2fdp.privacy.noise_placement import PlacementSection
 from h2fdp.training.objectives import ObjectiveSection
+from h2fdp.training.server import ServerSection, UpcycleSection
 
-Placement = Annotated[Literal["none", "hierarchical", "local"], Expect("one of none, hierarchical, local")]
-ServerUpdate = Annotated[Literal["average"], Expect("average")]
-ADAPTIVE = "h2fdp"
-ScheduleName = Annotated[Literal["fixed", "h2fdp"], Expect("one of fixed, h2fdp")]
+_ALI_STEPS = {"name": "dp-sgd", "noise_multiplier": 1.1}
+_ALI_PAPER = {"name": "ali-dpfl", "curvature_from": "gradients", "heterogeneity": 10.0, "form": "paper"}
+_FACTOR = 0.5  # of the named upcycled methods
+_PRICES = {"units": 1000.0, "step_cost": 1.0, "aggregation_cost": 5.0}  # of the named resource budget
 Shape = Annotated[Literal["tree", "star"], Expect("one of tree, star")]
 
 
@@ -26,39 +30,101 @@ class Method(Section):
         objective: what a device minimises.
         privacy: where noise is added.
         server: what the cloud does with the average of the uploads.
+        upcycle: whether a second update follows each, from what the cloud already has.
         schedule: who decides interval length, participation and step size; `h2fdp` is `control.enabled`.
         topology: `tree` takes the network as it is; `star` puts all devices under one edge server, the cloud's own,
             which has no local aggregations (they would be global ones).
     """
 
     objective: ObjectiveSection = ObjectiveSection(name="plain")
-    privacy: Placement = "none"
-    server: ServerUpdate = "average"
-    schedule: ScheduleName = "fixed"
+    privacy: PlacementSection = PlacementSection(name="none")
+    server: ServerSection = ServerSection(name="average")
+    upcycle: UpcycleSection | None = None
+    schedule: ScheduleSection = ScheduleSection(name="fixed")
     topology: Shape = "tree"
 
 
-_NAMED: dict[str, tuple[Method, str]] = {
-    "hfl": (Method(), "hierarchical FedAvg without noise, the upper bound (Liu et al. 2020)"),
-    "hfl-dp": (Method(privacy="local"), "hierarchical, every device adds its own noise (Shi et al. 2021)"),
-    "h2fdp": (Method(privacy="hierarchical"), "noise where trust ends, fixed schedule (H2FDP, Algorithm 2)"),
+def _point(objective: Any = "plain", privacy: Any = "none", server: Any = "average", **axes: Any) -> Method:
+    choices = {"objective": objective, "privacy": privacy, "server": server}
+    return Method.model_validate(choices | axes)
+
+
+_PLAIN: dict[str, tuple[Method, str]] = {
+    "hfl": (_point(), "hierarchical FedAvg without noise, the upper bound (Liu et al. 2020)"),
+    "hfl-dp": (_point(privacy="local"), "hierarchical, every device adds its own noise (Shi et al. 2021)"),
+    "h2fdp": (_point(privacy="hierarchical"), "noise where trust ends, fixed schedule (H2FDP, Algorithm 2)"),
     "h2fdp-adaptive": (
-        Method(privacy="hierarchical", schedule="h2fdp"),
+        _point(privacy="hierarchical", schedule="h2fdp"),
         "noise where trust ends, tau, participation and step size from problem P (H2FDP, Algorithm 1)",
     ),
     "pedpfl": (
-        Method(objective=ObjectiveSection.model_validate("proximal"), privacy="local", topology="star"),
+        _point("proximal", "local", topology="star"),
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
-    "fedavg": (Method(topology="star"), "all devices under the cloud, no noise (McMahan et al. 2017)"),
+    "fedavg-dp": (
+        _point(privacy="dp-sgd", topology="star"),
+        "all devices under the cloud, noise at every local step (ALI-DPFL's baseline)",
+    ),
+    "pe-dpfl": (
+        _point("proximal", "output", topology="star"),
+        "all devices under the cloud, a proximal term, noise on the uploaded model (ALI-DPFL's baseline)",
+    ),
+    "fedavg": (_point(topology="star"), "all devices under the cloud, no noise (McMahan et al. 2017)"),
+    "fedavgm": (_point(server="momentum", topology="star"), "momentum at the server (Hsu et al. 2019)"),
+    "fedprox": (_point("proximal", topology="star"), "a pull towards the received model (Li et al. 2020)"),
+    "scaffold": (
+        _point("scaffold", server="scaffold", topology="star"),
+        "control variates against client drift (Karimireddy et al. 2020)",
+    ),
+    "feddyn": (_point("feddyn", server="feddyn", topology="star"), "dynamic regularisation (Acar et al. 2021)"),
+    "pfedme": (_point("pfedme", topology="star"), "personal models at the Moreau envelope (T. Dinh et al. 2020)"),
+    "fedyogi": (_point(server="yogi", topology="star"), "an adaptive server optimiser (Reddi et al. 2021)"),
 }
+_OTHERS: dict[str, tuple[Method, str]] = {
+    "adaptive-fl": (
+        _point(schedule={"name": "resource-budget", **_PRICES}, topology="star"),
+        "tau by what is left of a resource budget (Wang et al. 2019)",
+    ),
+    "fedavg-dp": (
+        _point(privacy="dp-sgd", topology="star"),
+        "DP-SGD at every local step, a fixed tau (ALI-DPFL's baseline)",
+    ),
+    "pe-dpfl": (
+        _point("proximal", "output", topology="star"),
+        "a proximal term and noise on the clipped model (Shen et al. 2022, as ALI-DPFL compares with it)",
+    ),
+    "adap-dpfl": (
+        _point(privacy="dp-sgd", schedule="noise-decay", topology="star"),
+        "DP-SGD with less noise once the loss has fallen for a while (Fu et al. 2022)",
+    ),
+    "ali-dpfl": (
+        _point(privacy=_ALI_STEPS, schedule="ali-dpfl", topology="star"),
+        "DP-SGD, tau by both budgets, estimated as the authors' program does (ALI-DPFL, second version)",
+    ),
+    "ali-dpfl-paper": (
+        _point(privacy=_ALI_STEPS, schedule=_ALI_PAPER, topology="star"),
+        "the same as the paper reads: mu from gradients, Gamma of Dirichlet(0.05) data",
+    ),
+    "ali-dpfl-v1": (
+        _point(privacy=_ALI_STEPS, schedule="ali-dpfl-v1", topology="star"),
+        "DP-SGD, tau by searching the first version's bound (ALI-DPFL, first version)",
+    ),
+}
+_UPCYCLED = {
+    f"upcycled-{name}": (
+        method.model_copy(update={"upcycle": UpcycleSection(factor=_FACTOR)}),
+        f"{name}, and after each interval an update from what the cloud has (Upcycled-FL)",
+    )
+    for name, (method, _) in _PLAIN.items()
+}
+_NAMED = _PLAIN | _UPCYCLED | _OTHERS
 METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items()}
 
 
 class MethodSection(Method, NamedSection):
     """`method:` of an experiment: a name, or a mapping of axes that may extend a name.
 
-    >>> MethodSection.model_validate("hfl-dp").privacy
+    >>> MethodSection.model_validate("hfl-dp").privacy.name
     'local'
     >>> MethodSection.model_validate({"extends": "hfl", "topology": "star"}).topology
     'star'
@@ -79,21 +145,30 @@ class MethodSection(Method, NamedSection):
             return stated
         base = stated["extends"]
         if not isinstance(base, str) or base not in METHODS:
-            raise ValueError(f"expected one of {', '.join(METHODS)}, found {quote(base)}")
-        return METHODS[base].model_dump() | {axis: choice for axis, choice in stated.items() if axis != "extends"}
+            close = difflib.get_close_matches(base, METHODS, n=1) if isinstance(base, str) else []
+            hint = f"; did you mean `{close[0]}`?" if close else ""
+            names = ", ".join(name for name in METHODS if name not in _UPCYCLED)
+            raise ValueError(f"expected one of {names}, or upcycled- before a name; found {quote(base)}{hint}")
+        return METHODS[base].model_dump(exclude_none=True) | {
+            axis: choice for axis, choice in stated.items() if axis != "extends"
+        }
 
 
 def name_of(method: Method) -> str:
     """The method's name, or `custom` where no name stands for this point."""
-    point = _point(method)
-    return next((name for name, known in METHODS.items() if _point(known) == point), "custom")
+    point = axes_of(method)
+    alike = [name for name, known in METHODS.items() if axes_of(known) == point]
+    exact = [name for name in alike if Method.model_validate(method.model_dump(exclude_none=True)) == METHODS[name]]
+    return next(iter(exact + alike), "custom")
 
 
-def _point(method: Method) -> dict[str, str]:
+def axes_of(method: Method) -> dict[str, str]:
     """The choice on each axis by name; parameters do not make another method."""
-    return method.model_dump() | {"objective": method.objective.name}
+    found = method.model_dump(exclude={"upcycle"})
+    point = {axis: choice["name"] if isinstance(choice, dict) else choice for axis, choice in found.items()}
+    return point | ({} if method.upcycle is None else {"server": f"{point['server']}, upcycled"})
 
 
 def describe_methods() -> list[dict[str, str]]:
     """A row for each named method: its axes and its source."""
-    return [{"name": name, **_point(method), "description": text} for name, (method, text) in _NAMED.items()]
+    return [{"name": name, **axes_of(method), "description": text} for name, (method, text) in _NAMED.items()]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from h2fdp.experiment.fingerprint import ABOVE_RUNS
+
 PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {
     "errors": 0,
@@ -21,6 +23,7 @@ FLOORS = {
     "radio": 2,
     "theory": 2,
     "control": 3,
+    "reports": 3,
     "nodes": 4,
     "runtime": 5,
     "methods": 6,
@@ -68,11 +71,16 @@ def test_rooms_import_only_from_floors_below():
 
 
 @pytest.mark.parametrize(
-    "room", ["nodes", "privacy", "training", "control", "data", "models", "topology", "radio", "records"]
+    "room", ["nodes", "privacy", "training", "control", "data", "models", "topology", "radio", "records", "reports"]
 )
 def test_nothing_below_the_runtime_knows_ray(room):
     for file in (PACKAGE / room).rglob("*.py"):
         assert not any(name.split(".")[0] == "ray" for name in imports_of(file)), file
+
+
+def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
+    above = {room for room, floor in FLOORS.items() if floor > FLOORS["experiment"]}
+    assert {Path(name).stem for name in ABOVE_RUNS} == above | {"reports"}
 
 
 def loaded_by(statement):
@@ -82,6 +90,10 @@ def loaded_by(statement):
 
 def test_the_radio_needs_no_slow_library():
     assert not {"torch", "ray", "opacus", "sklearn", "scipy", "pandas", "networkx"} & loaded_by("import h2fdp.radio")
+
+
+def test_a_page_about_runs_needs_no_slow_library():
+    assert not {"torch", "ray", "pandas", "matplotlib", "plotly"} & loaded_by("import h2fdp.reports")
 
 
 def test_the_command_line_answers_without_the_slow_libraries():

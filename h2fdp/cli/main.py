@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from h2fdp import __version__
-from h2fdp.cli import catalogue, plan, privacy, reproduce, resume, run, runs, sweep, topology
+from h2fdp.cli import catalogue, plan, privacy, report, reproduce, resume, run, runs, sweep, topology
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -26,6 +26,7 @@ app.command("reproduce")(reproduce.reproduce_command)
 app.command("resume")(resume.resume_command)
 app.command("plan")(plan.plan_command)
 app.command("runs")(runs.runs_command)
+app.command("report")(report.report_command)
 app.add_typer(topology.app, name="topology")
 app.add_typer(privacy.app, name="privacy")
 app.command("methods")(catalogue.methods_command)

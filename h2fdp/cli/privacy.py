@@ -37,6 +37,12 @@ def calibrate_command(
     typer.echo("met: rdp or pld is at most claimed; broken: attained is above it; open: neither\n")
     if report["factor"] != 1.0:
         typer.echo(f"calibrated to the account: the paper's noises times {report['factor']:.4g}\n")
+    if report["iterations"] is not None:
+        typer.echo(
+            f"the target is met for {report['iterations']} local steps of a device, where a run ends at the latest\n"
+        )
+    for note in report["notes"]:
+        typer.echo(f"{note}\n")
     print_table(report["noises"], title="noises of the first interval (standard deviations; largest and smallest)")
 
 
@@ -67,6 +73,8 @@ def account_command(
         typer.echo("the ledger is empty: nothing was released under a guarantee")
         return
     print_table(rows, title=f"accounted epsilon at delta {found['delta']:g}, the worst device of each observer")
+    for note in found["notes"]:
+        typer.echo(note)
     if devices:
         print_table(
             [

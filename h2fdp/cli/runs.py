@@ -18,11 +18,10 @@ _GOES_ON = ("interrupted", "killed", "failed")
 
 
 def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """A run that says it is running, and whose process is gone, was killed."""
-    from h2fdp.records import in_use
+    """The state as it is now, and whether `h2fdp resume` can go on."""
+    from h2fdp.records import state_of
 
-    killed = summary.get("state") == "running" and not in_use(path)
-    state = "killed" if killed else summary.get("state")
+    state = state_of(path, summary)
     return {**summary, "state": state, "resumable": state in _GOES_ON}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from h2fdp.cli.tables import print_facts, print_json
 if TYPE_CHECKING:
     from h2fdp.experiment import Run
 
-_ADDERS = {"device": "each device", "edge": "the edge server"}
+_ADDERS = {"device": "each device", "edge": "the edge server", "cloud": "the cloud"}
 
 
 def watch(
@@ -70,7 +71,7 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
         "mean of the last 20": summary["accuracy_mean_last_20"],
         "test loss": summary["loss"],
     }
-    for kind in ("local", "global"):
+    for kind in dict.fromkeys(each["kind"] for each in summary["noise_std"]):
         levels = [
             f"{_range(each['smallest'], each['largest'])} by {_ADDERS[each['added_by']]}"
             for each in summary["noise_std"]
@@ -80,10 +81,16 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
             facts[f"{kind} noise"] = "; ".join(levels)
     if summary["privacy"] and summary["privacy"]["worst"]:
         claimed, worst = summary["privacy"]["claimed"], summary["privacy"]["worst"]
-        confirmed = claimed is not None and all(each["pld"] <= claimed for each in worst.values())
+        accounted = {name: math.inf if each["pld"] is None else each["pld"] for name, each in worst.items()}
+        confirmed = claimed is not None and all(epsilon <= claimed for epsilon in accounted.values())
         hint = "" if confirmed else "; not confirmed by the account: see h2fdp privacy calibrate"
         facts["epsilon claimed"] = ("nothing" if claimed is None else f"{claimed:.4g}") + hint
-        facts["epsilon accounted"] = ", ".join(f"{name} {each['pld']:.3g}" for name, each in worst.items()) + " (pld)"
+        facts["epsilon accounted"] = (
+            ", ".join(f"{name} {epsilon:.3g}" for name, epsilon in accounted.items()) + " (pld)"
+        )
+        for note in summary["privacy"]["notes"]:
+            name, _, text = note.partition(": ")
+            facts[name] = text
     if summary["leaking"]:
         facts["leaking"] = "control.estimates: oracle; raw gradients went up, so no epsilon is said"
     facts["energy"] = f"{summary['energy_j']:.4g} J"

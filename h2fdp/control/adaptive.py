@@ -15,7 +15,7 @@ from h2fdp.control.network import ControlledNetwork, prices
 from h2fdp.control.observation import Observation
 from h2fdp.control.problem import Problem
 from h2fdp.control.rhythm import Rhythm
-from h2fdp.control.schedule import Decision
+from h2fdp.control.schedule import Decision, Schedule
 from h2fdp.control.section import ControlSection
 from h2fdp.control.solvers import Solutions, solve
 from h2fdp.radio import MessageCosts, NetworkCosts
@@ -50,7 +50,7 @@ class Horizon:
         return 10 * self.least_beta if section.beta_max is None else max(section.beta_max, self.least_beta)
 
 
-class AdaptiveSchedule:
+class AdaptiveSchedule(Schedule):
     """The schedule `h2fdp`.
 
     For each interval:

@@ -10,18 +10,19 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from h2fdp.control.observation import Observation
-from h2fdp.control.schedule import Decision
+from h2fdp.control.schedule import Decision, Schedule
 
 StepDecay = Literal["sqrt", "none"]
 
 
 @dataclass(frozen=True)
-class FixedSchedule:
+class FixedSchedule(Schedule):
     """The same tau and the same share of devices in each interval; the step size may fall as 1/sqrt(k+1).
 
     Attributes:
         sizes: (N,) s_c.
         share: of each subnet's devices; a subnet sends at least one.
+        last_slot: where training ends, inside an interval if need be; None: with the last interval.
     """
 
     local_steps: int
@@ -29,17 +30,23 @@ class FixedSchedule:
     decay: StepDecay
     sizes: np.ndarray
     share: float = 1.0
-    repeats: ClassVar[bool] = True
+    last_slot: int | None = None
     observes: ClassVar[bool] = False
 
+    @property
+    def repeats(self) -> bool:
+        """See `Schedule.repeats`; the last interval may be shorter."""
+        return self.last_slot is None
+
     def ends(self, slot: int) -> bool:
-        """Never before its last interval."""
-        return False
+        """See `Schedule.ends`."""
+        return self.last_slot is not None and slot >= self.last_slot
 
     def decide(self, interval: int, slot: int) -> Decision:
         """See `Schedule.decide`."""
         divisor = math.sqrt(interval + 1) if self.decay == "sqrt" else 1.0
-        return Decision(self.local_steps, self.step_size / divisor, shared(self.sizes, self.share))
+        left = self.local_steps if self.last_slot is None else self.last_slot - slot
+        return Decision(min(self.local_steps, left), self.step_size / divisor, shared(self.sizes, self.share))
 
     def observe(self, seen: Observation) -> None:
         """Nothing to learn."""

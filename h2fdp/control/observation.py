@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
@@ -26,6 +27,34 @@ class Measurements:
 
 
 @dataclass(frozen=True)
+class DeviceSecants:
+    """What n devices measure between w_i, where each ended the interval, and w, the model that followed.
+
+    Each takes both losses and gradients on one mini-batch of its own, without noise and without clipping: all of it
+    leaks, unless it is made private.
+
+    Attributes:
+        weights: (n,) p_i, summing to 1.
+        distance: (n,) ||w_i - w||.
+        last_step: (n,) the length of the last local step, ||w_i - w_i before it||.
+        loss_local: (n,) F_i(w_i).
+        loss_before: (n,) F_i at w_i before its last step.
+        loss: (n,) F_i(w).
+        gradient_change: (n,) ||grad F_i(w_i) - grad F_i(w)||.
+        divergence: (n,) ||grad F_i(w) - grad F(w)||, F the weighted mean of these devices.
+    """
+
+    weights: np.ndarray
+    distance: np.ndarray
+    last_step: np.ndarray
+    loss_local: np.ndarray
+    loss_before: np.ndarray
+    loss: np.ndarray
+    gradient_change: np.ndarray
+    divergence: np.ndarray
+
+
+@dataclass(frozen=True)
 class Observation:
     """One interval as the cloud saw it.
 
@@ -37,6 +66,9 @@ class Observation:
         noise_variance: (subnets,) variance of the noise on each coordinate of an upload.
         mean_steps: (subnets,) gradients that an upload accumulates, the mean over its devices: tau_k unless some fail.
         measurements: None where the schedule asked for none.
+        secants: None where the schedule asked for none, or nobody was there.
+        spent: what the interval cost, by resource as the metrics name it (`energy_j`, `delay_s`, `clock_s`); without
+            those that nobody metered.
     """
 
     interval: int
@@ -48,3 +80,5 @@ class Observation:
     noise_variance: np.ndarray
     mean_steps: np.ndarray
     measurements: Measurements | None = None
+    secants: DeviceSecants | None = None
+    spent: Mapping[str, float] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from h2fdp.control.observation import Observation
 
@@ -19,6 +20,7 @@ class Decision:
         local_steps: tau_k.
         step_size: eta_k.
         participation: (N,) s_c^k, how many devices of each subnet take part.
+        noise_factor: multiplies the noise of the interval's steps and uploads; each is accounted with the noise it had.
         reasons: why, as a row of `control.jsonl`; None where nothing was weighed.
     """
 
@@ -26,20 +28,36 @@ class Decision:
     step_size: float
     participation: np.ndarray
     reasons: Mapping[str, Any] | None = None
+    noise_factor: float = 1.0
 
 
 class Schedule(Protocol):
-    """Decides one interval after another."""
+    """Decides one interval after another.
+
+    After each interval it is told, in this order: `observe`, `scored`, `kept`, the first two where it asks for them.
+    A schedule that is derived from this class measures nothing, scores nothing and keeps every model, unless it says
+    otherwise.
+    """
 
     @property
     def repeats(self) -> bool:
-        """Whether every interval has the same local steps and participation, known in advance."""
+        """Whether every interval has the same local steps, participation and noise, known in advance."""
         ...
 
     @property
     def observes(self) -> bool:
         """Whether `observe` wants to be called."""
         ...
+
+    @property
+    def measures_secants(self) -> bool:
+        """Whether an observation needs `secants`, which devices measure on private data."""
+        return False
+
+    @property
+    def scores(self) -> bool:
+        """Whether `scored` wants to be called."""
+        return False
 
     def ends(self, slot: int) -> bool:
         """Whether training ends at this slot t_k, whatever the number of intervals."""
@@ -52,6 +70,18 @@ class Schedule(Protocol):
     def observe(self, seen: Observation) -> None:
         """Learn from what the cloud received in the interval that just ended."""
         ...
+
+    def scored(self, loss: float) -> None:
+        """Learn the loss, on public records, of the model that the interval ended with."""
+        return
+
+    def kept(self, model: Tensor) -> Tensor:
+        """The (M,) model to go on from, after an interval that ended with `model`: another one to revert to it."""
+        return model
+
+    def returned(self, model: Tensor) -> Tensor:
+        """The (M,) model that training returns when it ends with `model`."""
+        return model
 
     def state(self) -> dict[str, Any]:
         """What it has learned, in plain values and tensors, for a checkpoint."""

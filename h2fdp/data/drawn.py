@@ -43,6 +43,11 @@ class DrawnData:
         return cls(recipe, groups, streams, np.concatenate(sizes))
 
     @property
+    def test_owners(self) -> None:
+        """The test records are nobody's."""
+        return None
+
+    @property
     def classes(self) -> int:
         """Number of labels."""
         return self.recipe.classes

@@ -34,6 +34,11 @@ class DeviceData(Protocol):
         ...
 
     @property
+    def test_owners(self) -> NDArray[np.int64] | None:
+        """The device of each test record, or None where they are nobody's."""
+        ...
+
+    @property
     def classes(self) -> int:
         """Number of labels."""
         ...
@@ -81,6 +86,7 @@ class FederatedData:
         scaling: the public constants between stored and model inputs.
         order: places in `train`, shape (records in use,), int64, each at most once.
         offsets: where each device's places begin in `order`, shape (I + 1,), int64.
+        test_owners: the device of each test record; None where they are nobody's.
     """
 
     name: str
@@ -92,6 +98,7 @@ class FederatedData:
     scaling: Scaling
     order: NDArray[np.int64]
     offsets: NDArray[np.int64]
+    test_owners: NDArray[np.int64] | None = None
 
     @property
     def devices(self) -> int:
@@ -128,6 +135,8 @@ class FederatedData:
         held = (self.test,) if self.validation is None else (self.test, self.validation)
         for array in [a for records in held for a in (records.x, records.y)] + [self.order, self.offsets]:
             _add(digest, array)
+        if self.test_owners is not None:
+            _add(digest, self.test_owners)
         digest.update(repr((self.classes, self.scaling)).encode())
         return digest.hexdigest()
 

@@ -143,4 +143,6 @@ def _spread(
     order, offsets = gather(owners, devices)
     assert (np.diff(offsets) > 0).all(), "every device holds a record"
     shape = pool.train.x.shape[1:]
-    return FederatedData(name, pool.train, pool.test, validation, pool.classes, shape, scaling, order, offsets)
+    return FederatedData(
+        name, pool.train, pool.test, validation, pool.classes, shape, scaling, order, offsets, pool.test_owners
+    )

@@ -17,14 +17,15 @@ from h2fdp.data.scaling import Scaling
 from h2fdp.errors import UserError
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
-OPTIONAL = ("device_train", "device_test")  # the latter is accepted, since published archives have it, and not used
+OPTIONAL = ("device_train", "device_test")
 _KEY = "data.path"
 
 
 def load_npz(request: Request) -> Pool:
-    """x_train, y_train, x_test, y_test, and optionally device_train, which says who holds each training record.
+    """x_train, y_train, x_test, y_test, and optionally who holds each training and test record.
 
     8-bit inputs are divided by 255, others taken as they are. Devices are numbered in the order of their identifiers.
+    `device_test` matters to personal models alone: each is evaluated on the test records of its device.
 
     Raises:
         UserError: not such an archive; arrays that are no records, or that do not fit each other or the topology.
@@ -37,12 +38,15 @@ def load_npz(request: Request) -> Pool:
     owners = arrays.get("device_train")
     if owners is not None and request.section.partition is not None:
         raise UserError("the archive's device_train already says who holds what: leave it out", key="data.partition")
+    numbers = None if owners is None else _numbered(owners, len(train), request.devices, path)
+    test_owners = arrays.get("device_test")
     return Pool(
         train,
         test,
         class_count(train, test, request.section.classes, str(path)),
         Scaling(255.0 if train.x.dtype == np.uint8 else 1.0),
-        None if owners is None else _numbered(owners, len(train), request.devices, path),
+        numbers,
+        None if owners is None or test_owners is None else _alike(test_owners, owners, len(test), path),
     )
 
 
@@ -81,6 +85,17 @@ def _check_names(found: list[str], path: Path) -> None:
             raise UserError(f"{path}: unknown array {name}; {hint}", key=_KEY)
     if lacking := [name for name in REQUIRED if name not in found]:
         raise UserError(f"{path}: the arrays {', '.join(lacking)} are missing", key=_KEY)
+
+
+def _alike(test_owners: NDArray[Any], owners: NDArray[Any], records: int, path: Path) -> NDArray[np.int64]:
+    """The numbers of the test records' devices, as `_numbered` counts those of the training records."""
+    identifiers = np.unique(owners)
+    if test_owners.shape != (records,) or test_owners.dtype.kind not in "ui":
+        text = f"{path}: device_test must hold one whole number for each of the {records} test records"
+        raise UserError(f"{text}, found shape {test_owners.shape}, type {test_owners.dtype}", key=_KEY)
+    if strangers := sorted(set(test_owners.tolist()) - set(identifiers.tolist())):
+        raise UserError(f"{path}: device_test names {strangers[0]}, which holds no training record", key=_KEY)
+    return np.searchsorted(identifiers, test_owners).astype(np.int64)
 
 
 def _numbered(owners: NDArray[Any], records: int, devices: int, path: Path) -> NDArray[np.int64]:

@@ -47,6 +47,7 @@ class Pool:
 
     Attributes:
         owners: the device of each training record, shape (n,), int64; None when a partitioner is to decide.
+        test_owners: the device of each test record, shape (n',), int64; None where they are nobody's.
     """
 
     train: Records
@@ -54,6 +55,7 @@ class Pool:
     classes: int
     scaling: Scaling
     owners: NDArray[np.int64] | None = None
+    test_owners: NDArray[np.int64] | None = None
 
 
 def _on_files(request: Request) -> Hashable:

@@ -54,11 +54,19 @@ def check_request(run: Preparation, observer: str, canaries: int, kind: str, con
         raise UserError(f"expected a whole number of at least 1, found {canaries}", key="canaries")
     if not 0 < confidence < 1:
         raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
-    if run.noise is None:
-        raise UserError("an audit needs a method that promises privacy; this one adds no noise", key="method")
+    if run.placement.unaudited is not None:
+        raise UserError(run.placement.unaudited, key="method" if run.noise is None else "method.privacy")
     if run.blueprint.measuring is not None:
         text = "estimates are not audited; expected released"
         raise UserError(text, key="control.estimates")
+    if run.blueprint.probes:
+        text = "raw measurements are beyond every audit; expected a schedule that does not measure"
+        raise UserError(text, key="method.schedule")
+    if run.blueprint.momentum:
+        raise UserError("canaries take plain steps; expected 0", key="training.momentum")
+    if observer == "public" and (run.config.method.server.name != "average" or run.config.method.upcycle is not None):
+        text = "an audit of public reads the averages off the global models; expected average, without upcycle"
+        raise UserError(text, key="method.server")
     if run.config.training.sampling != "poisson":
         raise UserError(
             "an audit needs poisson; a canary in a batch of fixed size would push out a record", key="training.sampling"

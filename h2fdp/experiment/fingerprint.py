@@ -19,8 +19,8 @@ from h2fdp.runtime.own_modules import own_sources
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
 _NOT_COUNTED = ("name", "runtime", "sweep", "tracking")
-# What stands above a run in the house: it chooses configurations and reads results, and no run imports it.
-ABOVE_RUNS = ("cli", "reproduction", "sweeps", "__main__.py")
+# What chooses configurations or shows results: no bit of a run is made by it.
+ABOVE_RUNS = ("cli", "reports", "reproduction", "sweeps", "__main__.py")
 
 
 def run_digest(run: Preparation, directory: RunDirectory, own_code: str) -> dict[str, str]:

@@ -10,9 +10,8 @@ from typing import Any, get_args
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.privacy import OBSERVERS, Accounts, Observer, Release
+from h2fdp.privacy import OBSERVERS, Accounts, Observer, PlacementSection, Release, ReleaseKind, placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.calibration import ReleaseKind
 from h2fdp.privacy.releases import RELEASE_KEYS, rows_in
 from h2fdp.privacy.statement import statement
 from h2fdp.records import read_json_lines
@@ -34,6 +33,7 @@ class RunPrivacy:
         if run.is_dir() and _leaks(run):
             raise UserError("this run leaks (control.estimates: oracle); no account covers it", str(run))
         self.delta = delta if delta is not None else _delta_of(run)
+        self.notes = _notes_of(run)
         topology = run / "topology.yaml"
         if run.is_dir() and topology.exists():
             drawn = read_topology(topology, seed=0)
@@ -62,8 +62,8 @@ class RunPrivacy:
         return max(found, default=None)
 
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
-        """All observers and devices; see `privacy.statement`."""
-        return statement(self.accounts, self.names, self.delta, accountants)
+        """All observers and devices; see `privacy.statement`; and `notes` that belong to every number."""
+        return {"notes": list(self.notes), **statement(self.accounts, self.names, self.delta, accountants)}
 
 
 def releases_of_ledger(
@@ -94,6 +94,16 @@ def _leaks(run: Path) -> bool:
 def _is_star(run: Path) -> bool:
     method = _configuration(run).get("method")
     return isinstance(method, dict) and method.get("topology") == "star"
+
+
+def _notes_of(run: Path) -> tuple[str, ...]:
+    """What must be said beside the accounts; of a ledger by itself, that how it came about is not known."""
+    if not run.is_dir():
+        return ("ledger: a ledger by itself does not say under which conditions its accounts hold; its run does",)
+    method = _configuration(run).get("method")
+    if not isinstance(method, dict) or "privacy" not in method:
+        return ()
+    return placement_of(PlacementSection.model_validate(method["privacy"])).notes
 
 
 def _delta_of(run: Path) -> float:

@@ -40,7 +40,8 @@ def run_intervals(
     3. the releases are written to the ledger and synced to disk;
     4. the subnets run the interval, the cloud averages;
     5. the model is evaluated, when it is due;
-    6. what it cost is added up: energy, delay, simulated time;
+    6. the schedule learns of its loss, and may take another model to go on from; what it cost is added up: energy,
+       delay, simulated time;
     7. a row is added to the metrics, and a checkpoint is written, when it is due.
     """
     scoreboard = Scoreboard(run)
@@ -74,11 +75,13 @@ def run_intervals(
             ledger.append(release.as_row() for release in releases)
             if plan.decision.reasons is not None:
                 decisions.append([dict(plan.decision.reasons)])
-            progress.note_noise(sources, plan)
+            if run.noise is not None:
+                progress.note_noise(run.noise, sources, plan)
             run_interval(edges, cloud, plan)
             progress.costs.add(plan)
             due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
-            scores = scoreboard.scores(cloud.model) if due else {}
+            scores = scoreboard.scores(cloud) if due or cloud.scores else {}
+            cloud.close(scores.get("loss"))
             columns = progress.watch.columns() | progress.costs.columns()
             row = _row(plan, scores | columns, time.perf_counter() - started)
             progress.rows.append(row)

@@ -7,13 +7,21 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from h2fdp.experiment.personal import PersonalScores
 from h2fdp.experiment.preparation import Preparation
+from h2fdp.nodes import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.runtime.blueprint import device_records
 from h2fdp.runtime.local_hosts import bunches
 from h2fdp.training import evaluate
 
 MOST_DEVICES_SCORED = 100_000
+
+
+def score_prefixes(run: Preparation) -> list[str]:
+    """What accuracy and loss are measured of beside the global model on the test data, as prefixes of their columns."""
+    validated = ["validation_"] if run.data.validation is not None else []
+    return validated + (["personal_"] if run.blueprint.objective.personal else [])
 
 
 class Scoreboard:
@@ -25,14 +33,15 @@ class Scoreboard:
         self._sets = {"": device_records(run.data, run.data.test).to(self._device)}
         if run.data.validation is not None:
             self._sets["validation_"] = device_records(run.data, run.data.validation).to(self._device)
+        self._personal = PersonalScores(run, self._module) if run.blueprint.objective.personal else None
 
-    def scores(self, model: Tensor) -> dict[str, float]:
-        """Metrics columns: accuracy and loss on each set."""
-        found = {}
+    def scores(self, cloud: Cloud) -> dict[str, float]:
+        """Metrics columns: accuracy and loss of the global model on each set, and of the devices' own models."""
+        found, model = {}, cloud.model.to(self._device)
         for prefix, records in self._sets.items():
-            result = evaluate(self._module, model.to(self._device), records)
+            result = evaluate(self._module, model, records)
             found[f"{prefix}accuracy"], found[f"{prefix}loss"] = result.accuracy_whole, result.loss_whole
-        return found
+        return found | ({} if self._personal is None else self._personal.scores(cloud))
 
 
 def device_scores(run: Preparation, model: Tensor) -> dict[str, list[Any]]:

@@ -13,8 +13,10 @@ from torch import Tensor
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.nodes import Cloud, IntervalPlan, LocalTeam, SubnetPlan, Team
 from h2fdp.nodes.plans import present_weights
+from h2fdp.nodes.uploads import SubnetUpload
 from h2fdp.privacy.audit import CanaryDesign, IntervalTranscript, SubnetTranscript
 from h2fdp.training.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
+from h2fdp.training.work import Trained
 
 
 class Overheard:
@@ -32,7 +34,7 @@ class Overheard:
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """See `Team.call`."""
         answers = self._team.call(method, shared, each)
-        self.heard.append((self._canaries(shared), {name: self._canaries(up) for name, up in answers.items()}))
+        self.heard.append((self._canaries(shared), {name: self._canaries(_sent(up)) for name, up in answers.items()}))
         return answers
 
     def _canaries(self, vectors: Tensor) -> np.ndarray:
@@ -41,6 +43,11 @@ class Overheard:
     def forget(self) -> None:
         """Start the next interval."""
         self.heard = []
+
+
+def _sent(answer: Trained | SubnetUpload) -> Tensor:
+    """The updates of devices (s, M), or that of a subnet (M,)."""
+    return answer.update if isinstance(answer, SubnetUpload) else answer.updates
 
 
 class OverheardRun:

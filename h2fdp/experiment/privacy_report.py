@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_plan import planned_accounts
 from h2fdp.nodes import LocalTeam
-from h2fdp.privacy import OBSERVERS, Accounts, Observer
-from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, attained, coarse
+from h2fdp.privacy import OBSERVERS, Accounts, Made, Observer, ReleaseKind
+from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
-from h2fdp.privacy.statement import MOST_CLOSELY
+from h2fdp.privacy.statement import MOST_CLOSELY, verdict_of
+from h2fdp.topology import CLOUD
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
 
@@ -33,15 +35,16 @@ def privacy_report(run: Preparation) -> dict[str, Any]:
     if run.leaks:
         raise UserError(LEAKS, key="control.estimates")
     accounts = planned_accounts(run)
-    calibration = run.noise.calibration
-    claimed = calibration.claimed(calibration.local_releases, calibration.global_releases)
+    claimed = run.noise.claimed(accounts, planned_aggregations(run))
     return {
         "delta": run.config.privacy.delta,
-        "factor": calibration.factor,
+        "factor": run.factor,
         "observers": {
             observer: {"claimed": claimed, **_numbers(run, accounts, observer, claimed)} for observer in OBSERVERS
         },
         "noises": noises(run),
+        "iterations": run.iterations,
+        "notes": list(run.placement.notes),
     }
 
 
@@ -50,7 +53,7 @@ def _numbers(run: Preparation, accounts: Accounts, observer: Observer, claimed: 
     rdp, pld = ACCOUNTANTS["rdp"], ACCOUNTANTS["pld"]
     classes = list(accounts.classes(observer))
     if not classes:
-        trusted = observer == "edge"
+        trusted = observer in run.placement.trusted
         empty = dict.fromkeys(("rdp", "pld", "coarse", "attained"))
         return {**empty, "verdict": "trusted" if trusted else "nothing released", "device": None}
     classes.sort(key=lambda each: -rdp.epsilon(each.composition, delta))
@@ -70,57 +73,45 @@ def _numbers(run: Preparation, accounts: Accounts, observer: Observer, claimed: 
 
 
 def attained_about(run: Preparation, devices: DeviceClass, delta: float) -> float | None:
-    """What a dominating record of the worst of these devices really gets; None for `clip_scope: record`.
+    """What a dominating record of the worst of these devices really gets; None where no such record is known.
 
-    It turns the clipped batch gradient by 2G when other records are drawn with it. Alone it moves it by G at most, from
-    nothing: such draws, of probability (1-q)^(D-1), are left out, which keeps this a lower bound for small batches.
-    With record clipping, what one record moves depends on how many are drawn; no bound is given.
+    That is so for `clip_scope: record`: what one record moves depends on how many are drawn.
     """
-    if run.config.training.clip_scope == "record":
-        return None
+    assert run.noise is not None, "nothing is attained where nothing is promised"
     numbers = devices.devices
     company = 1 - (1 - run.blueprint.rates[numbers]) ** (run.data.sizes[numbers] - 1)
-    share = float(company.max())
-    composition: dict[ReleaseType, int] = {}
-    for kind, count in devices.composition.items():
-        seen = replace(kind, sampling_rate=kind.sampling_rate * share)
-        composition[seen] = composition.get(seen, 0) + count
-    return attained(composition, delta)
+    met = run.noise.attained_by(devices.composition, float(company.max()))
+    return None if met is None else attained(met, delta)
 
 
-def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float | None) -> str:
-    """The words of every report.
-
-    >>> verdict_of(1.0, 0.8, 0.2), verdict_of(1.0, 1.3, 0.2), verdict_of(1.0, 4.0, 1.2)
-    ('met', 'open', 'broken')
-    """
-    if claimed is not None and accounted <= claimed:
-        return "met"
-    return "broken" if claimed is not None and attained_epsilon is not None and attained_epsilon > claimed else "open"
+def planned_aggregations(run: Preparation) -> Made:
+    """Of the whole run, as many as the claim was made for."""
+    training = run.config.training
+    return Made(len(run.rhythm.offsets(run.local_steps)) * training.intervals, training.intervals)
 
 
 def noises(run: Preparation) -> list[dict[str, Any]]:
     """A row for each edge server and kind of release: who adds noise, and the first interval's standard deviations.
 
-    They are those of an interval in which nothing fails; an edge server that averages fewer devices adds more.
+    They are those of an interval in which nothing fails; who averages fewer devices adds more.
     """
+    if run.noise is None:
+        return []
     plan = run.without_faults.cloud(LocalTeam({})).plan(0)
     rows = []
     for facts in run.blueprint.facts():
         part = plan.subnets.get(facts.name)
         if part is None or not part.noise_std.size:
             continue
-        for kind, segment in (("local", 0), ("global", len(part.segments) - 1)):
-            if part.kind(segment) == kind:
-                levels = part.noise_std[segment]
-                added_by = "each device" if facts.noise_source == "device" else "the edge server"
-                rows.append(
-                    {
-                        "edge": facts.name,
-                        "added_by": added_by,
-                        "kind": kind,
-                        "noise_std": float(levels.max()),
-                        "smallest": float(levels.min()),
-                    }
-                )
+        added_by = "each device" if facts.noise_source == "device" else "the edge server"
+        # By what the ledger calls them: where local and global releases are alike, one row says it.
+        levels = {run.noise.kind(part.kind(segment)): part.noise_std[segment] for segment in range(len(part.segments))}
+        rows += [_noise(facts.name, added_by, kind, level) for kind, level in levels.items()]
+    if plan.noise_std:
+        rows.append(_noise(CLOUD, "the cloud", run.noise.kind("global"), np.array([plan.noise_std])))
     return rows
+
+
+def _noise(edge: str, added_by: str, kind: ReleaseKind, levels: np.ndarray) -> dict[str, Any]:
+    largest, smallest = float(levels.max()), float(levels.min())
+    return {"edge": edge, "added_by": added_by, "kind": kind, "noise_std": largest, "smallest": smallest}

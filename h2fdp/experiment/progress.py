@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from h2fdp.experiment.cost_watch import CostWatch
 from h2fdp.experiment.ledger_account import releases_of_ledger
+from h2fdp.experiment.outcome import score_prefixes
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_watch import PrivacyWatch
 from h2fdp.nodes import Cloud, IntervalPlan
-from h2fdp.privacy import NoiseSource, Observer
+from h2fdp.privacy import Mechanism, NoiseSource, Observer, ReleaseKind
 from h2fdp.records import Mark, MetricsRows, RunDirectory, metrics_schema
 
 
@@ -51,7 +54,7 @@ class Progress:
     @classmethod
     def begun(cls, run: Preparation) -> Progress:
         """Nothing is done yet."""
-        rows = MetricsRows(metrics_schema(run.data.validation is not None))
+        rows = MetricsRows(metrics_schema(*score_prefixes(run)))
         return cls(PrivacyWatch(run), CostWatch(run), rows)
 
     @classmethod
@@ -95,12 +98,15 @@ class Progress:
         self.cloud = cloud
         return cloud
 
-    def note_noise(self, sources: Mapping[str, NoiseSource], plan: IntervalPlan) -> None:
+    def note_noise(self, mechanism: Mechanism, sources: Mapping[str, NoiseSource], plan: IntervalPlan) -> None:
         """Keep the smallest and the largest of each noise."""
         for name, subnet in plan.subnets.items():
             for segment in range(len(subnet.segments)):
-                levels = subnet.aggregation(segment).noise_std
-                if levels.size:
-                    key = (subnet.kind(segment), sources[name])
-                    low, high = self.noise.get(key, (float("inf"), 0.0))
-                    self.noise[key] = (min(low, float(levels.min())), max(high, float(levels.max())))
+                self._note(mechanism.kind(subnet.kind(segment)), sources[name], subnet.aggregation(segment).noise_std)
+        if plan.noise_std:
+            self._note(mechanism.kind("global"), "cloud", np.array([plan.noise_std]))
+
+    def _note(self, kind: ReleaseKind, source: NoiseSource, levels: np.ndarray) -> None:
+        if levels.size:
+            low, high = self.noise.get((kind, source), (float("inf"), 0.0))
+            self.noise[kind, source] = (min(low, float(levels.min())), max(high, float(levels.max())))

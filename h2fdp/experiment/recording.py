@@ -117,11 +117,12 @@ def _write_results(run: Preparation, directory: RunDirectory, progress: Progress
     if progress.cloud is None:
         return
     module = run.blueprint.module()
-    Flat(module).load(module, progress.cloud.model)
+    returned = progress.cloud.returned
+    Flat(module).load(module, returned)
     with replacing(directory.model) as file:
         torch.save(module.state_dict(), file)
     with run_arithmetic():
-        scores = device_scores(run, progress.cloud.model)
+        scores = device_scores(run, returned)
     write_columns(directory.devices, scores, DEVICE_SCHEMA)
 
 

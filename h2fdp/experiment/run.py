@@ -59,6 +59,12 @@ class Run:
         """What each observer holds, recomputed from the ledger: `run.privacy.epsilon(observer="cloud")`."""
         return RunPrivacy(self.directory)
 
+    def report(self, out: str | Path | None = None, png: str | Path | None = None) -> Path:
+        """Write a page about this run; see `h2fdp.report`. By default it is `report.html` in the run directory."""
+        from h2fdp.reports import report
+
+        return report(self.directory, out, png)
+
     def model(self) -> torch.nn.Module:
         """The trained model."""
         return load_model(self.directory)

@@ -24,15 +24,28 @@ from h2fdp.control import Faults
 ObserverName = Annotated[Literal["edge", "peer", "cloud", "public"], Expect("one of edge, peer, cloud, public")]
 
 
+Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
+
 # Exactly one key of each pair is given; the first one's default holds where neither is.
-_PAIRS = {("aggregate_every", "aggregations_per_interval"): 5, ("batch_size", "sampling_rate"): 32}
+_PAIRS = {
+    ("aggregate_every", "aggregations_per_interval"): 5,
+    ("batch_size", "sampling_rate"): 32,
+    ("local_steps", "local_epochs"): 20,
+}
 
 
 class TrainingSection(Section):
-    """How devices train and how often subnets aggregate (H2FDP, Sec. 3)."""
+    """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
+
+    Attributes:
+        local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
+            have no local aggregations.
+        momentum: of the local steps; it begins anew with each received model.
+    """
 
     intervals: Count = 200
-    local_steps: Count = 20
+    local_steps: Count | None = None
+    local_epochs: Count | None = None
     aggregate_every: Count | None = None
     aggregations_per_interval: Whole | None = None
     batch_size: Count | None = None
@@ -41,7 +54,8 @@ class TrainingSection(Section):
     step_decay: Annotated[Literal["sqrt", "none"], Expect("one of sqrt, none")] = "sqrt"
     clip_norm: Magnitude | None = 1.0
     clip_scope: Annotated[Literal["batch", "record"], Expect("one of batch, record")] = "batch"
-    sampling: Annotated[Literal["poisson", "fixed"], Expect("one of poisson, fixed")] = "poisson"
+    momentum: Decay = 0.0
+    sampling: Annotated[Literal["poisson", "fixed", "shuffled"], Expect("one of poisson, fixed, shuffled")] = "poisson"
     participation: Share = 1.0
     weights: Annotated[Literal["uniform", "by-size"], Expect("one of uniform, by-size")] = "uniform"
     evaluate_every: Count = 1
@@ -55,13 +69,32 @@ class TrainingSection(Section):
         defaults = {first: default for (first, second), default in _PAIRS.items() if not {first, second} & set(value)}
         return {**value, **defaults}
 
-    @field_validator("aggregations_per_interval", "sampling_rate", mode="before")
+    @field_validator("aggregations_per_interval", "sampling_rate", "local_epochs", mode="before")
     @classmethod
     def _not_both(cls, value: Any, info: ValidationInfo) -> Any:
         first = next(first for first, second in _PAIRS if second == info.field_name)
         if value is not None and info.data.get(first) is not None:
             raise ValueError(f"expected exactly one of {first} and {info.field_name}, found both; set {first} to null")
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_epochs(cls, value: Any) -> Any:
+        """Epochs go through shuffled records, and know no local aggregations."""
+        if not isinstance(value, dict) or value.get("local_epochs") is None:
+            return value
+        rhythm = (
+            {} if {"aggregate_every", "aggregations_per_interval"} & set(value) else {"aggregations_per_interval": 0}
+        )
+        return {"sampling": "shuffled", **rhythm, **value}
+
+    @model_validator(mode="after")
+    def _epochs_are_shuffled(self) -> TrainingSection:
+        if (self.local_epochs is not None) != (self.sampling == "shuffled"):
+            raise ValueError("local_epochs and sampling: shuffled come together")
+        if self.local_epochs is not None and (self.aggregations_per_interval != 0):
+            raise ValueError("devices end their epochs at different slots; expected aggregations_per_interval: 0")
+        return self
 
     @model_validator(mode="after")
     def _not_neither(self) -> TrainingSection:

@@ -12,9 +12,14 @@ def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes, bias=False))
 
 
-def logistic(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Multinomial logistic regression: softmax regression with a bias (Upcycled-FL's model of synthetic data)."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+def logistic(shape: tuple[int, ...], classes: int, double_softmax: bool) -> nn.Module:
+    """Multinomial logistic regression: softmax regression with a bias (Upcycled-FL's model of synthetic data).
+
+    With `double_softmax` its outputs are probabilities, which the cross-entropy takes for scores once more: that is how
+    the program of Upcycled-FL's authors trains.
+    """
+    layers = [nn.Flatten(), nn.Linear(math.prod(shape), classes)]
+    return nn.Sequential(*layers, *([nn.Softmax(dim=1)] if double_softmax else []))
 
 
 def mlp(shape: tuple[int, ...], classes: int, hidden: int) -> nn.Module:

@@ -31,7 +31,12 @@ class Model:
 MODELS: Mapping[str, Model] = MappingProxyType(
     {
         "softmax": Model("softmax regression without a bias", ("linear", "softmax"), 7_840),
-        "logistic": Model("softmax regression with a bias", ("linear", "logistic"), 7_850),
+        "logistic": Model(
+            "softmax regression with a bias",
+            ("linear", "logistic"),
+            7_850,
+            options=MappingProxyType({"double_softmax": False}),
+        ),
         "mlp": Model(
             "a perceptron with one hidden layer", ("linear", "mlp"), 155_830, options=MappingProxyType({"hidden": 196})
         ),

@@ -15,7 +15,9 @@ from h2fdp.nodes.device_group import DeviceGroup
 from h2fdp.nodes.edge_server import EdgeServer, Round
 from h2fdp.nodes.plans import SubnetPlan, TrainingOrder
 from h2fdp.nodes.team import LocalTeam
+from h2fdp.nodes.uploads import SubnetUpload
 from h2fdp.training.batches import Batches, draw_together, joined
+from h2fdp.training.work import Terms, Trained
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class _Job:
         """Jobs with equal slots and step sizes train together."""
         return self.order.first_slot, self.order.last_slot, self.order.step_size
 
-    def released(self, updates: Tensor) -> Tensor:
+    def released(self, trained: Trained) -> Trained:
         """What may leave the devices."""
-        return self.group.released(updates, self.order)
+        return self.group.released(trained, self.model, self.order)
 
 
 class Bunch:
@@ -56,9 +58,9 @@ class Bunch:
         """See `Team.call`."""
         return self._run(shared, each) if method == "run_interval" else self._team.call(method, shared, each)
 
-    def _run(self, model: Tensor, plans: Mapping[str, SubnetPlan]) -> dict[str, Tensor]:
+    def _run(self, broadcast: Tensor, plans: Mapping[str, SubnetPlan]) -> dict[str, SubnetUpload]:
         """Run an interval of several edge servers in step: round by round, the devices of all at once."""
-        running = {name: self._servers[name].rounds(model, plan) for name, plan in plans.items()}
+        running = {name: self._servers[name].rounds(broadcast, plan) for name, plan in plans.items()}
         rounds = {name: next(each) for name, each in running.items()}
         uploads = {}
         while rounds:
@@ -72,38 +74,45 @@ class Bunch:
             rounds = following
         return {name: uploads[name] for name in plans}
 
-    def _train(self, rounds: Mapping[str, Round]) -> dict[str, dict[str, Tensor]]:
+    def _train(self, rounds: Mapping[str, Round]) -> dict[str, dict[str, Trained]]:
         """Edge server -> group -> what its devices upload."""
         together: dict[tuple[int, int, float], list[_Job]] = {}
         for job in self._jobs(rounds):
             together.setdefault(job.alike, []).append(job)
-        uploads: dict[str, dict[str, Tensor]] = {name: {} for name in rounds}
+        uploads: dict[str, dict[str, Trained]] = {name: {} for name in rounds}
         for jobs in together.values():
             counts = [len(job.order.rows) for job in jobs]
             starts = torch.cat([job.model.expand(count, -1) for job, count in zip(jobs, counts, strict=True)])
             first = jobs[0].group
             assert all(job.group.records is first.records for job in jobs), "a bunch has one block of records"
             rows = np.concatenate([job.group.held(job.order) for job in jobs])
-            updates = self._updates(first, starts, rows, _batches(jobs), jobs[0].order.step_size)
-            released = self._at_once(_Job.released, jobs, torch.split(updates, counts))
+            trained = self._trained(first, starts, rows, _batches(jobs), jobs[0].order.step_size, _terms(jobs))
+            released = self._at_once(_Job.released, jobs, list(trained.split(counts)))
             for job, upload in zip(jobs, released, strict=True):
                 uploads[job.edge][job.name] = upload
         return uploads
 
-    def _updates(
-        self, group: DeviceGroup, starts: Tensor, rows: np.ndarray, batches: Batches, step_size: float
-    ) -> Tensor:
-        """(s, M) updates of these rows of the block; what a device computes does not depend on the part it is in."""
+    def _trained(
+        self,
+        group: DeviceGroup,
+        starts: Tensor,
+        rows: np.ndarray,
+        batches: Batches,
+        step_size: float,
+        terms: Terms,
+    ) -> Trained:
+        """These rows of the block; what a device computes does not depend on the part it is in."""
 
-        def part(devices: np.ndarray) -> Tensor:
+        def part(devices: np.ndarray) -> Trained:
             own = starts[torch.from_numpy(devices)]
-            return group.engine.updates(own, group.records, rows[devices], batches.part(devices), step_size)
+            given = batches.part(devices), step_size, terms.part(devices)
+            return group.engine.train(own, group.records, rows[devices], *given)
 
         if self._threads is None or len(rows) < 2 * self._parts:
-            return group.engine.updates(starts, group.records, rows, batches, step_size)
-        return torch.cat(self._at_once(part, np.array_split(np.arange(len(rows)), self._parts)))
+            return group.engine.train(starts, group.records, rows, batches, step_size, terms)
+        return Trained.joined(self._at_once(part, np.array_split(np.arange(len(rows)), self._parts)))
 
-    def _at_once(self, work: Callable[..., Tensor], *items: Sequence[Any]) -> list[Tensor]:
+    def _at_once(self, work: Callable[..., Trained], *items: Sequence[Any]) -> list[Trained]:
         """The work on each item, in their order, by whatever threads there are."""
         return list(map(work, *items) if self._threads is None else self._threads.map(work, *items))
 
@@ -122,8 +131,21 @@ def _batches(jobs: Sequence[_Job]) -> Batches:
     order = jobs[0].order
     parts = [(job.group.sampler, job.order.rows) for job in jobs]
     drawn = draw_together(parts, order.interval, order.slots)
+    expected = _together([job.group.expected_batches(job.order) for job in jobs])
     if all(job.order.steps is None for job in jobs):
-        return drawn
+        return replace(drawn, expected=expected)
     every = len(order.slots)
     finished = [np.full(len(job.order.rows), every) if job.order.steps is None else job.order.steps for job in jobs]
-    return replace(drawn, steps=np.concatenate(finished))
+    return replace(drawn, steps=np.concatenate(finished), expected=expected)
+
+
+def _together(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """All of them, or none at all: the devices of a bunch are under one mechanism."""
+    found = [part for part in parts if part is not None]
+    assert len(found) in (0, len(parts)), "batches are divided alike in the whole network"
+    return np.concatenate(found) if found else None
+
+
+def _terms(jobs: Sequence[_Job]) -> Terms:
+    """The terms of all jobs, device after device."""
+    return Terms.joined([job.group.terms(job.model, job.order) for job in jobs])

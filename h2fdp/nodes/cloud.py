@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from h2fdp.control import Estimates, Faults, Rhythm, Schedule, draw_participants, drawn_turnout, reached
+from h2fdp.control import (
+    Decision,
+    DeviceSecants,
+    Estimates,
+    Faults,
+    Observation,
+    Rhythm,
+    Schedule,
+    draw_participants,
+    drawn_turnout,
+    epochs_turnout,
+    reached,
+)
 from h2fdp.nodes.edge_server import weighted_sum
 from h2fdp.nodes.interval import (
     IntervalPlan,
@@ -18,12 +31,17 @@ from h2fdp.nodes.interval import (
     Weighting,
     numbers_released,
     observation,
-    subnet_releases,
+    uploads_of,
 )
 from h2fdp.nodes.plans import SubnetPlan, present_weights
+from h2fdp.nodes.secants import SecantMeasurements, SecantPlan
 from h2fdp.nodes.team import Team
-from h2fdp.privacy import NoiseLevels, Release, releases_of
+from h2fdp.nodes.uploads import DeviceMemories, SubnetUpload
+from h2fdp.privacy import Mechanism, Release, SubnetInterval, add_gaussian_noise
 from h2fdp.streams import Streams
+from h2fdp.training.server import Average, ServerUpdate, Uploaded
+
+Meter = Callable[[IntervalPlan], Mapping[str, float]]
 
 
 class Cloud:
@@ -34,7 +52,8 @@ class Cloud:
        noises follow from who is really averaged.
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
     3. `run_interval`: w(t_k) goes down to the subnets with active devices, their uploads come back.
-    4. w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
+    4. The server update moves the model by the average, under the cloud's own noise where that is its part; plain
+       averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
     5. A schedule that learns sees the uploads, and what subnets measured at w(t_{k+1}) if anything.
     """
 
@@ -46,10 +65,14 @@ class Cloud:
         edges: Team,
         schedule: Schedule,
         rhythm: Rhythm,
-        noise: NoiseLevels | None,
+        noise: Mechanism | None,
         weighting: Weighting,
         estimates: Estimates = "released",
         faults: Faults = Faults(),  # noqa: B008 - a frozen value
+        server: ServerUpdate | None = None,
+        remembers: bool = False,
+        epochs: int | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.model = model
         self.next_slot = 0
@@ -62,16 +85,30 @@ class Cloud:
         self._weighting: Weighting = weighting
         self._measures = schedule.observes and estimates != "released"
         self._leaks = estimates == "oracle"
+        self._adds_noise = any(subnet.noise_source == "cloud" for subnet in facts)
         self._faults = faults
+        self._server = Average() if server is None else server
+        self._memories = DeviceMemories(model.numel()) if remembers else None
+        self._epochs = epochs
+        self._meter = meter
 
     def state(self) -> dict[str, Any]:
         """What outlives an interval, in plain values and tensors, for a checkpoint."""
-        return {"model": self.model, "next_slot": self.next_slot, "schedule": self._schedule.state()}
+        return {
+            "model": self.model,
+            "next_slot": self.next_slot,
+            "schedule": self._schedule.state(),
+            "server": self._server.state(),
+            "memories": None if self._memories is None else self._memories.state(),
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`."""
         self.model, self.next_slot = state["model"], state["next_slot"]
         self._schedule.load(state["schedule"])
+        self._server.load(state["server"])
+        if self._memories is not None:
+            self._memories.load(state["memories"])
 
     @property
     def repeats(self) -> bool:
@@ -82,6 +119,10 @@ class Cloud:
     def ended(self) -> bool:
         """Whether the schedule's last slot is reached."""
         return self._schedule.ends(self.next_slot)
+
+    def memories(self, edge: str) -> Mapping[int, Tensor]:
+        """Row -> what each device of a subnet remembers (M,), of those that took part in an interval."""
+        return {} if self._memories is None else self._memories.known(edge)
 
     def plan(self, interval: int) -> IntervalPlan:
         """The plan of interval k, counted from 0."""
@@ -97,26 +138,41 @@ class Cloud:
             rows = reached(self._faults, self._streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue
-            part = self._subnet_plan(facts, interval, segments, decision.step_size, rows)
+            part = self._subnet_plan(facts, interval, segments, decision, rows)
             arriving = part.arriving
             if arriving.size == 0:
                 lost[facts.name] = part
                 continue
             subnets[facts.name] = part
             mass.append(float(facts.records[arriving].sum()) if self._weighting == "by-size" else 1.0)
-        return IntervalPlan(interval, self.next_slot, decision, subnets, np.array(mass) / (sum(mass) or 1.0), lost)
+        weights = np.array(mass) / (sum(mass) or 1.0)
+        plan = IntervalPlan(interval, self.next_slot, decision, subnets, weights, lost)
+        return replace(plan, noise_std=self._own_noise(plan))
+
+    def _own_noise(self, plan: IntervalPlan) -> float:
+        """What the cloud adds to the average, for the devices really in it."""
+        if self._noise is None:
+            return 0.0
+        parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
+        averaged = [share * subnet.aggregation(-1).weights for subnet, share in parts]
+        return self._noise.of_cloud(averaged) * plan.decision.noise_factor
 
     def _subnet_plan(
-        self, facts: SubnetFacts, interval: int, segments: tuple[int, ...], step_size: float, rows: np.ndarray
+        self, facts: SubnetFacts, interval: int, segments: tuple[int, ...], decision: Decision, rows: np.ndarray
     ) -> SubnetPlan:
-        turnout = drawn_turnout(self._faults, self._streams, facts.points, interval, rows, segments)
+        step_size = decision.step_size
+        known = self._faults, self._streams, facts.points, interval, rows
+        if self._epochs is None:
+            turnout = drawn_turnout(*known, segments)
+        else:
+            turnout = epochs_turnout(*known, self._epochs, facts.steps_per_epoch[rows])
         weights = facts.weights(rows, self._weighting)
         noise_std = np.empty((len(segments), 0))
         if self._noise is not None:
             averaged = weights if turnout is None else present_weights(weights, turnout.steps > 0)
-            noise_std = self._noise.of_subnet(
-                facts.noise_source, segments, step_size, averaged, facts.sampling_rates[rows]
-            )
+            public = facts.sampling_rates[rows], facts.records[rows]
+            asked = SubnetInterval(facts.noise_source, segments, step_size, averaged, *public)
+            noise_std = self._noise.of_subnet(asked) * decision.noise_factor
         part = SubnetPlan(interval, self.next_slot, segments, step_size, rows, weights, noise_std, None, turnout)
         measuring = part.aggregation(-1).rows
         if not self._measures or measuring.size == 0:
@@ -132,10 +188,9 @@ class Cloud:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
         if self._noise is None:
             return
-        for name, subnet in plan.subnets.items():
-            facts = self._facts[name]
-            for upload in subnet_releases(facts, plan, subnet, self._noise.clip_norm):
-                yield from releases_of(upload)
+        for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            for upload in uploads_of(self._facts[name], plan, subnet, share):
+                yield from self._noise.releases(upload)
 
     def above(self, edges: Team) -> Cloud:
         """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
@@ -153,13 +208,84 @@ class Cloud:
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
-        uploads, before = [], self.model
+        received: dict[str, SubnetUpload] = {}
+        before = self.model
         if plan.subnets:
-            received = self._edges.call("run_interval", self.model, plan.subnets)
-            uploads = [received[name] for name in plan.subnets]
-            self.model = before - weighted_sum(uploads, plan.weights)
+            received = self._edges.call("run_interval", self._broadcast(), self._told(plan))
+            self.model = self._server.apply(before, self._uploaded(plan, received))
         if self._schedule.observes:
-            measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
-            measured = self._edges.call("measure", self.model, measuring) if measuring else {}
-            self._schedule.observe(observation(plan, before, uploads, self._facts, measured))
+            self._schedule.observe(self._observed(plan, before, received))
         self.next_slot = plan.last_slot
+
+    def close(self, loss: float | None) -> None:
+        """End an interval that was run: the schedule may take another model to go on from.
+
+        Args:
+            loss: on public records; None where it was not evaluated.
+        """
+        if self._schedule.scores:
+            assert loss is not None, "this schedule scores every interval"
+            self._schedule.scored(loss)
+        self.model = self._schedule.kept(self.model)
+
+    @property
+    def scores(self) -> bool:
+        """Whether `close` wants a loss."""
+        return self._schedule.scores
+
+    @property
+    def returned(self) -> Tensor:
+        """(M,) the model that training returns if it ends now."""
+        return self._schedule.returned(self.model)
+
+    def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, SubnetUpload]) -> Observation:
+        """What the schedule is shown, measurements included."""
+        measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
+        measured = self._edges.call("measure", self.model, measuring) if measuring else {}
+        uploads = [received[name].update for name in plan.subnets]
+        seen = observation(plan, before, uploads, self._facts, measured, self._noise)
+        spent = {} if self._meter is None else self._meter(plan)
+        return replace(seen, secants=self._secants(plan, received), spent=spent)
+
+    def _secants(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> DeviceSecants | None:
+        asked, weights = {}, []
+        for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            ends, last_steps = received[name].ends, received[name].last_steps
+            if ends is not None and last_steps is not None:
+                asked[name] = SecantPlan(part, ends, last_steps)
+                weights.append(share * part.aggregation(-1).weights)
+        if not asked:
+            return None
+        answers = self._edges.call("measure_secants", self.model, asked)
+        mass = np.concatenate(weights)
+        return SecantMeasurements.joined([answers[name].cpu() for name in asked]).secants(mass / mass.sum())
+
+    def _broadcast(self) -> Tensor:
+        """(M,) the model; (2, M) with the server's control variate, where it has one."""
+        variate = self._server.variate
+        return self.model if variate is None else torch.stack([self.model, variate])
+
+    def _told(self, plan: IntervalPlan) -> dict[str, SubnetPlan]:
+        """The subnets' plans, with what their devices remember, and whether they are watched."""
+        told = plan.subnets
+        if self._schedule.measures_secants:
+            told = {name: replace(part, watched=True) for name, part in told.items()}
+        if self._memories is not None:
+            held = self._memories
+            told = {name: replace(part, memory=held.of(name, part.rows)) for name, part in told.items()}
+        return told
+
+    def _uploaded(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> Uploaded:
+        if self._memories is not None:
+            for name, part in plan.subnets.items():
+                memory = received[name].memory
+                assert memory is not None, "devices under this objective remember"
+                self._memories.keep(name, part.rows, memory)
+        average = weighted_sum([received[name].update for name in plan.subnets], plan.weights)
+        if self._adds_noise:
+            stream = self._streams.lent("cloud", "noise-central", plan.interval, plan.last_slot)
+            average = add_gaussian_noise(average, plan.noise_std, stream)
+        variates = [upload.variate for upload in map(received.__getitem__, plan.subnets) if upload.variate is not None]
+        devices = sum(len(facts.records) for facts in self._facts.values())
+        changed = weighted_sum(variates, plan.weights) if variates else None
+        return Uploaded(average, changed, plan.participants / devices)

@@ -9,12 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.nodes.diary import Diary
 from h2fdp.nodes.measuring import EDGE_NUMBERS, Gauge, SubnetMeasurements, relayed
 from h2fdp.nodes.plans import Aggregation, MeasuringOrder, SubnetPlan, TrainingOrder
+from h2fdp.nodes.secants import SecantMeasurements, SecantOrder, SecantPlan
 from h2fdp.nodes.team import Team
-from h2fdp.privacy import NoiseSource, add_gaussian_noise
-from h2fdp.privacy.calibration import ReleaseKind
+from h2fdp.nodes.uploads import SubnetUpload
+from h2fdp.privacy import AggregationKind, NoiseSource, add_gaussian_noise
 from h2fdp.streams import Streams
+from h2fdp.training.objectives import LocalObjective, Plain
+from h2fdp.training.work import Trained
+
+_PLAIN = Plain()
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class EdgeServer:
         groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
         spans: name -> (first row, row after the last).
         gauge: how to measure for the controller; None in runs that never do.
+        objective: what the devices minimise; it says what they remember.
     """
 
     name: str
@@ -42,19 +49,20 @@ class EdgeServer:
     groups: Team
     spans: dict[str, tuple[int, int]]
     gauge: Gauge | None = None
+    objective: LocalObjective = _PLAIN
 
-    def run_interval(self, model: Tensor, plan: SubnetPlan) -> Tensor:
-        """One interval from the global model w(t_k) (M,); the upload (M,)."""
-        steps = self.rounds(model, plan)
+    def run_interval(self, broadcast: Tensor, plan: SubnetPlan) -> SubnetUpload:
+        """One interval from what the cloud sent: (M,) the model w(t_k), or (2, M): and a control variate."""
+        steps = self.rounds(broadcast, plan)
         current = next(steps)
         while True:
             try:
                 current = steps.send(self.groups.call("train", current.model, current.orders))
             except StopIteration as end:
-                upload: Tensor = end.value
+                upload: SubnetUpload = end.value
                 return upload
 
-    def rounds(self, model: Tensor, plan: SubnetPlan) -> Generator[Round, Mapping[str, Tensor], Tensor]:
+    def rounds(self, broadcast: Tensor, plan: SubnetPlan) -> Generator[Round, Mapping[str, Trained], SubnetUpload]:
         """One interval, round by round: yields what devices are to do, is sent their uploads, returns its own upload.
 
         Whoever drives it decides how the devices train: by a call to their hosts, or many subnets' at once.
@@ -68,23 +76,33 @@ class EdgeServer:
         An aggregation averages those whose uploads arrive. One that nobody's does adds nothing, no noise either: an
         average of nothing is no release.
         """
+        model, variate = (broadcast[0], broadcast[1]) if broadcast.ndim == 2 else (broadcast, None)
         subnet_model = model
+        diary = Diary.begun(self.objective, plan, model, variate)
         start = plan.first_slot
         for segment, end in enumerate(plan.ends()):
             part = plan.aggregation(segment)
             if part.rows.size:
-                orders = self._orders(plan, part, plan.kind(segment), start, end)
+                orders = self._orders(plan, part, plan.kind(segment), start, end, diary.corrections(part.rows))
                 uploads = yield Round(subnet_model, orders)
-                average = weighted_sum([upload for name in orders for upload in uploads[name]], part.weights)
+                trained = Trained.joined([uploads[name] for name in orders])
+                diary.note(part, subnet_model, trained)
+                average = weighted_sum(list(trained.updates), part.weights)
                 if self.noise_source == "edge":
                     stream = self.streams.lent(self.name, f"noise-{plan.kind(segment)}", plan.interval, end)
                     average = add_gaussian_noise(average, float(part.noise_std[0]), stream)
                 subnet_model = subnet_model - average
             start = end
-        return model - subnet_model
+        return diary.upload(model - subnet_model)
 
     def _orders(
-        self, plan: SubnetPlan, part: Aggregation, kind: ReleaseKind, start: int, end: int
+        self,
+        plan: SubnetPlan,
+        part: Aggregation,
+        kind: AggregationKind,
+        start: int,
+        end: int,
+        corrections: Tensor | None,
     ) -> dict[str, TrainingOrder]:
         """For the groups with active devices, in the order of their rows."""
         orders = {}
@@ -92,7 +110,10 @@ class EdgeServer:
         for name, held in self._held(part.rows):
             noise = part.noise_std[held] if self.noise_source == "device" else np.empty(0)
             steps = None if all_done else part.steps[held]
-            orders[name] = TrainingOrder(plan.interval, start, end, kind, plan.step_size, part.rows[held], noise, steps)
+            own = None if corrections is None else corrections[torch.from_numpy(held)]
+            orders[name] = TrainingOrder(
+                plan.interval, start, end, kind, plan.step_size, part.rows[held], noise, steps, own, plan.watched
+            )
         return orders
 
     def _held(self, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -101,6 +122,18 @@ class EdgeServer:
             held = (rows >= first) & (rows < stop)
             if held.any():
                 yield name, held
+
+    def measure_secants(self, model: Tensor, asked: SecantPlan) -> SecantMeasurements:
+        """Raw measurements at w(t_{k+1}) (M,), of the devices of the interval's last aggregation."""
+        rows = asked.plan.aggregation(-1).rows
+        orders = {}
+        for name, held in self._held(rows):
+            own = torch.from_numpy(held)
+            orders[name] = SecantOrder(
+                asked.plan.interval, asked.plan.last_slot, rows[held], asked.ends[own], asked.last_steps[own]
+            )
+        measured = self.groups.call("measure_secants", model, orders)
+        return SecantMeasurements.joined([measured[name] for name in orders])
 
     def measure(self, model: Tensor, plan: SubnetPlan) -> SubnetMeasurements:
         """Estimates of Sec. 10 at w(t_{k+1}) (M,), by the devices that took part in the interval's last aggregation.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 
 from h2fdp.control import Decision, Measurements, Observation, Points
 from h2fdp.nodes.measuring import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
-from h2fdp.nodes.plans import SubnetPlan
-from h2fdp.privacy import NoiseSource, Sampling, SubnetReleases
-from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, accumulated_gradient_sensitivity, estimate_sensitivity
+from h2fdp.nodes.plans import Aggregation, SubnetPlan
+from h2fdp.privacy import Mechanism, NoiseSource, Sampling, Upload
+from h2fdp.training.epochs import steps_per_epoch
 
 Weighting = Literal["uniform", "by-size"]
 
@@ -44,6 +44,11 @@ class SubnetFacts:
         """Access points and the number of devices of each."""
         return self.access_points or ((self.name, len(self.records)),)
 
+    @property
+    def steps_per_epoch(self) -> np.ndarray:
+        """(s_c,) batches in which a device goes through its records once."""
+        return steps_per_epoch(self.records, self.sampling_rates)
+
     def weights(self, rows: np.ndarray, weighting: Weighting) -> np.ndarray:
         """rho_j of these devices: equal, or proportional to D_j; they sum to 1."""
         counts = self.records[rows] if weighting == "by-size" else np.ones(len(rows))
@@ -58,6 +63,7 @@ class IntervalPlan:
         subnets: those that upload anything.
         weights: their varrho_c, summing to 1.
         lost: those whose devices all dropped out before an upload; they cost energy and give nothing.
+        noise_std: of the cloud's own noise on the average of the uploads; 0 for none.
     """
 
     interval: int
@@ -66,6 +72,7 @@ class IntervalPlan:
     subnets: dict[str, SubnetPlan]
     weights: np.ndarray
     lost: dict[str, SubnetPlan] = field(default_factory=dict)
+    noise_std: float = 0.0
 
     @property
     def participants(self) -> int:
@@ -88,49 +95,44 @@ def numbers_released(source: NoiseSource) -> int:
     return DEVICE_NUMBERS if source == "device" else EDGE_NUMBERS
 
 
-def subnet_releases(
-    facts: SubnetFacts, plan: IntervalPlan, subnet: SubnetPlan, clip_norm: float
-) -> Iterator[SubnetReleases]:
+def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: SubnetPlan, share: float) -> Iterator[Upload]:
     """The uploads of a subnet in one interval: at each aggregation, and estimates for the controller after the last.
 
-    A straggler's upload holds fewer steps, and is written down as what it is; its noise is that of the planned steps.
-    An edge server's maximum over its devices moves with any of them by the whole range, so no weight shrinks it.
+    Args:
+        share: varrho_c of the subnet.
     """
-    upload = partial(
-        SubnetReleases,
+    of_subnet = partial(
+        Upload,
         interval=plan.interval + 1,
         edge=facts.name,
         source=facts.noise_source,
+        step_size=subnet.step_size,
+        share=share,
+        cloud_noise_std=plan.noise_std,
         size=len(facts.records),
         sampling=facts.sampling,
         edge_is_cloud=facts.edge_is_cloud,
     )
+
+    def of(part: Aggregation) -> dict[str, Any]:
+        public = {"sampling_rates": facts.sampling_rates[part.rows], "records": facts.records[part.rows]}
+        return {"rows": part.rows, "steps": part.steps, "weights": part.weights, **public}
+
+    start = subnet.first_slot
     for segment, end in enumerate(subnet.ends()):
         part = subnet.aggregation(segment)
-        planned = range(subnet.segments[segment] + 1)
-        by_steps = [accumulated_gradient_sensitivity(subnet.step_size, steps, clip_norm) for steps in planned]
-        yield upload(
-            slot=end,
-            kind=subnet.kind(segment),
-            steps=part.steps,
-            sensitivity=np.array(by_steps)[part.steps],
-            rows=part.rows,
-            sampling_rates=facts.sampling_rates[part.rows],
-            weights=part.weights,
-            noise_std=part.noise_std,
-        )
+        kind = subnet.kind(segment)
+        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=part.noise_std, **of(part))
+        start = end
     if subnet.estimate_noise is not None and subnet.estimate_noise.size:
-        rows = subnet.aggregation(-1).rows
-        count = len(rows)
-        yield upload(
-            slot=subnet.last_slot,
+        last = subnet.last_slot
+        yield of_subnet(
+            first_slot=last,
+            slot=last,
             kind="estimate",
-            rows=rows,
-            sampling_rates=facts.sampling_rates[rows],
-            steps=ESTIMATE_BATCHES,
-            sensitivity=estimate_sensitivity(numbers_released(facts.noise_source)),
-            weights=np.full(count, 1 / count) if facts.noise_source == "device" else np.ones(count),
             noise_std=subnet.estimate_noise,
+            numbers=numbers_released(facts.noise_source),
+            **of(subnet.aggregation(-1)),
         )
 
 
@@ -140,9 +142,10 @@ def observation(
     uploads: list[Tensor],
     facts: Mapping[str, SubnetFacts],
     measured: Mapping[str, SubnetMeasurements] | None,
+    noise: Mechanism | None,
 ) -> Observation:
     """What the cloud saw of an interval that began at `model` (M,), for a schedule that learns."""
-    variances = [_noise_variance(facts[name].noise_source, subnet) for name, subnet in plan.subnets.items()]
+    variances = [_noise_variance(noise, facts[name], plan, name) for name in plan.subnets]
     steps = [_mean_steps(subnet) for subnet in plan.subnets.values()]
     return Observation(
         plan.interval,
@@ -157,12 +160,12 @@ def observation(
     )
 
 
-def _noise_variance(source: NoiseSource, subnet: SubnetPlan) -> float:
-    """Of each coordinate of the upload: its own noise and those of the interval's local aggregations."""
-    if source == "none":
+def _noise_variance(noise: Mechanism | None, facts: SubnetFacts, plan: IntervalPlan, edge: str) -> float:
+    """Of each coordinate of the subnet's own average: its own noise and those of the interval's local aggregations."""
+    if noise is None:
         return 0.0
-    parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
-    return sum(float(((part.noise_std * (part.weights if source == "device" else 1.0)) ** 2).sum()) for part in parts)
+    uploads = uploads_of(facts, plan, plan.subnets[edge], share=1.0)
+    return sum(noise.upload_variance(upload) for upload in uploads if upload.kind != "estimate")
 
 
 def _mean_steps(subnet: SubnetPlan) -> float:

@@ -81,7 +81,7 @@ def measure_devices(
     one, other = (sampler.draw(order.interval, [order.slot], order.rows, f"estimate-{number}") for number in (1, 2))
 
     def gradients(points: Tensor, batches: Batches) -> Tensor:
-        return gauge.engine.updates(points, records, held, batches, 1.0).double()
+        return gauge.engine.train(points, records, held, batches, 1.0).updates.double()
 
     here = model.expand(len(held), -1)
     gradient, second = gradients(here, one), gradients(here, other)

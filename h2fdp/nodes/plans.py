@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+from torch import Tensor
 
 from h2fdp.control import Turnout
-from h2fdp.privacy.calibration import ReleaseKind
+from h2fdp.privacy import AggregationKind
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,14 @@ class SubnetPlan:
         step_size: eta_k.
         rows: (s_c^k,) rows of the devices that take part, ascending.
         weights: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
-        noise_std: (len(segments), s_c^k) where devices add noise, (len(segments), 1) where the edge server does,
-            (len(segments), 0) where nobody does.
+        noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
+            (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
         estimate_noise: (s_c^k,) or (1,), as above, on estimates for the controller that follow the interval, in units
             of their ranges; (0,) where they go up raw; None where nothing is measured. By the devices of the last
             aggregation.
         turnout: who uploads what, where devices fail; None where all do what was planned.
+        memory: (s_c^k, M) what the devices remember, under an objective with a memory; None for others.
+        watched: whether the devices' own last models, and their last steps, are wanted.
     """
 
     interval: int
@@ -56,6 +59,8 @@ class SubnetPlan:
     noise_std: np.ndarray
     estimate_noise: np.ndarray | None = None
     turnout: Turnout | None = None
+    memory: Tensor | None = None
+    watched: bool = False
 
     @property
     def last_slot(self) -> int:
@@ -66,7 +71,7 @@ class SubnetPlan:
         """The slot of each aggregation."""
         return tuple(self.first_slot + end for end in accumulate(self.segments))
 
-    def kind(self, segment: int) -> ReleaseKind:
+    def kind(self, segment: int) -> AggregationKind:
         """Whether the aggregation that ends this segment is local or global."""
         return "global" if segment == len(self.segments) - 1 else "local"
 
@@ -121,18 +126,22 @@ class TrainingOrder:
 
     Attributes:
         rows: (s,) rows within the subnet of the group's devices that take part.
-        noise_std: (s,) standard deviation that each device adds to its upload; empty where it adds none.
+        noise_std: (s,) level of each device's noise, read by its own side of the mechanism; empty where it adds none.
         steps: (s,) local steps that each finishes; None for one in each slot.
+        corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
+        watched: see `SubnetPlan`.
     """
 
     interval: int
     first_slot: int
     last_slot: int
-    kind: ReleaseKind
+    kind: AggregationKind
     step_size: float
     rows: np.ndarray
     noise_std: np.ndarray
     steps: np.ndarray | None = None
+    corrections: Tensor | None = None
+    watched: bool = False
 
     @property
     def slots(self) -> range:

@@ -16,6 +16,7 @@ import numpy as np
 from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_from_rdp, rdp_of
 from h2fdp.privacy.releases import OBSERVERS, Observer, Release, rows_in
 
+MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
 _DIGITS = 6  # of a noise multiplier, rounded down: an account is never below the exact one, and hardly above it
 
 # Where uneven devices take turns, nearly every interval has noises of its own. Beyond so many exact types about a

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
-ReleaseKind = Literal["local", "global", "estimate"]
+from h2fdp.privacy.words import AggregationKind
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class PaperCalibration:
     Attributes:
         c2: the paper's unnamed constant.
         local_releases: l_c, the local aggregations planned for a subnet over the whole run.
-        global_releases: K_g, the global aggregations planned; estimates for a controller are as many.
+        global_releases: K_g, the global aggregations planned.
         factor: on all noises; 1 is the paper, another value comes from an account (`accounted.py`).
 
     >>> calibration = PaperCalibration(epsilon=1.0, delta=1e-5, c2=2**0.5, local_releases=600, global_releases=200)
@@ -33,7 +32,7 @@ class PaperCalibration:
     global_releases: int
     factor: float = 1.0
 
-    def noise_std(self, kind: ReleaseKind, sensitivity: float, sampling_rate: float) -> float:
+    def noise_std(self, kind: AggregationKind, sensitivity: float, sampling_rate: float) -> float:
         """Standard deviation of the Gaussian noise on a release of this kind, in the unit of `sensitivity`."""
         releases = self.local_releases if kind == "local" else self.global_releases
         paper = self.c2 * sampling_rate * sensitivity * math.sqrt(releases * math.log(1 / self.delta)) / self.epsilon

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Below the normal range of float32 a noise vanishes or loses its digits; above it, it overflows.
 SMALLEST_NOISE, LARGEST_NOISE = 1e-30, 1e30
@@ -25,6 +28,8 @@ def add_gaussian_noise(
         noise_std: standard deviation of each coordinate, above 0, and not so small that it vanishes in float32.
         generator: a fresh stream; no two releases may share one.
     """
+    import torch  # its two seconds are not for those who only read accounts
+
     if not SMALLEST_NOISE <= noise_std <= LARGEST_NOISE:
         raise AssertionError("a private release carries noise that float32 can hold")
     if vector.is_cuda:

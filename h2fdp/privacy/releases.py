@@ -13,8 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from h2fdp.privacy.calibration import ReleaseKind
-from h2fdp.privacy.noise_placement import NoiseSource
+from h2fdp.privacy.words import NoiseSource, ReleaseKind
 
 Observer = Literal["edge", "peer", "cloud", "public"]
 OBSERVERS: tuple[Observer, ...] = get_args(Observer)
@@ -95,20 +94,21 @@ def releases_of(upload: SubnetReleases) -> Iterator[Release]:
     """
     if upload.source == "none" or upload.rows.size == 0:
         return
+    assert upload.source != "cloud", "the cloud's noise is on no subnet's upload"
     everyone = np.ones(upload.rows.size)
     own, rates, steps = upload.sensitivity * everyone, upload.sampling_rates, upload.steps * everyone
     if upload.source == "device":
         single = np.stack([own, upload.noise_std, rates, steps], axis=1)
-        yield from _rows(upload, "edge", single)
+        yield from grouped(upload, "edge", single)
         parts = upload.weights * upload.noise_std
         whole, beyond_a_peer = math.sqrt(float(np.sum(parts**2))) * everyone, _noise_beyond_a_peer(parts)
     else:
         whole = beyond_a_peer = float(upload.noise_std[0]) * everyone
     average = np.stack([own * upload.weights, whole, rates, steps], axis=1)
     if upload.size > 1:
-        yield from _rows(upload, "peer", np.stack([average[:, 0], beyond_a_peer, rates, steps], axis=1))
-    yield from _rows(upload, "cloud", single if upload.source == "device" and upload.edge_is_cloud else average)
-    yield from _rows(upload, "public", average)
+        yield from grouped(upload, "peer", np.stack([average[:, 0], beyond_a_peer, rates, steps], axis=1))
+    yield from grouped(upload, "cloud", single if upload.source == "device" and upload.edge_is_cloud else average)
+    yield from grouped(upload, "public", average)
 
 
 def _noise_beyond_a_peer(parts: np.ndarray) -> np.ndarray:
@@ -122,7 +122,7 @@ def _noise_beyond_a_peer(parts: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt(np.maximum(squares.sum() - worst, 0.0)))
 
 
-def _rows(upload: SubnetReleases, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
+def grouped(upload: SubnetReleases, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
     """One row for each distinct (sensitivity, noise, rate, steps); columns is (s, 4)."""
     if (columns == columns[0]).all():  # equal devices, the usual case
         groups = [(columns[0].tolist(), upload.rows)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def accumulated_gradient_sensitivity(step_size: float, steps: int, clip_norm: float, weight: float = 1.0) -> float:
+def accumulated_gradient_sensitivity(step_size: float, steps: float, clip_norm: float, weight: float = 1.0) -> float:
     """L2 sensitivity of `weight` times an update of `steps` clipped local steps: 2 eta m G weight.
 
     With `weight` 1 it is a device's own upload (18)-(19). In an edge server's average, `weight` is the device's

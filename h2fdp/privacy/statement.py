@@ -44,3 +44,14 @@ def statement(accounts: Accounts, names: Sequence[str], delta: float, accountant
                 if value is not None:
                     so_far[name] = max(value, so_far.get(name, 0.0))
     return {"delta": delta, "worst": worst, "devices": devices}
+
+
+def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float | None) -> str:
+    """The words of every report.
+
+    >>> verdict_of(1.0, 0.8, 0.2), verdict_of(1.0, 1.3, 0.2), verdict_of(1.0, 4.0, 1.2)
+    ('met', 'open', 'broken')
+    """
+    if claimed is not None and accounted <= claimed:
+        return "met"
+    return "broken" if claimed is not None and attained_epsilon is not None and attained_epsilon > claimed else "open"

@@ -1,6 +1,6 @@
 """The run directory: everything a run leaves behind, and how it is read again."""
 
-from h2fdp.records.directory import RunDirectory, in_use
+from h2fdp.records.directory import RunDirectory, in_use, state_of
 from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, read_json_lines
 from h2fdp.records.log import about, logged_to
 from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_columns
@@ -24,6 +24,7 @@ __all__ = [
     "metrics_schema",
     "read_json_lines",
     "read_summary",
+    "state_of",
     "versions",
     "write_columns",
 ]

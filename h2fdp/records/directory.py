@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +119,12 @@ def in_use(path: Path) -> bool:
             return False
     except (Timeout, OSError):
         return True
+
+
+def state_of(path: Path, summary: Mapping[str, Any]) -> Any:
+    """How a run stands: a run that says it is running, and whose process is gone, was killed."""
+    killed = summary.get("state") == "running" and not in_use(path)
+    return "killed" if killed else summary.get("state")
 
 
 @contextmanager

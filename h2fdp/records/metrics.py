@@ -32,12 +32,10 @@ DEVICE_SCHEMA = pa.schema(
 )
 
 
-VALIDATION_COLUMNS = [pa.field("validation_accuracy", pa.float64()), pa.field("validation_loss", pa.float64())]
-
-
-def metrics_schema(validation: bool) -> pa.Schema:
-    """The columns of the metrics; a run that holds out a validation split has two more."""
-    return pa.schema([*METRICS_SCHEMA, *VALIDATION_COLUMNS]) if validation else METRICS_SCHEMA
+def metrics_schema(*prefixes: str) -> pa.Schema:
+    """The columns of the metrics; for each prefix, as `validation_`, an accuracy and a loss more."""
+    more = [pa.field(f"{prefix}{name}", pa.float64()) for prefix in prefixes for name in ("accuracy", "loss")]
+    return pa.schema([*METRICS_SCHEMA, *more])
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> None:

@@ -15,15 +15,18 @@ from h2fdp.data import DeviceData, Records
 from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.nodes import Bunch, DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team
 from h2fdp.nodes.measuring import Gauge
-from h2fdp.privacy import NoisePlacement
+from h2fdp.nodes.secants import Prober
+from h2fdp.privacy import DeviceSide, Placement
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
+from h2fdp.training.epochs import EpochSampler
 from h2fdp.training.objectives import LocalObjective, Plain
 from h2fdp.training.per_thread import EngineOfEachThread
 
 _CPU = torch.device("cpu")
+_PLAIN = Plain()
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class Blueprint:
         star: the one edge server is the cloud's own.
         measuring: None where nothing is.
         device: where devices' records lie and their steps are computed.
+        momentum: of the devices' steps, from each received model on.
+        epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
+        probes: whether a schedule wants secants (see `DeviceSecants`).
+        clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
     """
 
     streams: Streams
@@ -56,10 +63,14 @@ class Blueprint:
     clipping: Clipping | None
     sampling: Sampling
     rates: np.ndarray
-    noise_placement: NoisePlacement
+    noise_placement: Placement
     star: bool
     measuring: Measuring | None = None
     device: torch.device = _CPU
+    momentum: float = 0.0
+    epochs: int | None = None
+    probes: bool = False
+    clip_norm: float | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -111,7 +122,7 @@ class Blueprint:
         """The number-th edge server with groups of its devices anywhere; `spans` says which rows each group holds."""
         subnet = self.topology.subnets[number]
         source = self.noise_placement.source(subnet.trusted)
-        return EdgeServer(subnet.name, self.streams, source, groups, spans, self._gauge())
+        return EdgeServer(subnet.name, self.streams, source, groups, spans, self._gauge(), self.objective)
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:
         """One device of the number-th subnet, as a group of its own."""
@@ -140,17 +151,19 @@ class Blueprint:
 
     def local_engine(self) -> Engine:
         """The engine of the devices' local steps."""
-        return self._engine(self.clipping, self.objective)
+        return self._engine(self.clipping, self.objective, self.momentum)
 
-    def _engine(self, clipping: Clipping | None, objective: LocalObjective) -> Engine:
+    def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
         width = self._widths[0]
-        return EngineOfEachThread(lambda: build_engine(self.engine, self.module(), clipping, objective, width))
+        return EngineOfEachThread(
+            lambda: build_engine(self.engine, self.module(), clipping, objective, width, momentum)
+        )
 
     def _group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
         subnet = self.topology.subnets[number]
         devices = slice(int(self.first_devices[number]), int(self.first_devices[number + 1]))
-        sampler = BatchSampler(
+        drawn = (
             self.streams,
             subnet.name,
             self.sampling,
@@ -158,21 +171,26 @@ class Blueprint:
             self.rates[devices],
             self._widths[1],
         )
+        sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
-            noise_source=self.noise_placement.source(subnet.trusted),
+            mechanism=self._device_side(subnet.trusted),
             first_row=block_begins - devices.start,
             device_name=subnet.device_name,
             records=records,
             sampler=sampler,
             engine=engine,
             gauge=self._gauge(),
+            prober=Prober(self._engine(None, _PLAIN), self.module()) if self.probes else None,
         )
+
+    def _device_side(self, trusted: bool) -> DeviceSide:
+        return self.noise_placement.device_side(trusted, self.clip_norm)
 
     def _gauge(self) -> Gauge | None:
         if self.measuring is None:
             return None
-        return Gauge(self._engine(None, Plain()), np.array(self.measuring.ranges), self.measuring.leaks)
+        return Gauge(self._engine(None, _PLAIN), np.array(self.measuring.ranges), self.measuring.leaks)
 
 
 def device_records(data: DeviceData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:

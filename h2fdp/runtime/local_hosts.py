@@ -14,6 +14,8 @@ import torch
 from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.models import Flat
 from h2fdp.nodes import Bunch, Team
+from h2fdp.nodes.secants import SecantMeasurements
+from h2fdp.nodes.uploads import SubnetUpload
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.section import RuntimeSection
 
@@ -99,7 +101,7 @@ class BunchTeam:
 
 
 def _on_cpu(answer: Any) -> Any:
-    return answer.cpu() if isinstance(answer, torch.Tensor) else answer
+    return answer.cpu() if isinstance(answer, (torch.Tensor, SubnetUpload, SecantMeasurements)) else answer
 
 
 @contextmanager

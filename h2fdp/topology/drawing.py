@@ -14,7 +14,7 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.topology.arrays import Floats
-from h2fdp.topology.layout import arrange, fits
+from h2fdp.topology.layout import arrange, fits, label_of_edge, shortened
 from h2fdp.topology.network import Topology
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
-MOST_LEVEL_NAMES = 12
 _INK = "#222222"
 
 
@@ -116,7 +115,7 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
     layout = arrange(topology)
     crowd = max(topology.devices, 12 * topology.edges)
     dot = float(np.clip(30 - crowd / 12, 7, 26))
-    for subnet, edge, devices in zip(topology.subnets, layout.edges, layout.devices, strict=True):
+    for number, (subnet, edge, devices) in enumerate(zip(topology.subnets, layout.edges, layout.devices, strict=True)):
         style = look(subnet.trusted)
         _line(axes, layout.cloud, edge, style, style.colour, 1.8)
         for device in devices:
@@ -141,7 +140,7 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
             linewidth=2.2,
             zorder=4,
         )
-        _name(axes, subnet.name, edge, layout.cloud, along=topology.edges > MOST_LEVEL_NAMES)
+        _name(axes, subnet.name, *label_of_edge(layout, number))
     draw_cloud(axes, *layout.cloud)
     axes.margins(0.04)
 
@@ -150,29 +149,21 @@ def _line(axes: Axes, start: Floats, end: Floats, style: Look, colour: str, widt
     axes.plot([start[0], end[0]], [start[1], end[1]], linestyle=style.line, color=colour, linewidth=width, zorder=1)
 
 
-def _name(axes: Axes, name: str, edge: Floats, cloud: Floats, along: bool) -> None:
-    """An edge server's name on its link to the cloud; written along it where level names would meet."""
-    x, y = edge - (edge - cloud) * 0.26
-    slope = float(np.degrees(np.arctan2(*(edge - cloud)[::-1])))
-    upright = (slope + 90) % 180 - 90
+def _name(axes: Axes, name: str, x: float, y: float, turned: float) -> None:
     behind = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
     axes.text(
         x,
         y,
-        _short(name),
+        shortened(name),
         ha="center",
         va="center",
-        rotation=upright if along else 0,
+        rotation=turned,
         fontsize=8,
         color=_INK,
         zorder=5,
         parse_math=False,
         bbox=behind,
     )
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 14 else f"{name[:12]}…"
 
 
 def _legend(figure: Figure, topology: Topology) -> None:

@@ -11,6 +11,7 @@ from h2fdp.topology.network import Topology
 
 MOST_EDGES_DRAWN = 24
 MOST_DEVICES_DRAWN = 400
+MOST_LEVEL_NAMES = 12
 _GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -54,6 +55,23 @@ def arrange(topology: Topology) -> Layout:
         for edge, angle, subnet in zip(edges, angles, topology.subnets, strict=True)
     ]
     return Layout(cloud, edges, devices)
+
+
+def label_of_edge(layout: Layout, number: int) -> tuple[float, float, float]:
+    """Where an edge server's name stands on its link to the cloud: x, y, and the degrees that it is turned.
+
+    Names are written along the links where level ones would meet.
+    """
+    edge, cloud = layout.edges[number], layout.cloud
+    x, y = edge - (edge - cloud) * 0.26
+    slope = float(np.degrees(np.arctan2(*(edge - cloud)[::-1])))
+    turned = (slope + 90) % 180 - 90 if len(layout.edges) > MOST_LEVEL_NAMES else 0.0
+    return float(x), float(y), turned
+
+
+def shortened(name: str) -> str:
+    """A name that fits into a picture."""
+    return name if len(name) <= 14 else f"{name[:12]}…"
 
 
 def _fan(middle: float, span: float, size: int) -> Floats:

@@ -6,11 +6,12 @@ Edge servers stand by trust, then by size, so the shares can be read at a glance
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from h2fdp.topology.arrays import Floats
+from h2fdp.topology.arrays import Floats, Integers
 from h2fdp.topology.drawing import draw_cloud, look
 from h2fdp.topology.network import Topology
 
@@ -18,40 +19,89 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_BARS = 240  # with more, bars are thinner than their outlines: the outline of all of them is drawn instead
-_HUB = 0.3  # spokes begin outside the cloud's node, where they do not merge
-_RIM = 1.0
+HUB = 0.3  # spokes begin outside the cloud's node, where they do not merge
+RIM = 1.0
 _FOOT = 1.1
 _LONGEST = 1.0
 
 
-def draw_wheel(axes: Axes, topology: Topology) -> None:
-    """Draw spokes, edge servers and bars."""
+@dataclass(frozen=True)
+class Part:
+    """The edge servers of one kind of trust, clockwise.
+
+    Attributes:
+        numbers: (n,) their numbers in the topology.
+        starts: (n,) angles at which their sectors begin.
+        width: the angle of a sector.
+        tops: (n,) radii at which their bars end.
+    """
+
+    trusted: bool
+    numbers: Integers
+    starts: Floats
+    width: float
+    tops: Floats
+
+    @property
+    def middles(self) -> Floats:
+        """(n,) the angles of the bars."""
+        return self.starts - self.width / 2
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The angles at which the part begins and ends."""
+        return float(self.starts[0]), float(self.starts[-1] - self.width)
+
+    def bars(self) -> list[tuple[Floats, Floats]]:
+        """The outline of each bar; neighbours do not touch."""
+        starts, stops = self.starts - 0.12 * self.width, self.starts - 0.88 * self.width
+        return [_outline_of(starts[[at]], stops[[at]], self.tops[[at]]) for at in range(len(starts))]
+
+    def outline(self) -> tuple[Floats, Floats]:
+        """The outline of all bars together."""
+        first = np.flatnonzero(np.diff(self.tops, prepend=np.nan) != 0)  # equal neighbours are one
+        stops = np.append(self.starts[first[1:]], self.starts[-1] - self.width)
+        return _outline_of(self.starts[first], stops, self.tops[first])
+
+
+def parts(topology: Topology) -> list[Part]:
+    """The wheel's parts: trusted, then untrusted edge servers, the largest first."""
     sizes = topology.sizes
     trusted = np.array([subnet.trusted for subnet in topology.subnets])
     order = np.lexsort((-sizes, ~trusted))
-    scale = _LONGEST / _round_up(int(sizes.max()))
-    _rings(axes, _round_up(int(sizes.max())), scale)
     width = 2 * np.pi / len(order)
+    found = []
     for which in (True, False):
         positions = np.flatnonzero(trusted[order] == which)
-        if len(positions) == 0:
-            continue
-        tops: Floats = np.asarray(_FOOT + scale * sizes[order[positions]], dtype=np.float64)
-        starts: Floats = np.asarray(np.pi / 2 - width * positions, dtype=np.float64)
-        if len(order) <= MOST_BARS:
-            _bars(axes, which, starts, width, tops)
+        if len(positions) > 0:
+            numbers = order[positions]
+            starts: Floats = np.asarray(np.pi / 2 - width * positions, dtype=np.float64)
+            found.append(Part(which, numbers, starts, width, _radius(topology, sizes[numbers])))
+    return found
+
+
+def _radius(topology: Topology, sizes: Integers) -> Floats:
+    """Where bars for so many devices end."""
+    return np.asarray(_FOOT + _LONGEST * sizes / _round_up(int(topology.sizes.max())), dtype=np.float64)
+
+
+def draw_wheel(axes: Axes, topology: Topology) -> None:
+    """Draw spokes, edge servers and bars."""
+    _rings(axes, topology)
+    for part in parts(topology):
+        if topology.edges <= MOST_BARS:
+            _bars(axes, part)
         else:
-            _outline(axes, which, starts, width, tops)
+            _outline(axes, part)
     draw_cloud(axes, 0.0, 0.0)
     axes.set_xlim(-2.3, 2.3)
     axes.set_ylim(-2.3, 2.3)
 
 
-def _bars(axes: Axes, trusted: bool, starts: Floats, width: float, tops: Floats) -> None:
-    style = look(trusted)
-    for start, top in zip(starts, tops, strict=True):
-        middle = start - width / 2
-        reach = np.array([_HUB, _RIM])
+def _bars(axes: Axes, part: Part) -> None:
+    style = look(part.trusted)
+    reach = np.array([HUB, RIM])
+    for middle, (x, y) in zip(part.middles, part.bars(), strict=True):
         axes.plot(
             reach * math.cos(middle),
             reach * math.sin(middle),
@@ -60,13 +110,11 @@ def _bars(axes: Axes, trusted: bool, starts: Floats, width: float, tops: Floats)
             linewidth=0.8,
             zorder=1,
         )
-        x, y = _sector(np.array([start - 0.12 * width]), 0.76 * width, np.array([top]))
         axes.fill(x, y, facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, linewidth=0.8, zorder=3)
-    middles = starts - width / 2
-    dot = float(np.clip(1800 * width / (2 * np.pi), 6, 60))
+    dot = float(np.clip(1800 * part.width / (2 * np.pi), 6, 60))
     axes.scatter(
-        _RIM * np.cos(middles),
-        _RIM * np.sin(middles),
+        RIM * np.cos(part.middles),
+        RIM * np.sin(part.middles),
         s=dot,
         marker=style.marker,
         facecolor=style.fill,
@@ -76,17 +124,16 @@ def _bars(axes: Axes, trusted: bool, starts: Floats, width: float, tops: Floats)
     )
 
 
-def _outline(axes: Axes, trusted: bool, starts: Floats, width: float, tops: Floats) -> None:
-    style = look(trusted)
-    x, y = _sector(starts, width, tops)
-    axes.fill(x, y, facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, linewidth=0.8, zorder=3)
-    for angle in (starts[0], starts[-1] - width):
-        axes.plot([0, _RIM * math.cos(angle)], [0, _RIM * math.sin(angle)], color="#BBBBBB", linewidth=0.8, zorder=1)
-    middle = (starts[0] + starts[-1] - width) / 2
+def _outline(axes: Axes, part: Part) -> None:
+    style = look(part.trusted)
+    axes.fill(*part.outline(), facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, linewidth=0.8, zorder=3)
+    for angle in part.ends:
+        axes.plot([0, RIM * math.cos(angle)], [0, RIM * math.sin(angle)], color="#BBBBBB", linewidth=0.8, zorder=1)
+    middle = sum(part.ends) / 2
     axes.text(
         0.62 * math.cos(middle),
         0.62 * math.sin(middle),
-        f"{len(starts):,}\n{style.word}",
+        f"{len(part.starts):,}\n{style.word}",
         ha="center",
         va="center",
         fontsize=9,
@@ -94,21 +141,27 @@ def _outline(axes: Axes, trusted: bool, starts: Floats, width: float, tops: Floa
     )
 
 
-def _sector(starts: Floats, width: float, tops: Floats) -> tuple[Floats, Floats]:
+def _outline_of(starts: Floats, stops: Floats, tops: Floats) -> tuple[Floats, Floats]:
     """The outline of adjoining bars from the foot to their tops, clockwise."""
-    along = np.linspace(0.0, width, max(2, math.ceil(width / 0.02)))
-    angles = (starts[:, None] - along[None]).ravel()
-    radii = np.repeat(tops, len(along))
+    arcs = [
+        np.linspace(start, stop, max(2, math.ceil((start - stop) / 0.02)))
+        for start, stop in zip(starts, stops, strict=True)
+    ]
+    angles, radii = np.concatenate(arcs), np.repeat(tops, [len(arc) for arc in arcs])
     angles = np.concatenate([angles, angles[::-1]])
     radii = np.concatenate([radii, np.full(len(radii), _FOOT)])
     return radii * np.cos(angles), radii * np.sin(angles)
 
 
-def _rings(axes: Axes, largest: int, scale: float) -> None:
-    """Circles that say how many devices a bar's length means."""
+def circles(topology: Topology) -> list[tuple[int, float]]:
+    """Numbers of devices, and the radii of the circles that say how long their bars are."""
+    largest = _round_up(int(topology.sizes.max()))
+    return [(count, float(_radius(topology, np.array(count)))) for count in (largest // 2, largest)]
+
+
+def _rings(axes: Axes, topology: Topology) -> None:
     around = np.linspace(0.0, 2 * np.pi, 361)
-    for count in (largest // 2, largest) if largest > 1 else (largest,):
-        radius = _FOOT + scale * count
+    for count, radius in circles(topology):
         axes.plot(radius * np.cos(around), radius * np.sin(around), color="#BBBBBB", linewidth=0.5, zorder=0)
         axes.text(
             -0.06,

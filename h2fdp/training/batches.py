@@ -30,11 +30,21 @@ class Batches:
         indices: (slots, devices, width) positions within the device, 0 .. D_i - 1, in the first `counts` of a row.
         counts: (slots, devices) records really drawn; 0 is an empty Poisson batch.
         steps: (devices,) local steps that each device really does, the first so many slots; None: all of them.
+        expected: (devices,) q_i D_i, where the sum of a batch's gradients is divided by that; None: by the records
+            really drawn.
     """
 
     indices: np.ndarray
     counts: np.ndarray
     steps: np.ndarray | None = None
+    expected: np.ndarray | None = None
+
+    @property
+    def divisors(self) -> np.ndarray:
+        """(slots, devices) what the sum of a batch's gradients is divided by."""
+        if self.expected is None:
+            return np.asarray(np.maximum(self.counts, 1))
+        return np.broadcast_to(self.expected, self.counts.shape)
 
     @property
     def steps_done(self) -> np.ndarray:
@@ -45,7 +55,8 @@ class Batches:
     def part(self, devices: np.ndarray) -> Batches:
         """The batches of some of the devices."""
         steps = None if self.steps is None else self.steps[devices]
-        return Batches(self.indices[:, devices], self.counts[:, devices], steps)
+        expected = None if self.expected is None else self.expected[devices]
+        return Batches(self.indices[:, devices], self.counts[:, devices], steps, expected)
 
     def of(self, slot: int, device: int) -> np.ndarray:
         """Positions drawn at the slot-th slot by the device-th device."""
@@ -64,7 +75,9 @@ def joined(parts: Sequence[Batches]) -> Batches:
         indices[:, first : first + devices, :width] = part.indices
         first += devices
     steps = None if all(part.steps is None for part in parts) else np.concatenate([each.steps_done for each in parts])
-    return Batches(indices, counts, steps)
+    expected = [part.expected for part in parts if part.expected is not None]
+    assert len(expected) in (0, len(parts)), "batches are divided alike in the whole network"
+    return Batches(indices, counts, steps, np.concatenate(expected) if expected else None)
 
 
 @dataclass(frozen=True)

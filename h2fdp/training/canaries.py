@@ -115,18 +115,18 @@ class CanaryEngine(LoopEngine):
         self._bound = clipping.norm
         self._free = canaries.dominating and clipping.scope == "batch"
 
-    def _gradient(self, records: DeviceRecords, row: int, drawn: np.ndarray, model: Tensor) -> Tensor:
+    def _bounded(self, records: DeviceRecords, row: int, drawn: np.ndarray, divisor: float, model: Tensor) -> Tensor:
         """(M + N,) as `LoopEngine`, over records and canaries."""
         size = int(records.sizes[row])
         data, canaries = drawn[drawn < size], drawn[drawn >= size] - size
         own = torch.from_numpy(self._canaries.coordinates[row])
         worst = self._canaries.dominating and len(own) > 0
         if not worst and not canaries.size:
-            return super()._gradient(records, row, data, model)
+            return super()._bounded(records, row, data, divisor, model)
         total = torch.zeros_like(model)
         if worst:
             total[own] -= data.size * (_LARGE if self._free else self._bound / len(own) ** 0.5)
         elif data.size:
-            total += data.size * self._mean(model, *records.gather(data + records.offsets[row]))
+            total += data.size * self._mean(model, *records.gather(data + records.offsets[row]), float(data.size))
         total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._free else self._bound
         return self._clipped_batch(total / drawn.size)

@@ -17,15 +17,22 @@ from h2fdp.training.gradients import is_layered
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.objectives import LocalObjective
 from h2fdp.training.stacked import StackedEngine
+from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
 
 
 class Engine(Protocol):
     """Runs the local steps of several devices."""
 
-    def updates(
-        self, starts: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
-    ) -> Tensor:
-        """Accumulated updates Delta_i = w_start - w_i, (7)-(8); eta sum_l g_i(l) for the plain objective.
+    def train(
+        self,
+        starts: Tensor,
+        records: DeviceRecords,
+        rows: np.ndarray,
+        batches: Batches,
+        step_size: float,
+        terms: Terms = PLAIN_TERMS,
+    ) -> Trained:
+        """Local steps of each device from the model that it was sent.
 
         Args:
             starts: (s, M) the model that each device received; may be an expanded view of fewer.
@@ -33,32 +40,35 @@ class Engine(Protocol):
             rows: (s,) the devices that train.
             batches: of these s devices, for as many slots as there are steps; a device with fewer steps stops early.
             step_size: eta_k.
-
-        Returns:
-            (s, M) float32, in memory of their own.
         """
         ...
 
 
-EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int], Engine]
+EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int, float], Engine]
 
 ENGINES: Mapping[str, EngineBuilder] = MappingProxyType(
     {
-        "loop": lambda module, clipping, objective, width: LoopEngine(module, clipping, objective),
+        "loop": lambda module, clipping, objective, width, momentum: LoopEngine(module, clipping, objective, momentum),
         "stacked": StackedEngine,
     }
 )
 
 
 def build_engine(
-    name: str, module: nn.Module, clipping: Clipping | None, objective: LocalObjective, width: int = 32
+    name: str,
+    module: nn.Module,
+    clipping: Clipping | None,
+    objective: LocalObjective,
+    width: int = 32,
+    momentum: float = 0.0,
 ) -> Engine:
     """The engine of this name for a model; `loop` is the reference that others must agree with.
 
     Args:
         width: records of a device that a batched engine computes at once, the same in the whole network.
+        momentum: of the steps (see `Descent`).
     """
-    return ENGINES[name](module, clipping, objective, width)
+    return ENGINES[name](module, clipping, objective, width, momentum)
 
 
 def chosen_engine(module: nn.Module, device: torch.device) -> str:

@@ -12,46 +12,71 @@ from torch.func import functional_call, grad, vmap
 from h2fdp.models import Flat
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
+from h2fdp.training.descent import Descent
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.objectives import LocalObjective
+from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
 
 
 class LoopEngine:
     """Simple and right: plain autograd on one flat parameter vector."""
 
-    def __init__(self, module: nn.Module, clipping: Clipping | None, objective: LocalObjective) -> None:
+    def __init__(
+        self, module: nn.Module, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0
+    ) -> None:
         self._module = module
         self._flat = Flat(module)
         self._clipping = clipping
-        self._objective = objective
+        self._descent = Descent(objective, momentum)
 
-    def updates(
-        self, starts: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
-    ) -> Tensor:
-        """See `Engine.updates`."""
-        updates = torch.empty_like(starts, memory_format=torch.contiguous_format)
+    def train(
+        self,
+        starts: Tensor,
+        records: DeviceRecords,
+        rows: np.ndarray,
+        batches: Batches,
+        step_size: float,
+        terms: Terms = PLAIN_TERMS,
+    ) -> Trained:
+        """See `Engine.train`."""
+        trained = Trained.room(starts, self._descent.objective.personal, terms.watched)
         for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
-            model = start
+            state = self._descent.begin(start)
+            own = terms.part(np.array([position]))
+            correction = None if own.corrections is None else own.corrections[0]
+            last = torch.zeros_like(start)
             for slot in range(int(steps)):
-                drawn = batches.of(slot, position)
-                # An empty Poisson batch gives a zero gradient.
-                gradient = partial(self._gradient, records, int(row), drawn) if drawn.size else torch.zeros_like
-                model = self._objective.step(model, gradient, start, step_size)
-            updates[position] = start - model
-        return updates
+                gradient = partial(self._gradient, records, int(row), batches, slot, position, own)
+                moved = self._descent.step(state, gradient, start, step_size, correction)
+                last, state = state.models - moved.models, moved
+            found = Trained(start - state.models, state.personal, last)
+            trained.place(position, found)
+        return trained
 
-    def _gradient(self, records: DeviceRecords, row: int, drawn: np.ndarray, model: Tensor) -> Tensor:
-        """(M,) what a step follows: the mean gradient over the drawn records, clipped as asked."""
-        return self._clipped_batch(self._mean(model, *records.gather(drawn + records.offsets[row])))
+    def _gradient(
+        self, records: DeviceRecords, row: int, batches: Batches, slot: int, position: int, terms: Terms, model: Tensor
+    ) -> Tensor:
+        """(M,) what a step follows: the gradient over the drawn records, clipped and noisy as asked."""
+        divisor = float(batches.divisors[slot, position])
+        found = self._bounded(records, row, batches.of(slot, position), divisor, model)
+        if terms.noise is not None:
+            terms.noise.add(found[None], slot, np.array([divisor]))
+        return found
 
-    def _mean(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """(M,) mean gradient over records, of gradients clipped one by one where the scope is `record`."""
+    def _bounded(self, records: DeviceRecords, row: int, drawn: np.ndarray, divisor: float, model: Tensor) -> Tensor:
+        """(M,) the gradient over the drawn records, clipped as asked; an empty Poisson batch gives zero."""
+        if not drawn.size:
+            return torch.zeros_like(model)
+        return self._clipped_batch(self._mean(model, *records.gather(drawn + records.offsets[row]), divisor))
+
+    def _mean(self, model: Tensor, x: Tensor, y: Tensor, divisor: float) -> Tensor:
+        """(M,) sum of the records' gradients / divisor, clipped one by one where the scope is `record`."""
         if self._clipping is not None and self._clipping.scope == "record":
             per_record = vmap(grad(self._record_loss), in_dims=(None, 0, 0))(model, x, y)
-            return self._clipping.apply(per_record).mean(dim=0)
+            return self._clipping.apply(per_record).sum(dim=0) / divisor
         leaf = model.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self._loss(leaf, x, y), leaf)
-        return gradient
+        return gradient * (len(y) / divisor)
 
     def _clipped_batch(self, gradient: Tensor) -> Tensor:
         """A batch's mean gradient, clipped where the scope is `batch`."""

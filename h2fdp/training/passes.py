@@ -25,7 +25,7 @@ class Pass:
     Attributes:
         x: (m, width, *shape) as the model sees them.
         y: (m, width) labels.
-        shares: (m, width) 1 / |xi_i| for a drawn record, 0 for padding.
+        shares: (m, width) 1 / |xi_i|, or 1 / (q_i D_i), for a drawn record, 0 for padding.
     """
 
     x: Tensor
@@ -54,6 +54,7 @@ class Passes:
         self._width = width
         self._padded = padded
         self.counts = batches.counts
+        self.divisors = batches.divisors
         self._most = batches.counts.max(axis=1, initial=0)
         # Memory for the records of a pass, used again by the next: fresh memory costs more than the numbers in it.
         self._memory = torch.empty(len(rows) * width, *records.x.shape[1:], device=records.x.device)
@@ -100,7 +101,7 @@ class Passes:
             first = np.where(counts > 0, indices[:, :, 0], 0)[:, :, None]
             np.copyto(positions, first, where=~drawn)
             positions += self._records.offsets[self._rows][:, None]
-            shares = drawn * (1.0 / np.maximum(counts, 1)).astype(np.float32)[:, :, None]
+            shares = drawn * (1.0 / self.divisors).astype(np.float32)[:, :, None]
             placed = torch.from_numpy(positions).to(self._records.x.device)
             labels = self._records.y.index_select(0, placed.view(-1)).view(placed.shape)
             parts = (placed, labels, torch.from_numpy(shares).to(placed.device))

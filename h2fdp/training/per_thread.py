@@ -11,6 +11,7 @@ from torch import Tensor
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
 
 if TYPE_CHECKING:
     from h2fdp.training.engine import Engine
@@ -23,11 +24,17 @@ class EngineOfEachThread:
         self._build = build
         self._held = threading.local()
 
-    def updates(
-        self, starts: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
-    ) -> Tensor:
-        """See `Engine.updates`."""
+    def train(
+        self,
+        starts: Tensor,
+        records: DeviceRecords,
+        rows: np.ndarray,
+        batches: Batches,
+        step_size: float,
+        terms: Terms = PLAIN_TERMS,
+    ) -> Trained:
+        """See `Engine.train`."""
         if not hasattr(self._held, "engine"):
             self._held.engine = self._build()
         engine: Engine = self._held.engine
-        return engine.updates(starts, records, rows, batches, step_size)
+        return engine.train(starts, records, rows, batches, step_size, terms)

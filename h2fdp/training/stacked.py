@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
@@ -10,10 +11,12 @@ from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
+from h2fdp.training.descent import Descent
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.objectives import LocalObjective
 from h2fdp.training.passes import Passes
+from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
 
 # Numbers that a stack works on: models, gradients, records and activations. Measured on a CPU with 35 MB of cache:
 # stacks of 17, 25, 50 and 100 softmax models took 58, 55, 50 and 46 us a device-step (each call costs), stacks of 2 to
@@ -39,57 +42,101 @@ class StackedEngine:
         clipping: Clipping | None,
         objective: LocalObjective,
         width: int,
+        momentum: float = 0.0,
     ) -> None:
         per_record = clipping is not None and clipping.scope == "record"
         self._rule = gradient_rule(module, clipping.norm if clipping is not None and per_record else None)
         self._batch_clipping = None if per_record else clipping
-        self._objective = objective
+        self._descent = Descent(objective, momentum)
         self._width = width
         self._stack_size = cache(partial(_stack_size, module, width))
 
-    def updates(
-        self, starts: Tensor, records: DeviceRecords, rows: np.ndarray, batches: Batches, step_size: float
-    ) -> Tensor:
-        """See `Engine.updates`."""
+    def train(
+        self,
+        starts: Tensor,
+        records: DeviceRecords,
+        rows: np.ndarray,
+        batches: Batches,
+        step_size: float,
+        terms: Terms = PLAIN_TERMS,
+    ) -> Trained:
+        """See `Engine.train`."""
         size = self._stack_size(records.x.shape[1:], records.x.device.type)
-        updates = torch.empty_like(starts, memory_format=torch.contiguous_format)
+        trained = Trained.room(starts, self._descent.objective.personal, terms.watched)
         # Devices that stop early stand last in their stack, and alike beside each other.
         order = np.argsort(-batches.steps_done, kind="stable")
         for stack in np.array_split(order, max(1, -(-len(rows) // size))):
             padded = np.resize(stack, max(len(stack), min(size, 2)))
             own = batches.part(padded)
-            passes = self._passes(size, records, rows[padded], own)
-            found = self._train(starts[torch.from_numpy(padded)], passes, own.steps_done, step_size, min(size, 2))
-            updates[torch.from_numpy(stack)] = found[: len(stack)]
-        return updates
+            work = _Stack(
+                starts[torch.from_numpy(padded)],
+                self._passes(size, records, rows[padded], own),
+                own.steps_done,
+                step_size,
+                min(size, 2),
+                terms.part(padded),
+            )
+            trained.place(torch.from_numpy(stack), self._train(work).first(len(stack)))
+        return trained
 
     def _passes(self, size: int, records: DeviceRecords, rows: np.ndarray, batches: Batches) -> Passes:
         if size == 1:  # each device is computed alone: what its batches are is its own affair
             return Passes(records, rows, batches, 2 * self._width, padded=False)
         return Passes(records, rows, batches, self._width)
 
-    def _train(self, starts: Tensor, passes: Passes, steps: np.ndarray, step_size: float, at_least: int) -> Tensor:
-        """(n, M) updates of one stack, whose devices' numbers of steps fall."""
-        models = starts
-        for slot in range(int(steps.max(initial=0))):
-            active = int(np.count_nonzero(steps > slot))
-            computed = max(active, at_least)
-            gradient = partial(self._gradient, passes, slot, computed, at_least)
-            stepped = self._objective.step(models[:computed], gradient, starts[:computed], step_size)
-            models = stepped if active == len(models) else torch.cat([stepped[:active], models[active:]])
-        return starts - models
+    def _train(self, stack: _Stack) -> Trained:
+        """One stack, whose devices' numbers of steps fall."""
+        state = self._descent.begin(stack.starts)
+        last = torch.zeros_like(stack.starts) if stack.terms.watched else None
+        corrections = stack.terms.corrections
+        for slot in range(int(stack.steps.max(initial=0))):
+            active = int(np.count_nonzero(stack.steps > slot))
+            computed = max(active, stack.at_least)
+            moved = self._descent.step(
+                state.first(computed),
+                partial(self._gradient, stack, slot, computed),
+                stack.starts[:computed],
+                stack.step_size,
+                None if corrections is None else corrections[:computed],
+            )
+            if last is not None:
+                last[:active] = state.models[:active] - moved.models[:active]
+            state = moved if active == len(state.models) else state.with_first(active, moved)
+        return Trained(stack.starts - state.models, state.personal, last)
 
-    def _gradient(self, passes: Passes, slot: int, devices: int, at_least: int, models: Tensor) -> Tensor:
-        """(n, M) what a step follows: mean gradients over the drawn records, clipped as asked; zero without any."""
+    def _gradient(self, stack: _Stack, slot: int, devices: int, models: Tensor) -> Tensor:
+        """(n, M) what a step follows: gradients over the drawn records, clipped and noisy as asked."""
+        passes = stack.passes
         first = passes.first(slot, devices)
         total = self._rule.sums(models, first.x, first.y, first.shares)
-        for chosen, each in passes.later(slot, devices, at_least):
+        for chosen, each in passes.later(slot, devices, stack.at_least):
             found = self._rule.sums(models.index_select(0, chosen), each.x, each.y, each.shares)
             total.index_add_(0, chosen, found)
         empty = np.flatnonzero(passes.counts[slot, :devices] == 0)
-        if empty.size:
+        if empty.size:  # an empty Poisson batch gives a zero gradient
             total[torch.from_numpy(empty).to(total.device)] = 0.0
-        return total if self._batch_clipping is None else self._batch_clipping.apply(total, out=total)
+        if self._batch_clipping is not None:
+            self._batch_clipping.apply(total, out=total)
+        if stack.terms.noise is not None:
+            stack.terms.noise.add(total, slot, passes.divisors[slot, :devices])
+        return total
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """The devices of one computation, and what they are told.
+
+    Attributes:
+        steps: (n,) local steps of each, falling.
+        at_least: devices that are computed at once, however few have steps left.
+    """
+
+    starts: Tensor
+    passes: Passes
+    steps: np.ndarray
+    step_size: float
+    at_least: int
+    terms: Terms
 
 
 def _stack_size(module: nn.Module, width: int, shape: torch.Size, device_type: str) -> int:

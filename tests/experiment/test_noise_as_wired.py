@@ -13,8 +13,9 @@ import pytest
 import torch
 from scipy import stats
 
-import h2fdp.nodes.device_group
+import h2fdp.nodes.cloud
 import h2fdp.nodes.edge_server
+import h2fdp.privacy.mechanisms.device_side
 from h2fdp import Experiment, Topology
 from h2fdp.nodes.plans import TrainingOrder
 from h2fdp.streams import Streams
@@ -132,14 +133,14 @@ def test_every_noise_and_every_row_of_a_run(
     tmp_path, monkeypatch, weights, participation, sensitivity, sampling_rate, method, faults
 ):
     added = []
-    original = h2fdp.nodes.device_group.add_gaussian_noise
+    original = h2fdp.nodes.edge_server.add_gaussian_noise
 
     def listening(vector, noise_std, generator, out=None):
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    monkeypatch.setattr(h2fdp.nodes.device_group, "add_gaussian_noise", listening)
-    monkeypatch.setattr(h2fdp.nodes.edge_server, "add_gaussian_noise", listening)
+    for adding in (h2fdp.privacy.mechanisms.device_side, h2fdp.nodes.edge_server, h2fdp.nodes.cloud):
+        monkeypatch.setattr(adding, "add_gaussian_noise", listening)
     batches = {"batch_size": 6} if sampling_rate is None else {"sampling_rate": sampling_rate}
     if faults:
         batches |= {"faults": faults, "intervals": FAULTY_INTERVALS}
@@ -187,7 +188,7 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
     devices_add = method == "hfl-dp" or edge == "B"
     size, rows = made.initial.numel(), np.arange(SIZES[edge])
     order = TrainingOrder(0, 0, 1, "global", 0.0, rows, np.full(len(rows), std) if devices_add else np.empty(0))
-    upload = made.blueprint.device_group(number).train(made.initial, order)[0].double()
+    upload = made.blueprint.device_group(number).train(made.initial, order).updates[0].double()
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], size)
     assert bool(low < float((upload**2).sum()) / std**2 < high) is devices_add
     assert torch.equal(upload, torch.zeros_like(upload)) is not devices_add
@@ -200,6 +201,6 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
             "noise_std": np.full((1, len(rows) if devices_add else 1), std),
         }
     )
-    average = made.blueprint.edge_server(number).run_interval(made.initial, flat).double()
+    average = made.blueprint.edge_server(number).run_interval(made.initial, flat).update.double()
     scale = std * math.sqrt(float((plan.weights**2).sum())) if devices_add else std
     assert low < float((average**2).sum()) / scale**2 < high

@@ -75,6 +75,57 @@ def crashing_at(monkeypatch, interval):
     monkeypatch.setattr(Cloud, "run_interval", failing)
 
 
+@pytest.mark.parametrize(
+    "method", ["scaffold", "feddyn", "upcycled-pfedme", "fedyogi", {"extends": "upcycled-h2fdp", "server": "momentum"}]
+)
+def test_what_devices_and_servers_remember_outlives_a_crash(method, tmp_path, monkeypatch):
+    def remembering():
+        return Experiment(
+            topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
+            data="digits",
+            method=method,
+            training={"intervals": 5, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "participation": 0.7},
+            faults={"device_dropout": 0.2},
+            runtime={"backend": "inline", "checkpoint_every": 2},
+        )
+
+    one = remembering().run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 3)
+        with pytest.raises(RuntimeError):
+            remembering().run(tmp_path / "crashed")
+    assert_same(one, h2fdp.resume(tmp_path / "crashed"))
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        {"name": "dp-sgd", "noise_multiplier": 1.5},
+        {"name": "central", "noise_multiplier": 2.0},
+        "output",
+        {"name": "objective", "rate": 100.0, "input_bound": 60.0},
+    ],
+)
+def test_a_crashed_run_repeats_the_noise_of_every_placement(privacy, tmp_path, monkeypatch):
+    def private():
+        return Experiment(
+            topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
+            data="digits",
+            method={"extends": "h2fdp", "privacy": privacy, "objective": {"name": "proximal", "mu": 2.0}},
+            training={"intervals": 5, "local_steps": 4, "aggregations_per_interval": 0, "batch_size": 4},
+            faults={"device_dropout": 0.2, "straggler": {"probability": 0.3}},
+            runtime={"backend": "inline", "checkpoint_every": 2},
+            privacy={"epsilon": 20.0},
+        )
+
+    one = private().run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 3)
+        with pytest.raises(RuntimeError):
+            private().run(tmp_path / "crashed")
+    assert_same(one, h2fdp.resume(tmp_path / "crashed"))
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_run_goes_on_to_the_same_bits(whole, killed, tmp_path, point):
     path = shutil.copytree(killed[point], tmp_path / "run")

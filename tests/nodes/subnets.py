@@ -4,8 +4,10 @@ import numpy as np
 import torch
 
 from h2fdp.nodes import DeviceGroup, EdgeServer, LocalTeam, SubnetPlan
+from h2fdp.privacy import AsTheyAre, NoisyUpdate
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
+from h2fdp.training.work import PLAIN_TERMS, Trained
 
 STREAMS = Streams(seed=7)
 
@@ -16,14 +18,14 @@ class QuadraticEngine:
     def __init__(self, targets):
         self.targets = torch.tensor(targets)
 
-    def updates(self, starts, records, rows, batches, step_size):
+    def train(self, starts, records, rows, batches, step_size, terms=PLAIN_TERMS):
         updates = []
         for start, row, steps in zip(starts, rows, batches.steps_done, strict=True):
             model = start.clone()
             for _ in range(steps):
                 model -= step_size * (model - self.targets[row])
             updates.append(start - model)
-        return torch.stack(updates)
+        return Trained(torch.stack(updates))
 
 
 def device_group(targets, source, first=0, name="edge"):
@@ -38,8 +40,9 @@ def device_group(targets, source, first=0, name="edge"):
     sampler = BatchSampler(
         STREAMS, name, "fixed", np.ones(first + devices, dtype=np.int64), np.ones(first + devices), 4
     )
+    side = NoisyUpdate() if source == "device" else AsTheyAre()
     return DeviceGroup(
-        STREAMS, source, first, lambda row: f"{name}/{row + 1}", records, sampler, QuadraticEngine(targets)
+        STREAMS, side, first, lambda row: f"{name}/{row + 1}", records, sampler, QuadraticEngine(targets)
     )
 
 

@@ -26,6 +26,8 @@ def model_after(run, team):
 
 
 FAULTS = {"device_dropout": 0.4, "straggler": {"probability": 0.5}, "edge_outage": {"probability": 0.2}}
+ONE_UPLOAD = {"aggregate_every": None, "aggregations_per_interval": 0}
+OBJECTIVE = {"name": "objective", "rate": 100.0, "input_bound": 60.0}
 SETTINGS = [
     {},
     {"participation": 0.4, "weights": "by-size"},
@@ -34,6 +36,11 @@ SETTINGS = [
     {"control": {"enabled": True, "estimates": "private"}},
     {"faults": FAULTS},
     {"faults": FAULTS, "control": {"enabled": True, "estimates": "private"}, "weights": "by-size"},
+    {"method": {"extends": "h2fdp", "privacy": "dp-sgd"}, "faults": FAULTS},
+    {"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "normalize": "drawn"}}, "momentum": 0.5},
+    {"method": {"extends": "h2fdp", "privacy": "central"}, **ONE_UPLOAD, "faults": FAULTS},
+    {"method": {"extends": "h2fdp", "privacy": "output"}, "participation": 0.4},
+    {"method": {"extends": "hfl", "objective": {"name": "proximal", "mu": 2.0}, "privacy": OBJECTIVE}, **ONE_UPLOAD},
 ]
 
 

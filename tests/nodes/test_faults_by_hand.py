@@ -16,7 +16,7 @@ from h2fdp.control import Decision, Faults, FixedSchedule, Rhythm, Turnout
 from h2fdp.nodes import Cloud, IntervalPlan, LocalTeam, SubnetFacts
 from h2fdp.nodes.interval import observation
 from h2fdp.nodes.plans import present_weights
-from h2fdp.privacy import NoiseLevels, PaperCalibration
+from h2fdp.privacy import GradientSums, PaperCalibration
 from tests.nodes.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]
@@ -27,7 +27,7 @@ ALL_GONE = Turnout(np.array([[1, 1], [0, 0]]), np.array([0, 1]))
 
 def upload(source, segments, turnout, noise_std=()):
     plan = replace(subnet_plan(segments, 2, noise_std), turnout=turnout)
-    return edge_server(TARGETS, source).run_interval(START, plan)
+    return edge_server(TARGETS, source).run_interval(START, plan).update
 
 
 def test_a_device_that_drops_out_counts_until_then_and_the_rest_renormalises():
@@ -42,7 +42,7 @@ def test_weights_renormalise_in_proportion():
         turnout=Turnout(np.array([[1, 1, 1], [0, 1, 1]]), np.zeros(3, dtype=int)),
     )
     # Slot 1: 4, 2, 0 with weights 1/2, 3/8, 1/8: w_c = 2.75. Slot 2: 3.375 with 3/4, 1.375 with 1/4: w = 2.875.
-    found = edge_server([[8.0], [4.0], [0.0]], "none").run_interval(START, plan)
+    found = edge_server([[8.0], [4.0], [0.0]], "none").run_interval(START, plan).update
     assert found.item() == pytest.approx(-2.875)
 
 
@@ -131,7 +131,7 @@ def test_the_cloud_knows_how_many_gradients_an_upload_holds():
     )
     facts = {"edge": SubnetFacts("edge", "device", np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1))
-    seen = observation(plan, START, [START], facts, {})
+    seen = observation(plan, START, [START], facts, {}, GradientSums(CALIBRATION, 1.0, "paper"))
     assert seen.mean_steps.tolist() == [1.5 + 3]
     assert seen.noise_variance.tolist() == pytest.approx([(1 + 1) / 4 + 2**2])
 
@@ -153,7 +153,7 @@ def test_noise_covers_the_devices_really_averaged_and_every_release_is_a_row(int
     A trusted edge server that sized its noise for the planned devices would leave a device of few with too little.
     """
     sizes = ((10, 20, 30, 40, 50), (10,), (7, 7))
-    levels = NoiseLevels(CALIBRATION, CLIP, rule)
+    levels = GradientSums(CALIBRATION, CLIP, rule)
     made = cloud(FAULTS, source=source, sizes=sizes, weighting=weighting, noise=levels, steps=7, rhythm=Rhythm(every=3))
     plan = made.plan(interval)
     if plan.subnets:

@@ -10,7 +10,9 @@ from h2fdp.nodes import DeviceGroup, EdgeServer, IntervalPlan, LocalTeam, Subnet
 from h2fdp.nodes.interval import observation
 from h2fdp.nodes.measuring import Gauge
 from h2fdp.nodes.plans import MeasuringOrder, SubnetPlan
+from h2fdp.privacy import AsTheyAre, GradientSums, NoisyUpdate, PaperCalibration
 from h2fdp.training import BatchSampler, DeviceRecords
+from h2fdp.training.work import PLAIN_TERMS, Trained
 from tests.nodes.subnets import STREAMS
 
 CURVATURES = torch.tensor([[1.0, 0.5, 2.0], [3.0, 3.0, 3.0]])
@@ -22,13 +24,13 @@ DEVICES = 200
 class NoisyQuadratic:
     """One gradient step on w^T A_i w / 2 whose gradient error follows the batch that was drawn."""
 
-    def updates(self, starts, records, rows, batches, step_size):
+    def train(self, starts, records, rows, batches, step_size, terms=PLAIN_TERMS):
         found = []
         for position, row in enumerate(rows):
             seed = int(batches.indices[0, position, 0])
             error = SPREAD * np.random.default_rng([int(row), seed]).standard_normal(3)
             found.append(step_size * (CURVATURES[int(row) % 2] * starts[position] + torch.from_numpy(error).float()))
-        return torch.stack(found)
+        return Trained(torch.stack(found))
 
 
 def nodes(source, devices=2, leaks=False):
@@ -41,7 +43,8 @@ def nodes(source, devices=2, leaks=False):
     )
     sampler = BatchSampler(STREAMS, "edge", "fixed", np.full(devices, 10**6), np.full(devices, 1e-6), 4)
     gauge = Gauge(NoisyQuadratic(), RANGES, leaks)
-    group = DeviceGroup(STREAMS, source, 0, lambda row: f"edge/{row + 1}", records, sampler, NoisyQuadratic(), gauge)
+    side = NoisyUpdate() if source == "device" else AsTheyAre()
+    group = DeviceGroup(STREAMS, side, 0, lambda row: f"edge/{row + 1}", records, sampler, NoisyQuadratic(), gauge)
     edge = EdgeServer("edge", STREAMS, source, LocalTeam({"d": group}), {"d": (0, devices)}, gauge)
     return group, edge
 
@@ -143,7 +146,8 @@ def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected
     facts = {"edge": SubnetFacts("edge", source, np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     decision = Decision(3, 0.1, np.array([2]))
     interval = IntervalPlan(0, 0, decision, {"edge": part}, np.ones(1))
-    seen = observation(interval, MODEL, [MODEL], facts, None)
+    noise = GradientSums(PaperCalibration(1.0, 1e-5, 1.0, 1, 1), 1.0, "paper")
+    seen = observation(interval, MODEL, [MODEL], facts, None, noise)
     assert seen.noise_variance.tolist() == pytest.approx([expected])
 
 

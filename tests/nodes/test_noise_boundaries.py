@@ -32,7 +32,7 @@ class Spy(LocalTeam):
 
     def call(self, method, shared, each):
         answers = super().call(method, shared, each)
-        self.uploads += [(order.kind, upload) for name, order in each.items() for upload in answers[name]]
+        self.uploads += [(order.kind, upload) for name, order in each.items() for upload in answers[name].updates]
         return answers
 
 
@@ -44,7 +44,7 @@ def run(source, segments=(1, 1), devices=2, stds=None, interval=0):
     plan = subnet_plan(
         segments, devices, stds or [[STD] * columns] * len(segments), interval, 10 * interval, step_size=0.0
     )
-    return spy, edge_server(targets, source, spy).run_interval(torch.zeros(SIZE), plan)
+    return spy, edge_server(targets, source, spy).run_interval(torch.zeros(SIZE), plan).update
 
 
 @pytest.mark.parametrize("kind", ["local", "global"])

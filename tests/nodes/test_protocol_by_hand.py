@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp.control import FixedSchedule, Rhythm
+from h2fdp.control import FixedSchedule, Rhythm, Schedule
 from h2fdp.nodes import Cloud, LocalTeam, SubnetFacts
 from tests.nodes.subnets import STREAMS, edge_server, noise, subnet_plan
 
@@ -18,13 +18,13 @@ START = torch.tensor([0.0])
 
 def test_without_local_aggregation_the_upload_is_the_mean_of_two_steps():
     # Delta_1 = 0 - 6, Delta_2 = 0: the average is -3.
-    upload = edge_server(TARGETS, "none").run_interval(START, subnet_plan((2,), 2, []))
+    upload = edge_server(TARGETS, "none").run_interval(START, subnet_plan((2,), 2, [])).update
     assert upload.item() == -3.0
 
 
 def test_a_local_aggregation_sends_both_devices_on_from_their_mean():
     # After slot 1 they hold 4 and 0, the edge broadcasts w_c = 2 (9), (13); then 2 -> 5 and 2 -> 1, the mean is 3.
-    upload = edge_server(TARGETS, "none").run_interval(START, subnet_plan((1, 1), 2, []))
+    upload = edge_server(TARGETS, "none").run_interval(START, subnet_plan((1, 1), 2, [])).update
     assert upload.item() == -3.0
 
 
@@ -32,14 +32,14 @@ def test_weights_enter_every_local_aggregation():
     # Weights 3/4 and 1/4: w_c = 3 after slot 1; then 3 -> 5.5 and 3 -> 1.5, w = 3/4 * 5.5 + 1/4 * 1.5 = 4.5.
     plan = subnet_plan((1, 1), 2, [])
     plan = type(plan)(**{**plan.__dict__, "weights": np.array([0.75, 0.25])})
-    assert edge_server(TARGETS, "none").run_interval(START, plan).item() == -4.5
+    assert edge_server(TARGETS, "none").run_interval(START, plan).update.item() == -4.5
 
 
 def test_a_trusted_edge_server_adds_one_noise_to_each_average():
     # (10), (11): w_c = 2 - n_loc; device 1: w_c -> (w_c + 8)/2, device 2: w_c -> w_c / 2.
     # The upload is everything accumulated: -2 + n_loc + mean(w_c - (w_c + 8)/2, w_c - w_c/2) + n_glob
     #                                     = -2 + n_loc + (w_c - 4) / 2 + n_glob.
-    upload = edge_server(TARGETS, "edge").run_interval(START, subnet_plan((1, 1), 2, [[0.25], [0.5]]))
+    upload = edge_server(TARGETS, "edge").run_interval(START, subnet_plan((1, 1), 2, [[0.25], [0.5]])).update
     local = 0.25 * noise("edge", "noise-local", 0, 1, 1)
     final = 0.5 * noise("edge", "noise-global", 0, 2, 1)
     middle = 2 - local
@@ -48,7 +48,9 @@ def test_a_trusted_edge_server_adds_one_noise_to_each_average():
 
 def test_under_an_untrusted_edge_server_each_device_adds_its_own_noise():
     # (12): w_c = 2 - (n_1 + n_2) / 2 after the local aggregation.
-    upload = edge_server(TARGETS, "device").run_interval(START, subnet_plan((1, 1), 2, [[0.25, 0.5], [1.0, 2.0]]))
+    upload = (
+        edge_server(TARGETS, "device").run_interval(START, subnet_plan((1, 1), 2, [[0.25, 0.5], [1.0, 2.0]])).update
+    )
     local = (0.25 * noise("edge/1", "noise-local", 0, 1, 1) + 0.5 * noise("edge/2", "noise-local", 0, 1, 1)) / 2
     final = (1.0 * noise("edge/1", "noise-global", 0, 2, 1) + 2.0 * noise("edge/2", "noise-global", 0, 2, 1)) / 2
     middle = 2 - local
@@ -91,7 +93,7 @@ def test_a_subnet_without_active_devices_contributes_nothing_and_weights_renorma
     )
     idle = cloud._schedule.decide(0, 0)
     cloud._schedule = type(
-        "Idle", (), {"observes": False, "decide": lambda self, k, slot: type(idle)(2, 0.5, np.array([0, 1]))}
+        "Idle", (Schedule,), {"observes": False, "decide": lambda self, k, slot: type(idle)(2, 0.5, np.array([0, 1]))}
     )()
     cloud.run_interval(cloud.plan(0))
     assert cloud.model.item() == 6.0

@@ -17,9 +17,8 @@ def small(method="h2fdp", seed=3, model="softmax", topology=None, **settings):
         model=model,
         method=method,
         seed=seed,
-        **{"intervals": 3} | settings,
+        **{"intervals": 3, "aggregate_every": 2} | settings,
         local_steps=4,
-        aggregate_every=2,
         batch_size=4,
         epsilon=20.0,
     )

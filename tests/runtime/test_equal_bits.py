@@ -69,11 +69,43 @@ def test_ray_hosts_give_the_bits_of_one_process(session, inline, tmp_path, count
     assert_equal(inline, recorded(small(runtime=HALF | {"hosts": count}).run(tmp_path / "run")))
 
 
+REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", "upcycle": {"factor": 0.5}}
+LEARNING = {
+    "extends": "hfl",
+    "schedule": {"name": "resource-budget", "units": 60.0, "step_cost": 1.0, "aggregation_cost": 2.0},
+}
+
+
+@pytest.mark.parametrize("method", [REMEMBERING, "pfedme", LEARNING])
+def test_what_devices_remember_and_measure_is_the_same_on_ray(session, tmp_path, method):
+    settings = {"method": method, "participation": 0.6}
+    one = small(**settings).run(tmp_path / "inline")
+    other = small(**settings, runtime=HALF | {"hosts": 3}).run(tmp_path / "ray")
+    assert_equal(recorded(one), recorded(other))
+
+
 def test_a_host_for_each_subnet_gives_the_bits_of_one_process(session, inline, tmp_path):
     seen = []
     run = small(runtime={"placement": "subnet"}).run(tmp_path / "run", on_interval=lambda row: seen.extend(hosts()))
     assert_equal(inline, recorded(run))
     assert set(seen) == {"edge:edge-1", "edge:edge-2", "edge:edge-3"}
+
+
+@pytest.mark.parametrize(
+    ("privacy", "runtime"),
+    [
+        ("dp-sgd", HALF | {"hosts": 2}),
+        ({"name": "dp-sgd", "normalize": "drawn"}, HALF | {"hosts": 2}),
+        ("output", HALF | {"hosts": 2}),
+        ("central", {"placement": "entity"}),  # the cloud adds its noise on a host of its own
+    ],
+)
+def test_every_placement_of_noise_gives_the_bits_of_one_process(session, tmp_path, privacy, runtime):
+    topology = Topology("net", (Subnet("a", True, [9, 9], [9, 9]), Subnet("b", False, [9], [9])))
+    settings = {"topology": topology, "intervals": 2, "aggregate_every": None, "aggregations_per_interval": 0}
+    method = {"extends": "h2fdp", "privacy": privacy}
+    inline = small(method, **settings).run(tmp_path / "inline")
+    assert_equal(recorded(inline), recorded(small(method, **settings, runtime=runtime).run(tmp_path / "ray")))
 
 
 def test_labels_in_the_topology_say_which_subnets_share_a_host(session, tmp_path):

@@ -66,7 +66,7 @@ def test_the_stacked_engine_trains_what_the_loop_trains(name, clipping):
     batches = draw("poisson", SIZES, [0.4, 0.5, 0.3], 3)
     arguments = (start.expand(3, -1), held, np.arange(3), batches, 0.2)
     loop, stacked = (
-        build_engine(engine, module, clipping, Plain(), 4).updates(*arguments) for engine in ("loop", "stacked")
+        build_engine(engine, module, clipping, Plain(), 4).train(*arguments).updates for engine in ("loop", "stacked")
     )
     assert loop.norm() > 0
     assert (stacked - loop).norm() <= 1e-5 * loop.norm()
@@ -102,4 +102,4 @@ def test_a_record_whose_positions_cancel_does_not_pass_its_bound(size):
     held = DeviceRecords(x, torch.tensor([3]), np.array([0, 1]), torch.tensor(1.0), torch.tensor(0.0))
     once = Batches(np.zeros((1, 1, 1), dtype=np.int64), np.ones((1, 1), dtype=np.int64))
     engine = build_engine("stacked", module, Clipping(0.5, "record"), Plain(), 4)
-    assert engine.updates(start[None], held, np.array([0]), once, 1.0).norm() <= 0.5 * (1 + 1e-4)
+    assert engine.train(start[None], held, np.array([0]), once, 1.0).updates.norm() <= 0.5 * (1 + 1e-4)

@@ -50,7 +50,7 @@ def check(clipping, transform):
         0, range(6), np.arange(2)
     )
     engine = build_engine("loop", module(), clipping, Plain())
-    found = engine.updates(torch.from_numpy(START).flatten().expand(2, -1), RECORDS, np.arange(2), batches, 0.5)
+    found = engine.train(torch.from_numpy(START).flatten().expand(2, -1), RECORDS, np.arange(2), batches, 0.5).updates
     for row in range(2):
         expected = reference(row, [batches.of(slot, row) for slot in range(6)], 0.5, transform)
         np.testing.assert_allclose(found[row].numpy(), expected, rtol=2e-5, atol=2e-6)
@@ -72,7 +72,7 @@ def test_clipping_each_records_gradient():
 def test_an_update_is_never_longer_than_its_steps_allow():
     batches = Batches(np.zeros((9, 2, 1), dtype=np.int64), np.ones((9, 2), dtype=np.int64))
     engine = build_engine("loop", module(), Clipping(0.01), Plain())
-    updates = engine.updates(torch.from_numpy(START).flatten().expand(2, -1), RECORDS, np.arange(2), batches, 0.5)
+    updates = engine.train(torch.from_numpy(START).flatten().expand(2, -1), RECORDS, np.arange(2), batches, 0.5).updates
     assert updates.norm(dim=1).max() <= 9 * 0.5 * 0.01 * (1 + 1e-4)
 
 

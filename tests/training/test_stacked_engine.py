@@ -28,7 +28,7 @@ def both(name, clipping, objective, batches, sizes=SIZES, width=WIDTH, step_size
     starts = start + 0.01 * torch.randn(len(sizes), len(start), generator=torch.Generator().manual_seed(1))
     rows = np.arange(len(sizes))
     return [
-        build_engine(engine, module, clipping, objective, width).updates(starts, held, rows, batches, step_size)
+        build_engine(engine, module, clipping, objective, width).train(starts, held, rows, batches, step_size).updates
         for engine in ("loop", "stacked")
     ]
 
@@ -80,11 +80,11 @@ def test_a_straggler_stops_after_its_steps_and_so_does_the_pull(engine):
     whole = draw("poisson", SIZES, RATES, 4)
     made = build_engine(engine, module, None, Proximal(0.5), WIDTH)
     steps = np.array([4, 0, 2, 1, 3])
-    found = made.updates(start.expand(5, -1), held, rows, Batches(whole.indices, whole.counts, steps), 0.1)
+    found = made.train(start.expand(5, -1), held, rows, Batches(whole.indices, whole.counts, steps), 0.1).updates
     for device, count in enumerate(steps):
         own = np.array([device])
         short = Batches(whole.indices[:count, own], whole.counts[:count, own])
-        assert found[device].equal(made.updates(start[None], held, own, short, 0.1)[0])
+        assert found[device].equal(made.train(start[None], held, own, short, 0.1).updates[0])
     assert not found[1].any()
 
 
@@ -97,8 +97,8 @@ def test_an_empty_batch_has_no_gradient_but_the_objectives_step_happens(name, cl
     batches = Batches(indices, np.array([[2, 0], [0, 0]]))
     made = StackedEngine(module, CLIPPINGS[clipping], Proximal(0.5), WIDTH)
     held = records(SHAPES[name], SIZES)
-    first = made.updates(start.expand(2, -1), held, np.arange(2), Batches(indices[:1], batches.counts[:1]), 0.1)
-    found = made.updates(start.expand(2, -1), held, np.arange(2), batches, 0.1)
+    first = made.train(start.expand(2, -1), held, np.arange(2), Batches(indices[:1], batches.counts[:1]), 0.1).updates
+    found = made.train(start.expand(2, -1), held, np.arange(2), batches, 0.1).updates
     torch.testing.assert_close(found[0], first[0] * (1 - 0.1 * 0.5), rtol=1e-4, atol=1e-7)
     assert not found[1].any()
 
@@ -114,7 +114,9 @@ def test_one_record_with_a_huge_gradient_moves_an_update_by_at_most_its_share(na
     made = StackedEngine(module, Clipping(0.5, "record"), Plain(), WIDTH)
 
     def update(indices):
-        return made.updates(start[None], held, np.array([0]), Batches(np.array([[indices]]), np.array([[8]])), 0.1)
+        return made.train(
+            start[None], held, np.array([0]), Batches(np.array([[indices]]), np.array([[8]])), 0.1
+        ).updates
 
     others = [0, 1, 2, 4, 5, 6, 7]
     with_large, with_another = update([3, *others]), update([8, *others])
@@ -132,9 +134,9 @@ def test_what_is_not_finite_never_gets_out_under_clipping(name, scope):
     held = type(held)(broken, held.y, held.offsets, held.scale, held.shift)
     batches = Batches(np.array([[[3, 4, 5], [3, 4, 5]]]), np.array([[3, 3]]))
     found, expected = (
-        build_engine(engine, module, Clipping(0.5, scope), Plain(), WIDTH).updates(
-            start.expand(2, -1), held, np.arange(2), batches, 0.1
-        )
+        build_engine(engine, module, Clipping(0.5, scope), Plain(), WIDTH)
+        .train(start.expand(2, -1), held, np.arange(2), batches, 0.1)
+        .updates
         for engine in ("stacked", "loop")
     )
     assert found.isfinite().all()
@@ -173,10 +175,12 @@ def test_what_is_no_chain_of_known_layers_is_left_to_torch(module):
 def test_a_gpu_agrees_with_the_reference(name, clipping):
     module, start = model_and_start(name)
     held, batches, rows = records(SHAPES[name], SIZES), draw("poisson", SIZES, RATES, 3), np.arange(5)
-    expected = build_engine("loop", module, CLIPPINGS[clipping], Plain()).updates(
-        start.expand(5, -1), held, rows, batches, 0.1
+    expected = (
+        build_engine("loop", module, CLIPPINGS[clipping], Plain())
+        .train(start.expand(5, -1), held, rows, batches, 0.1)
+        .updates
     )
     there = type(held)(held.x.cuda(), held.y.cuda(), held.offsets, held.scale.cuda(), held.shift.cuda())
     made = StackedEngine(module, CLIPPINGS[clipping], Plain(), WIDTH)
-    found = made.updates(start.cuda().expand(5, -1), there, rows, batches, 0.1).cpu()
+    found = made.train(start.cuda().expand(5, -1), there, rows, batches, 0.1).updates.cpu()
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)

@@ -6,6 +6,7 @@ Everything is in units of a release's sensitivity. dp-accounting, opacus and sci
 from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, total_rdp
 from h2fdp.privacy.accounting.bounds import attained, coarse
 from h2fdp.privacy.accounting.conversion import epsilon_at_order, epsilon_from_rdp
+from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
 from h2fdp.privacy.accounting.mixtures import Mixture, mixture_of
 from h2fdp.privacy.accounting.release_budget import largest_count
 from h2fdp.privacy.accounting.release_types import Composition, ReleaseType, UnsupportedRelease
@@ -17,12 +18,14 @@ __all__ = [
     "Accountant",
     "Composition",
     "Mixture",
+    "RcSearch",
     "ReleaseType",
     "UnsupportedRelease",
     "attained",
     "coarse",
     "epsilon_at_order",
     "epsilon_from_rdp",
+    "iteration_budget",
     "largest_count",
     "mixture_of",
     "rdp_of",

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.privacy.noise_placement import NoiseSource
+from h2fdp.privacy.words import NoiseSource
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from h2fdp.training.gradients.unfolding import Windows
 # What gives each number the same bits wherever it stands in a tensor. Sigmoid, SiLU, ELU, Softplus and others do not:
 # torch computes the last few numbers of a tensor, those that fill no vector of the processor, by another routine.
 _EXACT_ANYWHERE = (nn.ReLU, nn.LeakyReLU, nn.Hardtanh, nn.Tanh, nn.Identity)
+_RECORD_BY_RECORD = (nn.MaxPool2d, nn.Softmax)  # nor does it matter to these which records are beside one
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _steps(module: nn.Module, prefix: str) -> list[Step] | None:
             return [_flatten]
         if type(module) in _EXACT_ANYWHERE:
             return [module]
-        return [partial(_all_records if type(module) is nn.MaxPool2d else _device_by_device, module)]
+        return [partial(_all_records if type(module) in _RECORD_BY_RECORD else _device_by_device, module)]
     layer = _layer(module)
     return (
         None if layer is None else [Parametrised(layer, tuple(prefix + name for name, _ in module.named_parameters()))]

@@ -1,9 +1,9 @@
-"""The first axis of a method: what a device minimises, as a pure step over explicit state."""
+"""The first axis of a method: what a device minimises, as pure functions over explicit state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -11,20 +11,78 @@ Gradient = Callable[[Tensor], Tensor]
 
 
 class LocalObjective(Protocol):
-    """One local step. Engines call it with one model or with a stack of them."""
+    """Where a local step goes. Engines call it with one model or with a stack of them.
 
-    def step(self, model: Tensor, gradient: Gradient, received: Tensor, step_size: float) -> Tensor:
-        """The model after one local step, a new tensor.
+    Attributes:
+        memory: what a device keeps of its data from one interval to the next, in words; None where it keeps nothing.
+            It begins at zero, lies beside nothing but its device, and outlives releases: no account covers that.
+        personal: whether a device trains a model of its own beside the shared one.
+    """
+
+    memory: ClassVar[str | None]
+    personal: ClassVar[bool]
+
+    def direction(
+        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """What a step follows downhill, in memory that the caller may overwrite; and the personal model after it.
 
         Args:
             model: (..., M) w_i, before the step.
             gradient: the mini-batch gradient (..., M) at a point (..., M), already clipped; zero where the batch is
-                empty. The caller may overwrite it.
+                empty. It may be asked at several points, the batch stays. What it returns may be overwritten.
             received: (..., M) the model that the device was sent last.
-            step_size: eta_k.
+            personal: (..., M) of objectives with a personal model; it begins at `received`.
         """
         ...
 
     def keeps_sensitivity(self, step_size: float) -> bool:
         """Whether m steps of this size move an upload by at most 2 eta m G when one record changes."""
         ...
+
+    def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
+        """(s, M) added to every direction of an interval, by the devices' memories (s, M); None for nothing.
+
+        Args:
+            variate: (M,) what the cloud sent beside the model, if it does.
+        """
+        ...
+
+    def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
+        """(s, M) the memories after an interval."""
+        ...
+
+
+class LocalWork(Protocol):
+    """What devices did in an interval.
+
+    Attributes:
+        updates: (s, M) the sum of all updates of the interval.
+        personal: (s, M) personal models, where there are any.
+        steps: (s,) local steps done, as a tensor.
+        step_size: eta_k.
+    """
+
+    @property
+    def updates(self) -> Tensor: ...
+    @property
+    def personal(self) -> Tensor | None: ...
+    @property
+    def steps(self) -> Tensor: ...
+    @property
+    def step_size(self) -> float: ...
+
+
+class Forgetful:
+    """The part of an objective without memory."""
+
+    memory: ClassVar[str | None] = None
+    personal: ClassVar[bool] = False
+
+    def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
+        """None: there is no memory."""
+        return None
+
+    def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
+        """Nothing new."""
+        return memory

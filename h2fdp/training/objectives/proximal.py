@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from h2fdp.training.objectives.objective import Gradient
+from h2fdp.training.objectives.objective import Forgetful, Gradient
 
 
 @dataclass(frozen=True)
-class Proximal:
+class Proximal(Forgetful):
     """The loss plus mu/2 ||w - received||^2: w <- w - eta (g + mu (w - received)).
 
     The pull is no data, so it is not clipped. Two runs that differ in a record come apart by at most
@@ -19,10 +19,12 @@ class Proximal:
 
     mu: float
 
-    def step(self, model: Tensor, gradient: Gradient, received: Tensor, step_size: float) -> Tensor:
-        """See `LocalObjective.step`."""
+    def direction(
+        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `LocalObjective.direction`."""
         pull = (model - received).mul_(self.mu)
-        return model.sub(pull.add_(gradient(model)), alpha=step_size)
+        return pull.add_(gradient(model)), None
 
     def keeps_sensitivity(self, step_size: float) -> bool:
         """See the class."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field
 
-from h2fdp.config import NamedSection
-from h2fdp.config.fields import Expect
+from h2fdp.config.choice import Choice
+from h2fdp.config.fields import Count, Expect, Magnitude
+from h2fdp.training.objectives.feddyn import FedDyn
 from h2fdp.training.objectives.objective import LocalObjective
+from h2fdp.training.objectives.pfedme import PFedMe
 from h2fdp.training.objectives.plain import Plain
 from h2fdp.training.objectives.proximal import Proximal
+from h2fdp.training.objectives.scaffold import Scaffold
 
 
 @dataclass(frozen=True)
@@ -21,50 +24,37 @@ class _Entry:
     options: Mapping[str, float] = field(default_factory=dict)
 
 
-OBJECTIVES: dict[str, _Entry] = {"plain": _Entry(Plain), "proximal": _Entry(Proximal, {"mu": 0.1})}
+OBJECTIVES: dict[str, _Entry] = {
+    "plain": _Entry(Plain),
+    "proximal": _Entry(Proximal, {"mu": 0.1}),
+    "scaffold": _Entry(Scaffold),
+    "feddyn": _Entry(FedDyn, {"alpha": 0.1}),
+    "pfedme": _Entry(PFedMe, {"penalty": 15.0, "inner_steps": 5, "inner_step_size": 0.05}),
+}
 
 Pull = Annotated[float, Field(ge=0, le=1e9), Expect("a number from 0 to 1e9")]
 
 
-class ObjectiveSection(NamedSection):
+class ObjectiveSection(Choice):
     """A local objective with its parameters; the word `proximal` alone is short for {name: proximal}.
+
+    Attributes:
+        mu: of the proximal pull.
+        alpha: of FedDyn's regulariser; its server has the same.
+        penalty: pFedMe's lambda, which ties a device's own model to the shared one.
+        inner_steps, inner_step_size: of the descent to that own model, for each local step.
 
     >>> ObjectiveSection.model_validate("proximal").options()
     {'mu': 0.1}
     """
 
-    name: Annotated[str, Field(json_schema_extra={"enum": list(OBJECTIVES)}), Expect(f"one of {', '.join(OBJECTIVES)}")]
+    choices: ClassVar = {name: dict(entry.options) for name, entry in OBJECTIVES.items()}
+
     mu: Pull | None = None
-
-    def options(self) -> dict[str, Any]:
-        """The parameters that the objective takes, all of them."""
-        return {key: getattr(self, key) for key in OBJECTIVES[self.name].options}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, value: Any) -> Any:
-        """A word becomes a name; missing parameters get the objective's defaults."""
-        if isinstance(value, str):
-            value = {"name": value}
-        if not isinstance(value, dict) or value.get("name") not in OBJECTIVES:
-            return value
-        stated = {key: option for key, option in value.items() if option is not None}
-        return {**OBJECTIVES[value["name"]].options, **stated}
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in OBJECTIVES:
-            raise ValueError(f'expected one of {", ".join(OBJECTIVES)}, found "{name[:40]}"')
-        return name
-
-    @field_validator("mu", mode="before")
-    @classmethod
-    def _means_something(cls, value: Any, info: ValidationInfo) -> Any:
-        name = info.data.get("name")
-        if name is not None and value is not None and info.field_name not in OBJECTIVES[name].options:
-            raise ValueError(f"`{info.field_name}` means nothing for the objective {name}")
-        return value
+    alpha: Magnitude | None = None
+    penalty: Magnitude | None = None
+    inner_steps: Count | None = None
+    inner_step_size: Magnitude | None = None
 
 
 def objective_of(section: ObjectiveSection) -> LocalObjective:

@@ -43,7 +43,7 @@ def step(scope, dominating, positions, device=0):
     start = Flat(module).to_vector(module)
     batches = Batches(np.array([[positions]]), np.array([[len(positions)]]))
     engine = CanaryEngine(module, Clipping(G, scope), Plain(), canaries(dominating=dominating))
-    return engine.updates(start[None], RECORDS, np.array([device]), batches, 1.0)[0].numpy()
+    return engine.train(start[None], RECORDS, np.array([device]), batches, 1.0).updates[0].numpy()
 
 
 def data_gradient(scope, positions, device=0):
@@ -52,7 +52,10 @@ def data_gradient(scope, positions, device=0):
     clipping = None if scope is None else Clipping(G, scope)
     start = Flat(module).to_vector(module)
     return (
-        LoopEngine(module, clipping, Plain()).updates(start[None], RECORDS, np.array([device]), batches, 1.0)[0].numpy()
+        LoopEngine(module, clipping, Plain())
+        .train(start[None], RECORDS, np.array([device]), batches, 1.0)
+        .updates[0]
+        .numpy()
     )
 
 

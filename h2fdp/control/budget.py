@@ -1,0 +1,118 @@
+"""What a run may spend of one resource: joules, seconds, or whatever the operator counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from h2fdp.theory import BudgetPrices
+from h2fdp.theory.ranges import require
+
+Prices = Callable[[int], tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A limit, and what an interval takes of it.
+
+    Attributes:
+        name: of the resource; one that the metrics name (`energy_j`, `delay_s`, `clock_s`) is charged what intervals
+            really cost, any other one its prices.
+        total: R.
+        prices: interval k, counted from 0, to (c, b): what one local step and one aggregation of all that take part
+            cost in it, as far as it is known before it begins. The same when asked again.
+
+    Raises:
+        UserError: a total that is not above 0.
+    """
+
+    name: str
+    total: float
+    prices: Prices
+
+    def __post_init__(self) -> None:
+        require(0 < self.total < math.inf, self.name, self.total, "a finite number above 0")
+
+    @classmethod
+    def stated(cls, name: str, total: float, step_cost: float, aggregation_cost: float) -> Budget:
+        """With c and b that the operator states, the same in all intervals.
+
+        >>> Budget.stated("tokens", 100.0, step_cost=1.0, aggregation_cost=5.0).prices(7)
+        (1.0, 5.0)
+        """
+        return cls(name, total, partial(_always, (step_cost, aggregation_cost)))
+
+
+@dataclass(frozen=True)
+class Account:
+    """A budget and what has been taken of it.
+
+    Attributes:
+        used: so far.
+        intervals: that have been charged.
+        step_costs, aggregation_costs: the sums of c and b over these.
+    """
+
+    budget: Budget
+    used: float = 0.0
+    intervals: int = 0
+    step_costs: float = 0.0
+    aggregation_costs: float = 0.0
+
+    def expected(self, interval: int) -> BudgetPrices:
+        """R with the means of c and b over all intervals up to this one, which comes next."""
+        step, aggregation = self.budget.prices(interval)
+        count = self.intervals + 1
+        return BudgetPrices(
+            self.budget.total, (self.step_costs + step) / count, (self.aggregation_costs + aggregation) / count
+        )
+
+    def admits(self, interval: int, local_steps: int) -> bool:
+        """Whether one more step and one more aggregation remain after an interval of so many: R > used + c (tau + 1)
+        + 2 b."""
+        step, aggregation = self.budget.prices(interval)
+        return self._before_reserve(interval) > step * local_steps + aggregation
+
+    def last_local_steps(self, interval: int, wanted: int) -> int:
+        """floor((R - used - 2 b - c) / c), at least 1 and at most what is wanted: a last interval for what is left."""
+        step, aggregation = self.budget.prices(interval)
+        left = self._before_reserve(interval) - aggregation
+        if step == 0 or left >= step * wanted:
+            return wanted
+        return math.floor(left / step) if left >= step else 1
+
+    def allows_one_more(self, interval: int) -> bool:
+        """Whether an interval of one local step overdraws nothing."""
+        step, aggregation = self.budget.prices(interval)
+        return self.used + step + aggregation <= self.budget.total
+
+    def charged(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> Account:
+        """After an interval: what it really cost where that was metered, c tau + b where it was not."""
+        step, aggregation = self.budget.prices(interval)
+        return replace(
+            self,
+            used=self.used + spent.get(self.budget.name, step * local_steps + aggregation),
+            intervals=self.intervals + 1,
+            step_costs=self.step_costs + step,
+            aggregation_costs=self.aggregation_costs + aggregation,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What has been taken."""
+        return {key: value for key, value in vars(self).items() if key != "budget"}
+
+    def loaded(self, state: Mapping[str, Any]) -> Account:
+        """As it was when `state` was taken."""
+        return replace(self, **state)
+
+    def _before_reserve(self, interval: int) -> float:
+        """R - used - what a step and an aggregation after this interval are expected to take."""
+        expected = self.expected(interval)
+        return self.budget.total - self.used - expected.step_cost - expected.aggregation_cost
+
+
+def _always(prices: tuple[float, float], interval: int) -> tuple[float, float]:
+    return prices

@@ -1,0 +1,34 @@
+"""Bounds on what is uploaded as a whole: an update, or a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def clip_rows(vectors: Tensor, bound: float) -> None:
+    """Scale each of the vectors (s, M) to a norm of at most `bound`, in place; one that is not finite becomes zero.
+
+    Norms are taken in double precision, and the factor is lowered by two roundings of 32-bit numbers, so that none
+    leaves more.
+
+    >>> import torch
+    >>> rows = torch.tensor([[3.0, 4.0], [0.3, 0.4], [float("nan"), 1.0]])
+    >>> clip_rows(rows, 1.0)
+    >>> rows
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000],
+            [0.0000, 0.0000]])
+    """
+    import torch
+
+    for vector in vectors:
+        norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+        if norm <= bound:
+            continue
+        if norm < float("inf"):
+            vector.mul_(bound / norm * (1 - 2e-7))
+        else:
+            vector.zero_()

@@ -1,0 +1,1 @@
+"""One file for each way of making a run private, and the seams to the cloud, the devices and the user."""

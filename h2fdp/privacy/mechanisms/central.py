@@ -1,0 +1,162 @@
+"""Noise of the cloud on the global average: what is protected is a device's whole part in an interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from h2fdp.privacy.accounting import Composition
+from h2fdp.privacy.accounts import Accounts
+from h2fdp.privacy.calibration import PaperCalibration
+from h2fdp.privacy.clipping import clip_rows
+from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide
+from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
+from h2fdp.privacy.mechanisms.placement import (
+    Clips,
+    Placement,
+    Request,
+    clipped,
+    given_noise,
+    remembering,
+    uncontrolled,
+)
+from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
+from h2fdp.privacy.releases import Observer, Release, grouped
+from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ADJACENCY = (
+    "central: epsilon is about a whole device - neighbours differ in one device's updates, which become zero - "
+    "not about one record; weights and who takes part are public"
+)
+
+
+@dataclass(frozen=True)
+class CentralNoise(Mechanism):
+    """N(0, sigma^2 I) on the weighted average of clipped updates, sigma = z C max_i(rho_i varrho_c).
+
+    Neighbours: one device's update becomes zero in every interval; weights and participation are public and stay.
+    Then the average moves by at most C rho_i varrho_c.
+
+    Attributes:
+        noise_multiplier: z.
+        clip_norm: C, of a device's whole update of an interval.
+        unit: (15) at a sensitivity and a rate of 1: what z it asks for.
+    """
+
+    noise_multiplier: float
+    clip_norm: float
+    unit: PaperCalibration
+
+    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+        """Nothing: subnets send what devices clipped."""
+        return np.empty((len(subnet.segments), 0))
+
+    def of_cloud(self, weights: Sequence[np.ndarray]) -> float:
+        """See `Mechanism.of_cloud`; sized for the largest weight."""
+        largest = max((float(each.max(initial=0.0)) for each in weights), default=0.0)
+        return self.noise_multiplier * self.clip_norm * largest
+
+    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
+        """See `Mechanism.kind`."""
+        return "central"
+
+    def releases(self, upload: Upload) -> Iterator[Release]:
+        """Every global model, to peers and public: a plain Gaussian; that not all devices take part is not credited."""
+        if upload.rows.size == 0:
+            return
+        assert upload.kind == "global", "nothing leaves a subnet between global aggregations"
+        moved = self.clip_norm * upload.weights * upload.share
+        columns = np.stack(
+            [moved, np.full_like(moved, upload.cloud_noise_std), np.ones_like(moved), np.ones_like(moved)]
+        )
+        found = upload.as_releases(moved, kind="central", sampling="fixed")
+        if upload.size > 1:
+            yield from grouped(found, "peer", columns.T)
+        yield from grouped(found, "public", columns.T)
+
+    def upload_variance(self, upload: Upload) -> float:
+        """0: the cloud sees raw updates."""
+        return 0.0
+
+    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+        """(15) read backwards for q = 1: it grows with the root of the intervals."""
+        if made.unplanned_noise or made.local:
+            return None
+        promised = self.unit.noise_std("global", 1.0, 1.0) * self.unit.epsilon / self.noise_multiplier
+        return promised * math.sqrt(made.global_ / self.unit.global_releases)
+
+    def attained_by(self, composition: Composition, company: float) -> Composition | None:
+        """All of it: a device may send C in one direction in every interval."""
+        return composition
+
+    def scaled(self, factor: float) -> CentralNoise:
+        """See `Mechanism.scaled`."""
+        return replace(self, noise_multiplier=self.noise_multiplier * factor)
+
+
+@dataclass(frozen=True)
+class ClippedUpdate(DeviceSide):
+    """The whole update of an interval, scaled to a norm of at most C."""
+
+    norm: float
+    noisy: ClassVar[bool] = False
+
+    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
+        """See `DeviceSide.upload`."""
+        clip_rows(updates, self.norm)
+        return False
+
+
+@dataclass(frozen=True)
+class Central(Placement):
+    """Edge servers and cloud are trusted; global models leave them.
+
+    Attributes:
+        noise_multiplier: z; None is calibrated by (15) with q = 1.
+    """
+
+    noise_multiplier: float | None = None
+    description: ClassVar[str] = "the cloud adds noise to the average of clipped updates; protects whole devices"
+    clips: ClassVar[Clips] = "update"
+    trusted: ClassVar[frozenset[Observer]] = frozenset({"edge", "cloud"})
+    unaudited: ClassVar[str | None] = "canaries are records, and central noise protects devices"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The other adjacency."""
+        return (ADJACENCY,)
+
+    def source(self, trusted: bool) -> NoiseSource:
+        """The cloud."""
+        return "cloud"
+
+    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+        """What would reach somebody without the cloud's noise."""
+        yield from remembering(request)
+        yield from clipped(request, "updates")
+        yield from given_noise("noise_multiplier", self.noise_multiplier, request)
+        yield from uncontrolled(request)
+        if request.local_aggregations:
+            text = (
+                "local aggregations are broadcast to peers without noise; expected 0 (or a method with topology star)"
+            )
+            yield "training.aggregations_per_interval", text
+
+    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
+        """See `Placement.device_side`."""
+        assert clip_norm is not None, "a guarantee comes with clipping"
+        return ClippedUpdate(clip_norm)
+
+    def mechanism(self, setting: Setting) -> Mechanism:
+        """See `Placement.mechanism`."""
+        assert setting.clip_norm is not None, "a guarantee comes with clipping"
+        unit = PaperCalibration(setting.epsilon, setting.delta, setting.c2, 0, setting.intervals)
+        given = self.noise_multiplier
+        return CentralNoise(unit.noise_std("global", 1.0, 1.0) if given is None else given, setting.clip_norm, unit)

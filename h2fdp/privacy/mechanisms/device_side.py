@@ -1,0 +1,136 @@
+"""What devices do, in and after their local steps, so that what leaves them is private."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+
+from h2fdp.privacy.mechanism import add_gaussian_noise
+from h2fdp.streams import Streams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DeviceNoise:
+    """Levels and streams of the noise of some devices, over one stretch of local steps.
+
+    Attributes:
+        name: from a row within the subnet to the device's name, the node of its streams.
+        rows: (s,) of the devices.
+        levels: (s,) as the mechanism planned them: standard deviations where it does not say otherwise.
+        first_slot, last_slot: the steps are at the slots first_slot + 1 .. last_slot; the upload is at the last one.
+    """
+
+    streams: Streams
+    name: Callable[[int], str]
+    rows: np.ndarray
+    levels: np.ndarray
+    interval: int
+    first_slot: int
+    last_slot: int
+
+    def drawn(self, purpose: str) -> Iterator[tuple[int, float, np.random.Generator]]:
+        """Position, level and stream of each device's noise; a stream is good until the next, and never comes again."""
+        for position, (row, level) in enumerate(zip(self.rows.tolist(), self.levels.tolist(), strict=True)):
+            yield position, level, self.streams.lent(self.name(row), f"noise-{purpose}", self.interval, self.last_slot)
+
+
+@dataclass(frozen=True)
+class StepNoise:
+    """Noise on the sum of a batch's gradients at every step; what training engines call as their `StepNoise`.
+
+    A step's noise vector has a stream of its own: (device, "noise-step", interval, slot).
+
+    Attributes:
+        nodes: (s,) names of the devices.
+        levels: (s,) standard deviations on the sums.
+    """
+
+    streams: Streams
+    nodes: Sequence[str]
+    levels: np.ndarray
+    interval: int
+    first_slot: int
+
+    def add(self, gradients: Tensor, slot: int, divisors: np.ndarray) -> None:
+        """Add to the first n devices' gradients (n, M), in place; they are sums divided by `divisors` (n,).
+
+        Args:
+            slot: which of the stretch's slots, from 0.
+        """
+        at = self.first_slot + slot + 1
+        for position, (gradient, divisor) in enumerate(zip(gradients, divisors.tolist(), strict=True)):
+            stream = self.streams.lent(self.nodes[position], "noise-step", self.interval, at)
+            add_gaussian_noise(gradient, float(self.levels[position]) / divisor, stream, out=gradient)
+
+    def part(self, devices: np.ndarray) -> StepNoise:
+        """That of some of the devices."""
+        return replace(self, nodes=[self.nodes[device] for device in devices.tolist()], levels=self.levels[devices])
+
+    def joined(self, parts: Sequence[StepNoise]) -> StepNoise:
+        """That of several groups of devices, one after another, of which this is the first."""
+        nodes = [node for part in parts for node in part.nodes]
+        return replace(self, nodes=nodes, levels=np.concatenate([part.levels for part in parts]))
+
+
+class DeviceSide(Protocol):
+    """A device's part in a mechanism. Devices know it themselves: an order without noise is not obeyed.
+
+    Attributes:
+        noisy: devices add noise of their own.
+        by_expected_batch: the sum of a batch's gradients is divided by q_i D_i, not by the records drawn.
+    """
+
+    noisy: ClassVar[bool]
+
+    @property
+    def by_expected_batch(self) -> bool:
+        """See the class."""
+        return False
+
+    def linear_terms(self, model: Tensor, noise: DeviceNoise) -> Tensor | None:
+        """(s, M) added to every direction of each device's steps; None for nothing."""
+        return None
+
+    def step_noise(self, noise: DeviceNoise) -> StepNoise | None:
+        """Noise on every step's gradient; None for none."""
+        return None
+
+    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
+        """Make the devices' updates (s, M) fit to leave them, in place.
+
+        Args:
+            model: (M,) what they were sent; their own models are model - updates.
+            purpose: local or global, the aggregation that it is for.
+
+        Returns:
+            Whether anything but the updates may go with them: last steps, ends of their way.
+        """
+        ...
+
+
+class AsTheyAre(DeviceSide):
+    """Nothing to hide from the edge server: it is trusted, or nobody promised anything."""
+
+    noisy: ClassVar[bool] = False
+
+    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
+        """See `DeviceSide.upload`."""
+        return True
+
+
+class NoisyUpdate(DeviceSide):
+    """Delta_i + n_i, (10) and (14) of H2FDP."""
+
+    noisy: ClassVar[bool] = True
+
+    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
+        """See `DeviceSide.upload`."""
+        for position, level, stream in noise.drawn(purpose):
+            add_gaussian_noise(updates[position], level, stream, out=updates[position])
+        return False

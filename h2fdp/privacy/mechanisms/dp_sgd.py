@@ -1,0 +1,205 @@
+"""DP-SGD on devices: records' gradients clipped one by one, noise on their sum at every local step (ALI-DPFL)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from h2fdp.errors import UserError
+from h2fdp.privacy.accounted import smallest_factor
+from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, ReleaseType
+from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
+from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
+from h2fdp.privacy.accounts import MARGIN, Accounts
+from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide, StepNoise
+from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
+from h2fdp.privacy.mechanisms.placement import (
+    Clips,
+    Placement,
+    Request,
+    clipped,
+    given_noise,
+    remembering,
+    uncontrolled,
+)
+from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
+from h2fdp.privacy.releases import OBSERVERS, Release, grouped
+from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Normalize = Literal["expected", "drawn"]
+DRAWN = (
+    "normalize drawn: how many records a batch drew scales its noise, and shows in it; the account holds for "
+    "neighbours where a record gets a gradient of zero and is still counted, not for a record that is missing"
+)
+
+OVERSPENT = (
+    "rc_search paper: the number of steps is that of the authors' search, which stops up to 0.01 above the target"
+)
+
+
+@dataclass(frozen=True)
+class StepMechanism(Mechanism):
+    """N(0, (z C)^2 I) on the sum of each batch's clipped gradients.
+
+    Every step is a release of its own, to all observers alike: whatever they receive is computed from noisy steps of
+    the device, and of others, which do not depend on its records otherwise. Neighbours: a null record contributes
+    nothing to the sum, and is not counted; so the sum moves by at most C.
+
+    Attributes:
+        noise_multiplier: z.
+        clip_norm: C, of each record's gradient.
+        exposed: a step of the device with the largest rate, at a noise multiplier of 1.
+        planned: steps of a device in the planned run.
+        search: how R_c is found; None where the noise is made for the planned steps, which then are all there are.
+    """
+
+    noise_multiplier: float
+    clip_norm: float
+    delta: float
+    exposed: ReleaseType
+    planned: int
+    search: RcSearch | None
+
+    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+        """(len(segments), s) standard deviations on the sum."""
+        return np.full((len(subnet.segments), len(subnet.sampling_rates)), self.noise_multiplier * self.clip_norm)
+
+    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
+        """See `Mechanism.kind`."""
+        return "step"
+
+    def releases(self, upload: Upload) -> Iterator[Release]:
+        """A row for each slot and observer, of the devices that do a step there and whose upload arrives."""
+        for step in range(1, int(upload.steps.max(initial=0)) + 1):
+            there = upload.steps >= step
+            rates = upload.sampling_rates[there]
+            columns = np.empty((len(rates), 4))
+            columns[:, 0], columns[:, 1] = self.clip_norm, upload.noise_std[there]
+            columns[:, 2], columns[:, 3] = rates, 1
+            changes = {"slot": upload.first_slot + step, "kind": "step", "rows": upload.rows[there]}
+            found = upload.as_releases(self.clip_norm, **changes)
+            for observer in OBSERVERS:
+                if observer != "peer" or upload.size > 1:
+                    yield from grouped(found, observer, columns)
+
+    def upload_variance(self, upload: Upload) -> float:
+        """To first order: of independent steps, as if the noise of one did not change the gradients of the next."""
+        of_steps = upload.step_size * upload.noise_std / (upload.sampling_rates * upload.records)
+        return float((upload.steps * (upload.weights * of_steps) ** 2).sum())
+
+    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+        """By orders 2 to 64 and the classic conversion, as ALI-DPFL counts, of the steps really made."""
+        divergences = accounts.rdp("edge")
+        return float(classic_epsilon_from_rdp(divergences, self.delta).max()) if divergences.size else 0.0
+
+    def scaled(self, factor: float) -> StepMechanism:
+        """See `Mechanism.scaled`."""
+        return replace(self, noise_multiplier=self.noise_multiplier * factor)
+
+    @property
+    def step_noise_multiplier(self) -> float:
+        """z."""
+        return self.noise_multiplier
+
+    def iterations(self, epsilon: float, accountant: Accountant) -> int:
+        """See `Mechanism.iterations`: R_c of the device with the largest rate, for all; every slot counts as a step."""
+        if self.search is None:
+            return self.planned
+        step = replace(self.exposed, noise_multiplier=self.noise_multiplier)
+        found = iteration_budget(self.search, step, epsilon, self.delta, accountant)
+        if found == 0:
+            spent = accountant.epsilon({step: 1}, self.delta)
+            text = f"one step of this noise is epsilon {spent:.4g} already, above the target {epsilon:g}"
+            raise UserError(f"{text}; expected a larger number", key="method.privacy.noise_multiplier")
+        return found
+
+
+@dataclass(frozen=True)
+class NoisySteps(DeviceSide):
+    """Noise at every step, empty batches included. What comes of the steps may leave as it is."""
+
+    expected: bool
+    noisy: ClassVar[bool] = True
+
+    @property
+    def by_expected_batch(self) -> bool:
+        """See `DeviceSide`."""
+        return self.expected
+
+    def step_noise(self, noise: DeviceNoise) -> StepNoise:
+        """See `DeviceSide.step_noise`."""
+        nodes = [noise.name(row) for row in noise.rows.tolist()]
+        return StepNoise(noise.streams, nodes, noise.levels, noise.interval, noise.first_slot)
+
+    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
+        """See `DeviceSide.upload`."""
+        return True
+
+
+@dataclass(frozen=True)
+class DpSgd(Placement):
+    """Trust is irrelevant: edge servers, trusted or not, see noisy steps.
+
+    Attributes:
+        noise_multiplier: z; None is calibrated to the target for the planned steps. Given, the run ends at R_c: the
+            largest number of steps of a device that meets the target.
+        normalize: what a batch's sum is divided by: `expected` q_i D_i, `drawn` the records that are in it.
+        rc_search: how R_c is found; `paper` overspends by up to 0.01, see `iteration_budget`.
+    """
+
+    noise_multiplier: float | None = None
+    normalize: Normalize = "expected"
+    rc_search: RcSearch = "safe"
+    description: ClassVar[str] = "every device clips records' gradients and adds noise at each local step (DP-SGD)"
+    clips: ClassVar[Clips] = "record"
+    unaudited: ClassVar[str | None] = (
+        "canaries test noise on uploads; here it is on single steps, which nobody receives"
+    )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the paper's own ways cost."""
+        chosen = {DRAWN: self.normalize == "drawn", OVERSPENT: self.rc_search == "paper"}
+        return tuple(note for note, holds in chosen.items() if holds)
+
+    def source(self, trusted: bool) -> NoiseSource:
+        """The device."""
+        return "device"
+
+    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+        """What would void that a step moves by one clipped gradient."""
+        yield from remembering(request)
+        yield from clipped(request, "gradients")
+        yield from given_noise("noise_multiplier", self.noise_multiplier, request)
+        yield from uncontrolled(request)
+        if request.clip_scope not in (None, "record"):
+            text = f"dp-sgd clips each record's gradient; expected record, found {request.clip_scope}"
+            yield "training.clip_scope", text
+        if self.noise_multiplier is None and self.rc_search != "safe":
+            text = "the number of steps is searched for a noise_multiplier that is given; here it is not"
+            yield "method.privacy.rc_search", text
+
+    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
+        """See `Placement.device_side`."""
+        return NoisySteps(self.normalize == "expected")
+
+    def mechanism(self, setting: Setting) -> Mechanism:
+        """See `Placement.mechanism`."""
+        assert setting.clip_norm is not None, "a guarantee comes with clipping"
+        exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
+        planned = setting.intervals * setting.local_steps
+        noise = self.noise_multiplier or calibrated_multiplier({exposed: planned}, setting.epsilon, setting.delta)
+        search = None if self.noise_multiplier is None else self.rc_search
+        return StepMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search)
+
+
+def calibrated_multiplier(steps: Composition, epsilon: float, delta: float) -> float:
+    """The smallest z, within 0.1 %, at which ALI-DPFL's account of these steps, stated for z = 1, is the target."""
+    classic = ACCOUNTANTS["classic-rdp"]
+    return smallest_factor([dict(steps)], epsilon, lambda each: classic.epsilon(each, delta)) * MARGIN

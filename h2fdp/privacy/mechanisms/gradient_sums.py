@@ -1,0 +1,119 @@
+"""Noise on accumulated gradients, by devices or by edge servers (H2FDP, Prop. 3.1 with Lemma 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from h2fdp.privacy.accounting import Composition, ReleaseType
+from h2fdp.privacy.accounts import Accounts
+from h2fdp.privacy.calibration import PaperCalibration
+from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, SensitivityRule
+from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
+from h2fdp.privacy.releases import Release, releases_of
+from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, accumulated_gradient_sensitivity, estimate_sensitivity
+from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+
+
+@dataclass(frozen=True)
+class GradientSums(Mechanism):
+    """An upload is a sum of clipped gradients, released under noise at each aggregation.
+
+    Attributes:
+        clip_norm: G.
+        sensitivity: `paper` takes tau_k steps for every release; `tight` the steps that the upload accumulated.
+        gain: from a number of steps to how many gradients an upload of so many is worth.
+        attained: whether some record moves an upload by the stated sensitivity.
+    """
+
+    calibration: PaperCalibration
+    clip_norm: float
+    sensitivity: SensitivityRule
+    gain: Callable[[int], float] = float
+    attained: bool = True
+
+    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+        """See `Mechanism.of_subnet`.
+
+        An edge server's noise covers the largest rho_j q_j, so that unequal weights or rates cost noise, never privacy;
+        a device's own upload carries no weight.
+        """
+        last = len(subnet.segments) - 1
+        if subnet.source == "none":
+            return np.empty((len(subnet.segments), 0))
+        exposed = subnet.sampling_rates
+        if subnet.source == "edge":
+            exposed = np.max(subnet.weights * subnet.sampling_rates, axis=-1, keepdims=True)
+        of_segments = np.broadcast_to(exposed, (len(subnet.segments), exposed.shape[-1]))
+        rows = []
+        for segment, (accumulated, shown) in enumerate(zip(subnet.segments, of_segments, strict=True)):
+            steps = sum(subnet.segments) if self.sensitivity == "paper" else accumulated
+            kind: AggregationKind = "global" if segment == last else "local"
+            rows.append(self.calibration.noise_std(kind, self._sensitivity(subnet.step_size, steps), 1.0) * shown)
+        return np.stack(rows)
+
+    def of_estimates(self, source: NoiseSource, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
+        """See `Mechanism.of_estimates`; as many as global aggregations.
+
+        An edge server's maximum has no weights to shrink it.
+        """
+        assert source != "none", "private estimates are released under noise"
+        exposed = sampling_rates if source == "device" else np.max(sampling_rates, keepdims=True)
+        return np.asarray(self.calibration.noise_std("global", estimate_sensitivity(numbers), 1.0) * exposed)
+
+    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
+        """See `Mechanism.kind`."""
+        return aggregation
+
+    def releases(self, upload: Upload) -> Iterator[Release]:
+        """See `Mechanism.releases`.
+
+        A straggler's upload holds fewer steps, and is written down as what it is; its noise is that of the planned
+        steps. An edge server's maximum over its devices moves with any of them by the whole range, whatever its weight.
+        """
+        if upload.kind == "estimate":
+            count, by_devices = len(upload.rows), upload.source == "device"
+            yield from releases_of(
+                upload.as_releases(
+                    estimate_sensitivity(upload.numbers),
+                    steps=ESTIMATE_BATCHES,
+                    weights=np.full(count, 1 / count) if by_devices else np.ones(count),
+                )
+            )
+            return
+        planned = range(int(upload.steps.max(initial=0)) + 1)
+        by_steps = np.array([self._sensitivity(upload.step_size, steps) for steps in planned])
+        yield from releases_of(upload.as_releases(by_steps[upload.steps]))
+
+    def upload_variance(self, upload: Upload) -> float:
+        """See `Mechanism.upload_variance`."""
+        parts = upload.noise_std * upload.weights if upload.source == "device" else upload.noise_std
+        return float((parts**2).sum())
+
+    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+        """See `Mechanism.claimed`: the larger of what (15) says of local and of global releases."""
+        return None if made.unplanned_noise else self.calibration.claimed(made.local, made.global_)
+
+    def attained_by(self, composition: Composition, company: float) -> Composition | None:
+        """See `Mechanism.attained_by`.
+
+        A dominating record turns the clipped batch gradient by 2G when other records are drawn with it. Alone it moves
+        it by G at most, from nothing: such draws are left out, which keeps this a lower bound for small batches.
+        """
+        if not self.attained:
+            return None
+        found: dict[ReleaseType, int] = {}
+        for kind, count in composition.items():
+            seen = replace(kind, sampling_rate=kind.sampling_rate * company)
+            found[seen] = found.get(seen, 0) + count
+        return found
+
+    def scaled(self, factor: float) -> GradientSums:
+        """See `Mechanism.scaled`."""
+        calibration = self.calibration
+        return replace(self, calibration=replace(calibration, factor=calibration.factor * factor))
+
+    def _sensitivity(self, step_size: float, steps: int) -> float:
+        return accumulated_gradient_sensitivity(step_size, self.gain(steps), self.clip_norm)

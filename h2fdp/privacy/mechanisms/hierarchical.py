@@ -1,0 +1,92 @@
+"""Noise on accumulated gradients where trust ends, or as if no edge server were trusted; and no noise at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from h2fdp.privacy.calibration import PaperCalibration
+from h2fdp.privacy.mechanisms.device_side import AsTheyAre, DeviceSide, NoisyUpdate
+from h2fdp.privacy.mechanisms.gradient_sums import GradientSums
+from h2fdp.privacy.mechanisms.mechanism import Mechanism, Setting
+from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, clipped, remembering
+from h2fdp.privacy.releases import Observer
+from h2fdp.privacy.words import NoiseSource
+
+
+@dataclass(frozen=True)
+class Nowhere(Placement):
+    """No guarantee."""
+
+    description: ClassVar[str] = "no noise anywhere"
+    private: ClassVar[bool] = False
+    clips: ClassVar[Clips] = "gradient"
+    unaudited: ClassVar[str | None] = "an audit needs a method that promises privacy; this one adds no noise"
+
+    def source(self, trusted: bool) -> NoiseSource:
+        """Nobody."""
+        return "none"
+
+    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+        """What needs a guarantee."""
+        if request.controlled:
+            yield "control.enabled", "the controller weighs energy and delay against noise; this method adds none"
+
+    def mechanism(self, setting: Setting) -> Mechanism:
+        """There is none."""
+        raise AssertionError("no noise is worked out where none is added")
+
+
+@dataclass(frozen=True)
+class WhereTrustEnds(Placement):
+    """A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads.
+
+    >>> WhereTrustEnds().source(trusted=True), WhereTrustEnds().source(trusted=False)
+    ('edge', 'device')
+    """
+
+    description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
+    clips: ClassVar[Clips] = "gradient"
+    trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
+
+    def source(self, trusted: bool) -> NoiseSource:
+        """See the class."""
+        return "edge" if trusted else "device"
+
+    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+        """What would void that an upload is a sum of clipped gradients."""
+        yield from remembering(request)
+        yield from clipped(request, "gradients")
+        if request.memory is None and not request.keeps_sensitivity:
+            yield (
+                "method.objective.mu",
+                "the pull towards the received model is not clipped, and keeps the sensitivity only while step size "
+                f"times mu is at most 2; here the step size is up to {request.step_size:g}",
+            )
+        if request.momentum and request.mu:
+            text = "with momentum the pull towards the received model may add to the sensitivity; expected 0, or plain"
+            yield "training.momentum", text
+
+    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
+        """See `Placement.device_side`."""
+        return NoisyUpdate() if self.source(trusted) == "device" else AsTheyAre()
+
+    def mechanism(self, setting: Setting) -> Mechanism:
+        """The paper's calibration for the numbers of releases that are planned."""
+        assert setting.clip_norm is not None, "a guarantee comes with clipping"
+        planned = (setting.local_aggregations, setting.intervals)
+        calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned)
+        attained = setting.gradients_attained
+        return GradientSums(calibration, setting.clip_norm, setting.sensitivity, setting.gain, attained)
+
+
+@dataclass(frozen=True)
+class EveryDevice(WhereTrustEnds):
+    """Local noise: H2FDP in a network without a trusted edge server."""
+
+    description: ClassVar[str] = "every device adds its own noise, as if no edge server were trusted"
+
+    def source(self, trusted: bool) -> NoiseSource:
+        """The device."""
+        return "device"

@@ -1,0 +1,126 @@
+"""The seam between the cloud and whatever makes a run private: its noises, its releases, what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
+
+import numpy as np
+
+from h2fdp.privacy.accounting import Accountant, Composition
+from h2fdp.privacy.accounts import Accounts
+from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
+from h2fdp.privacy.releases import Release, Sampling
+from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+
+SensitivityRule = Literal["paper", "tight"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A run for which noise is worked out, in plain values.
+
+    Attributes:
+        intervals: K_g, the global aggregations planned.
+        local_aggregations: l_c, the local ones of a subnet over the whole run.
+        local_steps: the most that a device takes in an interval.
+        records, sampling_rates: (I,) D_i and q_i.
+        gain: from a number of steps to how many gradients an upload of so many is worth (momentum: more than as many).
+        gradients_attained: a clipped batch gradient counts as one step, so that a record can turn it by 2G.
+        mu: of the proximal pull; 0 for none.
+        biased: whether the model has a bias: a feature that is always 1.
+    """
+
+    epsilon: float
+    delta: float
+    c2: float
+    sensitivity: SensitivityRule
+    clip_norm: float | None
+    intervals: int
+    local_aggregations: int
+    local_steps: int
+    records: np.ndarray
+    sampling_rates: np.ndarray
+    sampling: Sampling
+    gain: Callable[[int], float]
+    gradients_attained: bool
+    mu: float
+    biased: bool
+
+
+@dataclass(frozen=True)
+class Made:
+    """The aggregations that a run has made, for formulas that count them.
+
+    Attributes:
+        unplanned_noise: some had other noise than the formula asks for.
+    """
+
+    local: int
+    global_: int
+    unplanned_noise: bool = False
+
+
+class Mechanism(Protocol):
+    """The noises of a run, what its uploads release, and what is said about that; a frozen value."""
+
+    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+        """(len(segments), s) levels of noise from devices, (.., 1) from the edge server, (.., 0) from neither.
+
+        A level is a standard deviation where the mechanism does not say otherwise.
+        """
+        ...
+
+    def of_cloud(self, weights: Sequence[np.ndarray]) -> float:
+        """Standard deviation of the cloud's own noise on the global average; 0 for none.
+
+        Args:
+            weights: for each subnet (s,), of the devices really averaged, in that average.
+        """
+        return 0.0
+
+    def of_estimates(self, source: NoiseSource, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
+        """(s,) or (1,) for so many estimates for a controller, in units of their ranges."""
+        raise AssertionError("a controller is refused under this mechanism")
+
+    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
+        """What the ledger calls the releases of an aggregation."""
+        ...
+
+    def releases(self, upload: Upload) -> Iterator[Release]:
+        """The ledger's rows of an upload, for all observers."""
+        ...
+
+    def upload_variance(self, upload: Upload) -> float:
+        """Of the noise on each coordinate of the subnet's average, as the cloud receives it."""
+        ...
+
+    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+        """The epsilon that the mechanism's source promises so far; None where its formula says nothing any more."""
+        ...
+
+    def attained_by(self, composition: Composition, company: float) -> Composition | None:
+        """What a dominating record really meets, of the releases that an observer has received; None: unknown.
+
+        Args:
+            company: the probability that a drawn record is not the only one of its batch.
+        """
+        return None
+
+    @property
+    def step_noise_multiplier(self) -> float | None:
+        """Of the noise on every local step; None where there is none."""
+        return None
+
+    def iterations(self, epsilon: float, accountant: Accountant) -> int | None:
+        """R_c: the local steps of a device that the noise is made for, or that meet the target; None where none count.
+
+        Raises:
+            UserError: nothing meets it.
+        """
+        return None
+
+    def scaled(self, factor: float) -> Self:
+        """The same under noise `factor` times as large."""
+        ...

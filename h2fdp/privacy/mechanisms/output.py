@@ -1,0 +1,162 @@
+"""Output perturbation: a device clips its model and adds noise to it (Upcycled-FL, Sec. 6 and Theorem 6.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from h2fdp.privacy.accounts import MARGIN, Accounts
+from h2fdp.privacy.clipping import clip_rows
+from h2fdp.privacy.mechanism import add_gaussian_noise
+from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide
+from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
+from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, given_noise, remembering, uncontrolled
+from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
+from h2fdp.privacy.releases import Release, releases_of
+from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CLAIM = (
+    "output: claimed is Theorem 6.2 of Upcycled-FL, whose proof lets one record move a clipped model by its norm / "
+    "D_i; accounted allows the worst case of a clipped model, twice its norm"
+)
+
+
+@dataclass(frozen=True)
+class NoisyModels(Mechanism):
+    """clip(w_i, tau) + N(0, sigma_i^2 I) at every aggregation.
+
+    Two models of norm tau are at most 2 tau apart, whatever a device did: a plain Gaussian of that sensitivity, with no
+    amplification by sampling.
+
+    Attributes:
+        model_norm: tau.
+        noise_std: sigma of every device; None: `exposure` / D_i.
+        exposure: sigma_i D_i where devices' noises are calibrated to the claim.
+        records: (I,) D_i, by which the claim differs.
+    """
+
+    model_norm: float
+    noise_std: float | None
+    exposure: float
+    delta: float
+    records: np.ndarray
+    factor: float = 1.0
+
+    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+        """(len(segments), s) sigma_i."""
+        own = self.exposure / subnet.records if self.noise_std is None else np.full(len(subnet.records), self.noise_std)
+        return np.tile(self.factor * own, (len(subnet.segments), 1))
+
+    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
+        """See `Mechanism.kind`."""
+        return "output"
+
+    def releases(self, upload: Upload) -> Iterator[Release]:
+        """Single models for the edge server (in a star, for the cloud), averages of them for the others."""
+        ones = np.ones(len(upload.rows))
+        changes = {"kind": "output", "steps": 1, "sampling_rates": ones, "sampling": "fixed"}
+        yield from releases_of(upload.as_releases(2 * self.model_norm, **changes))
+
+    def upload_variance(self, upload: Upload) -> float:
+        """See `Mechanism.upload_variance`."""
+        return float(((upload.noise_std * upload.weights) ** 2).sum())
+
+    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+        """Theorem 6.2 of the models that were released, of the device with the largest epsilon.
+
+        A release of noise multiplier z about the sensitivity 2 tau adds tau^2 / (2 sigma^2 D^2) = 1 / (8 z^2 D^2).
+        """
+        spent = [0.0]
+        for each in accounts.classes("edge"):
+            fewest = float(self.records[each.devices].min())
+            spent.append(
+                sum(count / (8 * (kind.noise_multiplier * fewest) ** 2) for kind, count in each.composition.items())
+            )
+        return theorem_6_2(max(spent), self.delta)
+
+    def scaled(self, factor: float) -> NoisyModels:
+        """See `Mechanism.scaled`."""
+        return replace(self, factor=self.factor * factor)
+
+
+@dataclass(frozen=True)
+class ClippedNoisyModel(DeviceSide):
+    """w_i is scaled to a norm of at most tau, noise is added, and the result goes up as an update."""
+
+    model_norm: float
+    noisy: ClassVar[bool] = True
+
+    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
+        """See `DeviceSide.upload`."""
+        import torch
+
+        models = torch.sub(model, updates, out=updates)
+        clip_rows(models, self.model_norm)
+        for position, level, stream in noise.drawn(purpose):
+            add_gaussian_noise(models[position], level, stream, out=models[position])
+        torch.sub(model, models, out=updates)
+        return False
+
+
+@dataclass(frozen=True)
+class Output(Placement):
+    """Every device for itself, whoever is trusted.
+
+    Attributes:
+        model_norm: tau.
+        noise_std: sigma; None is calibrated by Theorem 6.2 for the planned releases, for each device by its D_i.
+    """
+
+    model_norm: float = 1.0
+    noise_std: float | None = None
+    description: ClassVar[str] = "every device clips its model and adds noise to it (output perturbation)"
+    clips: ClassVar[Clips] = "nothing"
+    unaudited: ClassVar[str | None] = "canaries test clipped gradients; here models are clipped"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How far claim and account are apart."""
+        return (CLAIM,)
+
+    def source(self, trusted: bool) -> NoiseSource:
+        """The device."""
+        return "device"
+
+    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+        """See `Placement.problems`."""
+        yield from remembering(request)
+        yield from given_noise("noise_std", self.noise_std, request)
+        yield from uncontrolled(request)
+
+    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
+        """See `Placement.device_side`."""
+        return ClippedNoisyModel(self.model_norm)
+
+    def mechanism(self, setting: Setting) -> Mechanism:
+        """See `Placement.mechanism`."""
+        releases = setting.intervals + setting.local_aggregations
+        exposure = self.model_norm * math.sqrt(releases / (2 * spent_of(setting.epsilon, setting.delta))) * MARGIN
+        return NoisyModels(self.model_norm, self.noise_std, exposure, setting.delta, setting.records)
+
+
+def theorem_6_2(spent: float, delta: float) -> float:
+    """epsilon = 2 sqrt(a log(1/delta)) + a, with a = M tau^2 / (2 sigma^2 D_i^2).
+
+    >>> round(theorem_6_2(0.01, 1e-5), 6)
+    0.688614
+    """
+    return 2 * math.sqrt(spent * math.log(1 / delta)) + spent
+
+
+def spent_of(epsilon: float, delta: float) -> float:
+    """The a of Theorem 6.2 at which its epsilon is this one."""
+    log = math.log(1 / delta)
+    # sqrt(log + epsilon) - sqrt(log), without cancellation
+    return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2

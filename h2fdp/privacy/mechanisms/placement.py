@@ -1,0 +1,127 @@
+"""Where noise is added: the second axis of a method, and what of an experiment each point does not go with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from h2fdp.privacy.mechanisms.device_side import AsTheyAre, DeviceSide
+from h2fdp.privacy.mechanisms.mechanism import Mechanism, Setting
+from h2fdp.privacy.releases import Observer
+from h2fdp.privacy.words import NoiseSource
+
+Clips = Literal["gradient", "record", "update", "nothing"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an experiment asks for, in plain values, for a placement to judge.
+
+    Attributes:
+        objective: its name; `mu` of its pull, `memory` and `keeps_sensitivity` as the objective says them.
+        step_size: the largest that the schedule can choose.
+        local_aggregations: whether there are any.
+        clip_scope: as it was stated; None where it was not.
+        budget: whether any observer has one.
+    """
+
+    objective: str
+    mu: float
+    memory: str | None
+    keeps_sensitivity: bool
+    step_size: float
+    model: str
+    model_options: Mapping[str, Any]
+    local_aggregations: bool
+    clip_norm: float | None
+    clip_scope: str | None
+    momentum: float
+    calibration: str
+    budget: bool
+    schedule: str
+    controlled: bool
+
+
+class Placement(Protocol):
+    """Where noise is added: a point of the axis, with its options; a frozen value.
+
+    Attributes:
+        description: one line for users.
+        private: whether a guarantee is asked for at all.
+        clips: what `training.clip_norm` bounds: a step's gradient, one by one the records' gradients, a device's whole
+            update, or nothing that the guarantee needs.
+        trusted: observers that may see raw updates.
+        unaudited: why canaries cannot test it; None where they can.
+        models: names of the models that it is made for; None for any.
+        input_norm: inputs are divided by it, and no longer than 1 then; None where they stay as they are.
+        notes: what must be said beside every number about it.
+    """
+
+    description: ClassVar[str]
+    private: ClassVar[bool] = True
+    clips: ClassVar[Clips]
+    trusted: ClassVar[frozenset[Observer]] = frozenset()
+    unaudited: ClassVar[str | None] = None
+    models: ClassVar[frozenset[str] | None] = None
+
+    @property
+    def input_norm(self) -> float | None:
+        """See the class."""
+        return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See the class."""
+        return ()
+
+    def source(self, trusted: bool) -> NoiseSource:
+        """The party that adds noise under an edge server of this trust."""
+        ...
+
+    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+        """What of an experiment the placement does not go with: keys, and the reasons."""
+        ...
+
+    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
+        """The devices' part under an edge server of this trust."""
+        return AsTheyAre()
+
+    def mechanism(self, setting: Setting) -> Mechanism:
+        """The noises of a run.
+
+        Raises:
+            UserError: a target that no noise meets, data that the mechanism is not made for.
+        """
+        ...
+
+
+def given_noise(option: str, value: float | None, request: Request) -> Iterator[tuple[str, str]]:
+    """The problem of a noise that is both given and to be calibrated."""
+    if value is not None and request.calibration == "accounted":
+        yield "privacy.calibration", f"the noise is given: {option} is {value:g}; expected {option} null, or paper"
+
+
+def remembering(request: Request) -> Iterator[tuple[str, str]]:
+    """The problem of a device that remembers what it does not release."""
+    if request.memory is not None:
+        yield (
+            "method.objective",
+            f"a device's {request.memory} outlive what it releases, and depend on all records that it ever drew: no "
+            f"account covers the objective {request.objective}; expected privacy none, or another objective",
+        )
+
+
+def uncontrolled(request: Request) -> Iterator[tuple[str, str]]:
+    """The problem of a controller, which knows the noise of accumulated gradients only."""
+    if request.controlled:
+        yield (
+            "control.enabled",
+            "the controller weighs the noise of hierarchical or local; expected one of these, or false",
+        )
+
+
+def clipped(request: Request, what: str) -> Iterator[tuple[str, str]]:
+    """The problem of a bound that is missing."""
+    if request.clip_norm is None:
+        yield "training.clip_norm", f"a guarantee needs clipped {what}; expected a finite number above 0, found nothing"

@@ -1,0 +1,9 @@
+"""The words of plans and ledgers: who adds noise, what an aggregation is, what a release is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+NoiseSource = Literal["none", "device", "edge", "cloud"]
+AggregationKind = Literal["local", "global"]
+ReleaseKind = Literal["local", "global", "estimate", "step", "central", "output", "objective"]

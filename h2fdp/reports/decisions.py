@@ -1,0 +1,84 @@
+"""The controller's decisions, with its reasons in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from h2fdp.reports.figures import Column, Heat, Table, number, places
+
+MOST_ROWS = 60  # of the table of decisions
+MOST_SHOWN = 400  # intervals along a heat map, and edge servers up it
+TERMS = ("energy", "delay", "gap")
+
+
+def decision_columns(decisions: Sequence[Mapping[str, Any]], intervals: Sequence[int]) -> dict[str, Column]:
+    """For each interval why it was planned so, the objective of problem P and its three terms.
+
+    Args:
+        decisions: rows of `control.jsonl`; of an interval that was planned twice, the last one counts.
+    """
+    if not decisions:
+        return {}
+    found = {row["interval"]: row for row in decisions}
+    rows = [found.get(interval) for interval in intervals]
+    columns: dict[str, Column] = {"reason": [row and reason(row) for row in rows]}
+    columns["objective"] = [row and row["objective"] for row in rows]
+    for term in TERMS:
+        columns[f"term_{term}"] = [row and row["terms"][term] for row in rows]
+    return columns
+
+
+def reason(row: Mapping[str, Any]) -> str:
+    """Why the controller chose this interval, in a sentence.
+
+    >>> reason({"tau": 5, "objective": 3.5, "terms": {"energy": 1.0, "delay": 2.0, "gap": 0.5},
+    ...         "runner_up": {"tau": 4, "objective": 3.75}, "swamped": ["zeta"], "constants": {"beta": 0.125}})
+    'P = 3.5 (energy 1 + delay 2 + gap 0.5); next best tau = 4 with 3.75; beta = 0.125; swamped by noise: zeta'
+    """
+    terms = " + ".join(f"{term} {number(row['terms'][term])}" for term in TERMS)
+    parts = [f"P = {number(row['objective'])} ({terms})"]
+    other = row.get("runner_up")
+    parts.append(
+        f"next best tau = {other['tau']} with {number(other['objective'])}" if other else "no other tau possible"
+    )
+    parts.append(f"beta = {number(row['constants']['beta'])}")
+    if row.get("swamped"):
+        parts.append(f"swamped by noise: {', '.join(row['swamped'])}")
+    return "; ".join(parts)
+
+
+def participation(series: int, name: str, decisions: Sequence[Mapping[str, Any]]) -> Heat:
+    """How many devices of each subnet the controller lets take part, interval by interval."""
+    rows = [decisions[place] for place in places(len(decisions), MOST_SHOWN)]
+    edges = list(rows[0]["participation"])
+    shown = [edges[place] for place in places(len(edges), MOST_SHOWN)]
+    summed = set(edges) == {"smallest", "median", "largest"}
+    what = "The smallest, median and largest number" if summed else "The number"
+    thinned = "" if len(rows) == len(decisions) and len(shown) == len(edges) else " Evenly thinned out."
+    return Heat(
+        key=f"participation-{series}",
+        title=f"Participation chosen in {name}",
+        caption=f"{what} of devices of each edge server that take part in an interval, as the controller chose it "
+        f"(s_c^k); darker means more.{thinned}",
+        series=series,
+        x_title="interval k",
+        y_title="edge server",
+        z_title="devices taking part",
+        columns=[row["interval"] for row in rows],
+        rows=shown,
+        values=[[row["participation"].get(edge) for row in rows] for edge in shown],
+    )
+
+
+def decision_table(decisions: Sequence[Mapping[str, Any]]) -> Table:
+    """Decisions with their reasons, evenly thinned out where there are many."""
+    kept = places(len(decisions), MOST_ROWS)
+    heads = ("interval", "slot", "tau", "devices taking part", "step size", "why")
+    return Table(heads, [_row(decisions[place]) for place in kept])
+
+
+def _row(row: Mapping[str, Any]) -> list[Any]:
+    chosen = row["participation"]
+    taking_part = "" if set(chosen) == {"smallest", "median", "largest"} else sum(chosen.values())
+    return [row["interval"], row["slot"], row["tau"], taking_part, row["step_size"], reason(row)]

@@ -1,0 +1,185 @@
+"""Figures as values: which columns of which runs they show. The page and the pictures both draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Column = list[Any]
+Scale = Literal["plain", "linear", "log"]
+AXES = {  # columns that a figure can be drawn over, and what they are called
+    "interval": "interval k",
+    "slot": "slot t (local steps)",
+    "energy_j": "energy so far (J)",
+    "clock_s": "simulated time (s)",
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """One run, or one point of a sweep's grid.
+
+    Attributes:
+        name: as the reader knows it.
+        columns: name -> values; those of one table have equal lengths, None where nothing is known.
+    """
+
+    name: str
+    columns: Mapping[str, Column]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A column of a series as a line.
+
+    Attributes:
+        series: its number among the report's series.
+        column: the column that is drawn.
+        label: what it is, in the figure's legend.
+        style: the number of the label in the figure: its dash and, in a report of one series, its colour.
+        band: columns of the lower and the upper end of a band around the line.
+        words: a column of texts shown with each point.
+        stepped: a value holds for the whole interval.
+    """
+
+    series: int
+    column: str
+    label: str
+    style: int = 0
+    band: tuple[str, str] | None = None
+    words: str | None = None
+    stepped: bool = False
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines over an axis that the reader chooses, or over one column.
+
+    Attributes:
+        y_title: the quantity with its unit.
+        x: a column; None for the chosen one of `AXES`.
+        scale: of the y axis at first: `log` where values span decades; `plain` offers no logarithm.
+        share: figures with the same word have one range of y.
+    """
+
+    key: str
+    title: str
+    caption: str
+    y_title: str
+    curves: Sequence[Curve]
+    x: str | None = None
+    x_title: str = ""
+    scale: Scale = "plain"
+    share: str = ""
+
+    def labels(self) -> dict[int, str]:
+        """Style -> label, for the legend."""
+        return {curve.style: curve.label for curve in sorted(self.curves, key=lambda curve: curve.style)}
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A matrix in colours.
+
+    Attributes:
+        series: the run that it belongs to; hidden with it.
+        rows: names along y; columns: numbers along x; values: a list for each row.
+    """
+
+    key: str
+    title: str
+    caption: str
+    series: int
+    x_title: str
+    y_title: str
+    z_title: str
+    columns: Sequence[float]
+    rows: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Shapes in a plane with equal units along both axes.
+
+    Attributes:
+        traces: in plotly's form; a text that begins with ``@`` names a colour of the theme.
+        labels: texts to write: x, y, text, degrees.
+        cloud: where the cloud stands.
+        legend: (word of the glyph, text) for each line of the legend.
+    """
+
+    key: str
+    title: str
+    caption: str
+    traces: Sequence[Mapping[str, Any]]
+    labels: Sequence[tuple[float, float, str, float]]
+    cloud: tuple[float, float]
+    legend: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """A table of a sweep's grid that the reader looks at along any of its keys.
+
+    Attributes:
+        keys: swept keys -> their values in order, as texts.
+        points: for each point of the grid the positions of its values, one for each key.
+        metrics: name of a number -> (title, a (mean, low, high) for each point; None where unknown).
+    """
+
+    key: str
+    title: str
+    caption: str
+    keys: Mapping[str, Sequence[str]]
+    points: Sequence[Sequence[int]]
+    metrics: Mapping[str, tuple[str, Sequence[tuple[float, float, float] | None]]]
+
+
+Figure = Curves | Heat | Drawing | Explorer
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers and words in rows; the first column names the row."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        tables: title -> table, shown open.
+        folded: title -> table or text, shown when asked for.
+    """
+
+    key: str
+    title: str
+    lead: str
+    figures: Sequence[Figure] = ()
+    tables: Mapping[str, Table] | None = None
+    folded: Mapping[str, Table | str] | None = None
+
+
+def places(count: int, most: int) -> list[int]:
+    """At most so many of `count` places, evenly spread, the first and the last among them.
+
+    >>> places(3, 10), places(10, 4)
+    ([0, 1, 2], [0, 3, 6, 9])
+    """
+    if count <= most:
+        return list(range(count))
+    return [round(place * (count - 1) / (most - 1)) for place in range(most)]
+
+
+def number(value: float) -> str:
+    """A number in four digits.
+
+    >>> number(0.123456), number(3.0), number(1e-5), number(123456.0)
+    ('0.1235', '3', '1e-05', '1.235e+05')
+    """
+    return f"{value:.4g}"

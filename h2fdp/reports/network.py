@@ -1,0 +1,197 @@
+"""The network with its trust, as a drawing that tells about every node, or a wheel of a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from h2fdp.reports.figures import Column, Drawing, Section, Table, number
+from h2fdp.reports.run_view import RunView
+from h2fdp.topology import Subnet, Topology
+from h2fdp.topology.layout import arrange, fits, label_of_edge, shortened
+from h2fdp.topology.network import CLOUD
+from h2fdp.topology.summary import summarise
+from h2fdp.topology.wheel import MOST_BARS, RIM, Part, circles, parts
+
+MOST_DRAWN = 4  # different networks; of the others there is a row in the table
+Label = tuple[float, float, str, float]
+Shapes = tuple[list[dict[str, Any]], list[Label], tuple[float, float]]  # traces, labels, where the cloud stands
+_WORD = {True: "trusted", False: "untrusted"}
+_LEGEND = {True: "trusted edge server: it adds the noise", False: "untrusted edge server: every device adds noise"}
+_HEADS = ("runs", "name", "edge servers", "trusted", "devices", "distance (m), lowest", "median", "highest")
+
+
+def network(runs: Sequence[RunView]) -> Section:
+    """A drawing for each different network, and what is in it."""
+    groups = networks_of(runs)
+    figures = [drawing(at, topology, users) for at, (topology, users) in enumerate(groups[:MOST_DRAWN])]
+    table = Table(_HEADS, [_row(topology, users) for topology, users in groups])
+    return Section("network", "Network", "", figures, {"Networks in numbers": table})
+
+
+def networks_of(runs: Sequence[RunView]) -> list[tuple[Topology, list[RunView]]]:
+    """The different networks, each with the runs that used it."""
+    groups: list[tuple[Topology, list[RunView]]] = []
+    for run in runs:
+        same = next((group for topology, group in groups if topology == run.topology), None)
+        if same is None:
+            groups.append((run.topology, [run]))
+        else:
+            same.append(run)
+    return groups
+
+
+def drawing(at: int, topology: Topology, users: Sequence[RunView]) -> Drawing:
+    """The picture of one network.
+
+    Args:
+        at: its number in the report.
+        users: the runs that it belongs to; a single one's devices tell their accuracy.
+    """
+    accuracy = dict(zip(users[0].devices.get("device", []), users[0].devices.get("accuracy", []), strict=True))
+    trusted = sum(subnet.trusted for subnet in topology.subnets)
+    what = (
+        "Every device at a distance to its edge server that is to scale."
+        if fits(topology)
+        else "A bar for the devices of each edge server, by trust and size; the circles say how many."
+    )
+    caption = (
+        f"{_count(topology.edges, 'edge server')}, {trusted:,} trusted; {_count(topology.devices, 'device')}. {what} "
+        "Solid lines and squares are trusted, dashed lines and circles untrusted."
+    )
+    star = users[0].setting("method", "topology") == "star"
+    if star:
+        caption += " The method is a star: the cloud's own edge server stands for the tree that the file describes."
+    known = accuracy if len(users) == 1 else {}
+    traces, labels, cloud = _every_device(topology, known) if fits(topology) else _wheel(topology)
+    kinds = sorted({subnet.trusted for subnet in topology.subnets}, reverse=True)
+    legend = [(_WORD[which], _LEGEND[which]) for which in kinds]
+    title = f"{topology.name} ({', '.join(run.name for run in users)})" if len(users) > 1 else topology.name
+    return Drawing(f"network-{at}", f"Network {title}", caption, traces, labels, cloud, legend)
+
+
+def _every_device(topology: Topology, accuracy: Mapping[str, float]) -> Shapes:
+    layout = arrange(topology)
+    traces: list[dict[str, Any]] = []
+    labels: list[Label] = []
+    for trusted in (True, False):
+        numbers = [at for at, subnet in enumerate(topology.subnets) if subnet.trusted is trusted]
+        if not numbers:
+            continue
+        wires = [(layout.cloud, layout.edges[at]) for at in numbers]
+        links = [(layout.edges[at], device) for at in numbers for device in layout.devices[at]]
+        traces += [_lines(links, "@faint", 0.7, trusted), _lines(wires, f"@{_WORD[trusted]}", 2, trusted)]
+        devices = np.concatenate([layout.devices[at] for at in numbers])
+        words = [
+            _device_words(topology.subnets[at], row, accuracy)
+            for at in numbers
+            for row in range(topology.subnets[at].size)
+        ]
+        dot = {"size": 7, "symbol": "circle", "color": "@ink" if trusted else "@card", "line": _border("@ink", 1)}
+        traces.append(_points(devices, words, dot))
+        colour = f"@{_WORD[trusted]}"
+        square = {"size": 15, "symbol": "square" if trusted else "circle", "color": colour if trusted else "@card"}
+        edges = layout.edges[numbers]
+        traces.append(
+            _points(
+                edges, [_edge_words(topology.subnets[at]) for at in numbers], square | {"line": _border(colour, 2.5)}
+            )
+        )
+    for at, subnet in enumerate(topology.subnets):
+        if subnet.name == CLOUD:  # a star's own edge server stands for the cloud itself
+            continue
+        x, y, turned = label_of_edge(layout, at)
+        labels.append((x, y, shortened(subnet.name), turned))
+    return traces, labels, (float(layout.cloud[0]), float(layout.cloud[1]))
+
+
+def _wheel(topology: Topology) -> Shapes:
+    around = np.linspace(0, 2 * np.pi, 181)
+    traces: list[dict[str, Any]] = []
+    labels: list[Label] = []
+    for count, radius in circles(topology):
+        circle = np.stack([radius * np.cos(around), radius * np.sin(around)], axis=1)
+        traces.append(_line_trace(circle.tolist(), "@grid", 1, "solid"))
+        labels.append((0.0, radius, f"{count:,} devices", 0.0))
+    for part in parts(topology):
+        outlines = part.bars() if topology.edges <= MOST_BARS else [part.outline()]
+        traces.append(_filled(outlines, part.trusted))
+        if topology.edges <= MOST_BARS:
+            traces.append(_rim(topology, part))
+        else:
+            middle = sum(part.ends) / 2
+            text = f"{len(part.starts):,} {_WORD[part.trusted]}"
+            labels.append((0.6 * float(np.cos(middle)), 0.6 * float(np.sin(middle)), text, 0.0))
+    return traces, labels, (0.0, 0.0)
+
+
+def _rim(topology: Topology, part: Part) -> dict[str, Any]:
+    colour = f"@{_WORD[part.trusted]}"
+    marker = {
+        "size": 7,
+        "symbol": "square" if part.trusted else "circle",
+        "color": colour if part.trusted else "@card",
+        "line": _border(colour, 1.5),
+    }
+    middles = np.stack([RIM * np.cos(part.middles), RIM * np.sin(part.middles)], axis=1)
+    return _points(middles, [_edge_words(topology.subnets[at]) for at in part.numbers], marker)
+
+
+def _filled(outlines: Sequence[tuple[Any, Any]], trusted: bool) -> dict[str, Any]:
+    x: Column = []
+    y: Column = []
+    for outline_x, outline_y in outlines:
+        x += [*outline_x.tolist(), None]
+        y += [*outline_y.tolist(), None]
+    colour = f"@{_WORD[trusted]}"
+    filling = {"fillcolor": colour} if trusted else {"fillpattern": {"shape": "/", "fgcolor": colour, "size": 6}}
+    return {"x": x, "y": y, "mode": "lines", "fill": "toself", "line": {"color": colour, "width": 1}} | filling
+
+
+def _lines(ends: Sequence[tuple[Any, Any]], colour: str, width: float, trusted: bool) -> dict[str, Any]:
+    path: list[list[float | None]] = []
+    for start, end in ends:
+        path += [start.tolist(), end.tolist(), [None, None]]
+    return _line_trace(path, colour, width, "solid" if trusted else "dash")
+
+
+def _line_trace(path: Sequence[Sequence[float | None]], colour: str, width: float, dash: str) -> dict[str, Any]:
+    line = {"color": colour, "width": width, "dash": dash}
+    return {"x": [at[0] for at in path], "y": [at[1] for at in path], "mode": "lines", "line": line}
+
+
+def _points(at: Any, words: list[str], marker: dict[str, Any]) -> dict[str, Any]:
+    return {"x": at[:, 0].tolist(), "y": at[:, 1].tolist(), "mode": "markers", "text": words, "marker": marker}
+
+
+def _border(colour: str, width: float) -> dict[str, Any]:
+    return {"color": colour, "width": width}
+
+
+def _device_words(subnet: Subnet, row: int, accuracy: Mapping[str, float]) -> str:
+    name = subnet.device_name(row)
+    words = f"<b>{escape(name)}</b><br>{number(subnet.distance_m[row])} m, {number(subnet.power_dbm[row])} dBm"
+    value = accuracy.get(name)
+    return words if value is None else f"{words}<br>final accuracy {number(value)}"
+
+
+def _edge_words(subnet: Subnet) -> str:
+    words = f"<b>{escape(subnet.name)}</b><br>{_WORD[subnet.trusted]}, {_count(subnet.size, 'device')}"
+    return words if np.isinf(subnet.link.rate_bps) else f"{words}<br>{number(subnet.link.rate_bps / 1e6)} Mbit/s"
+
+
+def _row(topology: Topology, users: Sequence[RunView]) -> list[Any]:
+    facts = summarise(topology)
+    distance = facts["distance_m"]
+    return [
+        ", ".join(run.name for run in users),
+        *(facts[key] for key in ("name", "edges", "trusted", "devices")),
+        *(distance[key] for key in ("lowest", "median", "highest")),
+    ]
+
+
+def _count(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -1,0 +1,129 @@
+"""What each observer holds: epsilon claimed and accounted, and the noise behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from h2fdp.privacy import OBSERVERS, Observer, PlacementSection, placement_of
+from h2fdp.privacy.statement import verdict_of
+from h2fdp.reports.figures import Curve, Curves, Scale, Section, Series, Table
+from h2fdp.reports.ledger_noise import ADDERS, KINDS
+from h2fdp.reports.run_view import RunView
+from h2fdp.reports.training import curves_of, known
+
+WHO = {
+    "edge": "its own edge server (where that is untrusted)",
+    "peer": "another device of its subnet",
+    "cloud": "the cloud",
+    "public": "everybody else",
+}
+_HEADS = ("run", "observer", "claimed", "accounted (rdp)", "accounted (pld)", "attained", "verdict", "about device")
+LEAD = (
+    "Epsilon bounds what an observer can learn about one record of the device that is worst off. Claimed is what the "
+    "paper's formula promises, accounted an upper bound from every release, attained a lower bound: what a dominating "
+    "record really gets. A claim is met when accounted is at most claimed, broken when attained is above it, and open "
+    "otherwise."
+)
+
+
+def epsilon_figures(every: Sequence[Series], bands: str) -> list[Curves]:
+    """A figure for each observer that received anything private, all with one range."""
+    found: dict[Observer, list[Curve]] = {}
+    for observer in OBSERVERS:
+        accounted = curves_of(every, f"epsilon_{observer}", "accounted (rdp)", 0)
+        seen = {curve.series for curve in accounted}
+        claimed = [curve for curve in curves_of(every, "epsilon_claimed", "claimed", 1) if curve.series in seen]
+        found[observer] = [*accounted, *claimed]
+    scale: Scale = (
+        "log" if _spans_decades(every, [curve for curves in found.values() for curve in curves]) else "linear"
+    )
+    return [
+        Curves(
+            f"epsilon-{observer}",
+            f"Epsilon of the observer {observer}",
+            f"What {WHO[observer]} holds about the device that is worst off: epsilon so far (no unit), at the run's "
+            f"delta. A claim ends where more was released than it was planned for.{bands}",
+            f"epsilon of {observer}",
+            curves,
+            scale=scale,
+            share="epsilon",
+        )
+        for observer, curves in found.items()
+        if curves
+    ]
+
+
+def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> Section:
+    """Accounts over time and the verdicts; a sentence for the runs of which nothing is said."""
+    rows = [row for run in runs for row in verdict_rows(run)]
+    delta = {run.setting("privacy", "delta") for run in runs if run.private}
+    lead = f"{LEAD} Delta is {' and '.join(f'{each:g}' for each in sorted(delta))}." if delta else ""
+    open_runs = [run.name for run in runs if not run.private and not run.summary.get("leaking")]
+    leaking = [run.name for run in runs if run.summary.get("leaking")]
+    if open_runs:
+        lead += f" Nothing is private in {', '.join(open_runs)}: no noise was recorded there, so there is no epsilon."
+    if leaking:
+        lead += f" {', '.join(leaking)} sent raw estimates (control.estimates: oracle), so no epsilon covers it."
+    notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
+    lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
+    tables = {"Epsilon of each observer at the end": Table(_HEADS, rows)} if rows else None
+    return Section("privacy", "Privacy", lead.strip(), epsilon_figures(every, ""), tables)
+
+
+def verdict_rows(run: RunView) -> list[list[Any]]:
+    """A row for each observer: the numbers side by side, and the word for the claim.
+
+    Of a run that has not ended there is only the live account, and nothing attained yet.
+    """
+    privacy = run.summary.get("privacy") or {}
+    if worst := privacy.get("worst"):
+        return [_ended(run, observer, privacy.get("claimed"), worst.get(observer)) for observer in OBSERVERS]
+    if not run.private:
+        return []
+    last = {name: values[-1] for name, values in run.metrics.items()}
+    claimed, rows = last["epsilon_claimed"], []
+    for observer in OBSERVERS:
+        rdp = last[f"epsilon_{observer}"]
+        verdict = _silence(run, observer) if rdp is None else f"{verdict_of(claimed, rdp, None)} so far"
+        rows.append([run.name, observer, claimed, rdp, None, None, verdict, ""])
+    return rows
+
+
+def _ended(run: RunView, observer: Observer, claimed: float | None, found: dict[str, Any] | None) -> list[Any]:
+    if found is None:
+        return [run.name, observer, claimed, None, None, None, _silence(run, observer), ""]
+    upper = [found[key] for key in ("rdp", "pld") if found.get(key) is not None]
+    verdict = verdict_of(claimed, min(upper, default=float("inf")), found.get("attained"))
+    numbers = [found.get(key) for key in ("rdp", "pld", "attained")]
+    return [run.name, observer, claimed, *numbers, verdict, found["device"]]
+
+
+def _silence(run: RunView, observer: Observer) -> str:
+    trusted = placement_of(PlacementSection.model_validate(run.setting("method", "privacy"))).trusted
+    return "trusted" if observer in trusted else "nothing released"
+
+
+def noise(every: Sequence[Series]) -> Section:
+    """How much noise was added."""
+    curves: list[Curve] = []
+    for kind in KINDS:
+        for adder, words in ADDERS.items():
+            column = f"noise_{kind}_{adder}"
+            if any(known(series, column) for series in every):
+                style = len({curve.style for curve in curves})
+                curves += curves_of(every, column, f"{kind}, by {words}", style)
+    caption = (
+        "Standard deviation of the noise on each coordinate of an upload (in units of the model's parameters): mean "
+        "over those who add it, with a band from the smallest to the largest. Noise by devices is on their uploads, "
+        "noise by an edge server on the average of its subnet."
+    )
+    labels = {curve.label for curve in curves}
+    title = f"Noise: {labels.pop()}" if len(labels) == 1 else "Noise"
+    figure = Curves("noise", title, caption, "standard deviation", curves, scale="log")
+    return Section("noise", "Noise levels", "", [figure] if curves else [])
+
+
+def _spans_decades(every: Sequence[Series], curves: Sequence[Curve]) -> bool:
+    values = [value for curve in curves for value in every[curve.series].columns[curve.column] if value]
+    return bool(values) and max(values) > 10 * min(values)

@@ -1,0 +1,142 @@
+"""A sweep's directory as a report shows it: each point of the grid is a series of means over its runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from h2fdp.errors import UserError
+from h2fdp.records import read_summary
+from h2fdp.reports.figures import Column, Series, places
+from h2fdp.reports.run_view import table_of
+from h2fdp.reports.series import MOST_POINTS
+
+STATE, TABLE, STUDY = "sweep.json", "summary.parquet", "study.yaml"
+SEED = "seed"
+_ENDS = ("low", "high")
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One combination of swept values, over all seeds.
+
+    Attributes:
+        values: swept key, without the seed -> value.
+        runs: the most runs that an interval's means are over.
+        series: the means, and `_low` and `_high` of each column: the ends of the interval over seeds.
+        summaries: of its finished runs.
+    """
+
+    values: Mapping[str, Any]
+    runs: int
+    series: Series
+    summaries: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """What a report reads of a sweep.
+
+    Attributes:
+        keys: swept, without the seed.
+        states: run -> how it stands; errors: run -> what it failed with.
+        points: those with a finished run.
+    """
+
+    name: str
+    keys: Sequence[str]
+    states: Mapping[str, str]
+    errors: Mapping[str, str]
+    points: Sequence[GridPoint]
+    study: str
+
+    @classmethod
+    def read(cls, path: Path) -> SweepView:
+        """Read a sweep's directory.
+
+        Raises:
+            UserError: a file of it is damaged.
+        """
+        try:
+            state = json.loads((path / STATE).read_text())
+            entries: dict[str, Any] = dict(state["points"])
+            keys = [key for key in state["keys"] if key != SEED]
+            runs = {name: ({key: entry["values"].get(key) for key in keys}, entry) for name, entry in entries.items()}
+            states = {name: str(entry["state"]) for name, (_, entry) in runs.items()}
+            errors = {name: str(entry["error"]) for name, (_, entry) in runs.items() if entry.get("error")}
+            name = str(state["name"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"no sweep wrote this ({error})", str(path / STATE)) from None
+        study = path / STUDY
+        table = table_of(path / TABLE)
+        summaries = {run: read_summary(path / "runs" / run) or {} for run in runs}
+        points = _points(table, keys, [(values, summaries[run]) for run, (values, _) in runs.items()])
+        return cls(name, keys, states, errors, points, study.read_text() if study.is_file() else "")
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether this is a sweep's directory."""
+    return (path / STATE).is_file()
+
+
+def _points(
+    table: Mapping[str, Column], keys: Sequence[str], runs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+) -> list[GridPoint]:
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for row in range(len(table.get("interval", []))):
+        rows.setdefault(tuple(word(table[key][row]) for key in keys), []).append(row)
+    short = shortened_keys(keys)
+    found = []
+    for words, own in rows.items():
+        values = {key: table[key][own[0]] for key in keys}
+        count = max(table["n"][row] for row in own)
+        name = ", ".join(f"{key}={each}" for key, each in zip(short, words, strict=True)) or "mean over seeds"
+        kept = [own[place] for place in places(len(own), MOST_POINTS)]
+        summaries = [summary for each, summary in runs if tuple(word(each[key]) for key in keys) == words]
+        found.append(GridPoint(values, count, Series(name, _columns(table, kept)), summaries))
+    return found
+
+
+def _columns(table: Mapping[str, Column], rows: Sequence[int]) -> dict[str, Column]:
+    columns: dict[str, Column] = {"interval": [table["interval"][row] for row in rows]}
+    for name in table:
+        if not name.endswith("_mean"):
+            continue
+        metric = name.removesuffix("_mean")
+        columns[metric] = means = [_known(table[name][row]) for row in rows]
+        ends = {end: [_known(table[f"{metric}_{end}"][row]) for row in rows] for end in _ENDS}
+        for end, values in ends.items():
+            if any(value is not None for value in values):  # a single run has no interval
+                columns[f"{metric}_{end}"] = [
+                    mean if value is None else value for mean, value in zip(means, values, strict=True)
+                ]
+    return columns
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
+
+
+def shortened_keys(keys: Sequence[str]) -> list[str]:
+    """The last part of each dotted key, where that is clear.
+
+    >>> shortened_keys(["topology.trust.probability", "privacy.epsilon"]), shortened_keys(["a.x", "b.x"])
+    (['probability', 'epsilon'], ['a.x', 'b.x'])
+    """
+    last = [key.rsplit(".", 1)[-1] for key in keys]
+    return [each if last.count(each) == 1 else key for key, each in zip(keys, last, strict=True)]
+
+
+def word(value: Any) -> str:
+    """A swept value as a word; 1 and 1.0 are the same.
+
+    >>> word(1.0), word(0.25), word(None), word("hfl"), word(True), word([1, 2])
+    ('1', '0.25', 'null', 'hfl', 'true', '[1, 2]')
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    return value if isinstance(value, str) else json.dumps(value)

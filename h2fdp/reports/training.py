@@ -1,0 +1,141 @@
+"""Accuracy, loss and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from h2fdp.reports.figures import Curve, Curves, Section, Series
+
+
+def known(series: Series, column: str) -> bool:
+    """Whether there is anything in a column."""
+    return any(value is not None for value in series.columns.get(column, ()))
+
+
+def curves_of(
+    every: Sequence[Series], column: str, label: str, style: int = 0, words: str | None = None, stepped: bool = False
+) -> list[Curve]:
+    """A column of every series that has it; with a band where the series has its ends (`_low`, `_high`)."""
+    found = []
+    for number, series in enumerate(every):
+        if known(series, column):
+            ends = (f"{column}_low", f"{column}_high")
+            band = ends if all(known(series, end) for end in ends) else None
+            said = words if words is not None and words in series.columns else None
+            found.append(Curve(number, column, label, style, band, said, stepped))
+    return found
+
+
+def training(every: Sequence[Series], bands: str) -> Section:
+    """What was learned, and what it cost.
+
+    Args:
+        bands: a sentence about the bands around the curves; empty where there are none.
+    """
+    figures = [
+        Curves(
+            "accuracy",
+            "Accuracy",
+            f"Share of the test data that the global model classifies correctly, after each interval.{bands}",
+            "test accuracy",
+            [*curves_of(every, "accuracy", "test"), *curves_of(every, "validation_accuracy", "validation", 1)],
+        ),
+        Curves(
+            "loss",
+            "Loss",
+            f"Mean loss of the global model on the test data, after each interval.{bands}",
+            "test loss",
+            [*curves_of(every, "loss", "test"), *curves_of(every, "validation_loss", "validation", 1)],
+            scale="linear",
+        ),
+        Curves(
+            "energy",
+            "Energy",
+            f"Joules that messages and local steps have cost so far, all nodes together.{bands}",
+            "energy so far (J)",
+            curves_of(every, "energy_j", "energy"),
+            scale="linear",
+        ),
+        Curves(
+            "clock",
+            "Time",
+            f"Seconds on the simulated clock of the network, on which subnets work side by side.{bands}",
+            "simulated time (s)",
+            curves_of(every, "clock_s", "simulated time"),
+            scale="linear",
+        ),
+    ]
+    return Section("training", "Training and its cost", "", [figure for figure in figures if figure.curves])
+
+
+def fairness(every: Sequence[Series]) -> Section:
+    """How evenly the devices are served."""
+    curves = [
+        *curves_of(every, "accuracy_trusted", "under trusted edge servers", 0),
+        *curves_of(every, "accuracy_untrusted", "under untrusted edge servers", 1),
+    ]
+    caption = (
+        "Accuracy of the final model on each device's own records, devices sorted: at 0.1 along the axis, a tenth of "
+        "the devices have at most the accuracy of the curve. A flat curve is fair."
+    )
+    figure = Curves(
+        "devices",
+        "Accuracy over devices",
+        caption,
+        "accuracy on own records",
+        curves,
+        x="share",
+        x_title="share of the devices",
+    )
+    return Section("fairness", "Devices", "", [figure] if curves else [])
+
+
+def schedule(every: Sequence[Series], bands: str) -> list[Curves]:
+    """Interval length, participation and step size as they were chosen."""
+    why = " Point at a curve of a controlled run for the controller's reasons." if _reasoned(every) else ""
+    figures = [
+        Curves(
+            "tau",
+            "Interval length",
+            f"Local steps of each interval (tau_k).{bands}{why}",
+            "local steps (tau_k)",
+            curves_of(every, "local_steps", "local steps", words="reason", stepped=True),
+        ),
+        Curves(
+            "participants",
+            "Participation",
+            f"Devices of which anything was averaged in each interval, after drop-outs.{bands}",
+            "devices",
+            curves_of(every, "participants", "devices", words="reason", stepped=True),
+        ),
+        Curves(
+            "step-size",
+            "Step size",
+            f"Step size of the devices in each interval (eta_k).{bands}",
+            "step size (eta_k)",
+            curves_of(every, "step_size", "step size", words="reason", stepped=True),
+            scale="linear",
+        ),
+    ]
+    terms = ("energy", "delay", "gap")
+    parts = [
+        curve for style, term in enumerate(terms) for curve in curves_of(every, f"term_{term}", term, style, "reason")
+    ]
+    if parts:
+        figures.append(
+            Curves(
+                "terms",
+                "What the controller weighed",
+                "The three weighted terms of problem P at the chosen interval length and participation: energy and "
+                "delay of what remains of the run, and the gap that noise leaves (no unit; phi and the alphas are "
+                "in it).",
+                "weighted term of P",
+                parts,
+                scale="linear",
+            )
+        )
+    return [figure for figure in figures if figure.curves]
+
+
+def _reasoned(every: Sequence[Series]) -> bool:
+    return any("reason" in series.columns for series in every)

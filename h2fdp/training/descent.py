@@ -1,0 +1,84 @@
+"""Stochastic gradient descent on a local objective, with momentum if asked, as a pure step over explicit state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from h2fdp.training.objectives import Gradient, LocalObjective
+
+
+@dataclass(frozen=True)
+class DescentState:
+    """Where devices stand between two steps.
+
+    Attributes:
+        models: (..., M) w_i.
+        velocity: (..., M) of the momentum; None without.
+        personal: (..., M) personal models; None without.
+    """
+
+    models: Tensor
+    velocity: Tensor | None = None
+    personal: Tensor | None = None
+
+    def first(self, count: int) -> DescentState:
+        """The first so many devices of a stack."""
+        return self if count == len(self.models) else self._each(lambda values, _: values[:count], self)
+
+    def with_first(self, count: int, moved: DescentState) -> DescentState:
+        """The stack after its first `count` devices moved; `moved` may hold more devices."""
+        if count == len(self.models):
+            return moved
+        return self._each(lambda values, new: torch.cat([new[:count], values[count:]]), moved)
+
+    def _each(self, change: Callable[[Tensor, Tensor], Tensor], other: DescentState) -> DescentState:
+        pairs = ((getattr(self, name), getattr(other, name)) for name in ("models", "velocity", "personal"))
+        return DescentState(*(None if own is None else change(own, new) for own, new in pairs))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Descent:
+    """w <- w - eta v, v <- momentum v + d, with d the objective's direction and v = 0 at each received model.
+
+    Attributes:
+        momentum: 0 for plain steps. Velocities never outlive an upload.
+    """
+
+    objective: LocalObjective
+    momentum: float = 0.0
+
+    def begin(self, received: Tensor) -> DescentState:
+        """The state at the received models (..., M)."""
+        velocity = torch.zeros_like(received) if self.momentum else None
+        return DescentState(received, velocity, received if self.objective.personal else None)
+
+    def step(
+        self, state: DescentState, gradient: Gradient, received: Tensor, step_size: float, correction: Tensor | None
+    ) -> DescentState:
+        """One local step; `correction` (..., M) is added to the direction."""
+        way, personal = self.objective.direction(state.models, gradient, received, state.personal)
+        if correction is not None:
+            way = way.add_(correction)
+        if state.velocity is not None:
+            velocity = state.velocity.mul(self.momentum).add_(way)
+            return DescentState(torch.sub(state.models, velocity, alpha=step_size), velocity, personal)
+        return DescentState(torch.sub(state.models, way, alpha=step_size, out=way), None, personal)
+
+
+def gain(momentum: float, steps: int) -> float:
+    """How many gradients an upload of m steps is worth: it moves by at most 2 eta G times this.
+
+    A gradient at step j counts (1 - momentum^(m-j+1)) / (1 - momentum) times. The sum is convex in m, so an upload
+    whose record is first drawn at step l moves by no more than (m-l+1)/m of the whole: the mixture of the account,
+    made for plain steps, covers momentum too.
+
+    >>> gain(0.0, 5), gain(0.5, 2)
+    (5.0, 2.5)
+    """
+    if momentum == 0:
+        return float(steps)
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

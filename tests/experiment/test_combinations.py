@@ -1,0 +1,107 @@
+"""Which points on the five axes mean something, and how the others are refused."""
+
+import pytest
+
+from h2fdp import Experiment, UserError
+from h2fdp.experiment.audit_subjects import check_request
+
+
+def refusal(**settings):
+    with pytest.raises(UserError) as caught:
+        Experiment(**settings)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("objective", ["scaffold", "feddyn"])
+@pytest.mark.parametrize("placement", ["hierarchical", "local"])
+def test_memory_that_outlives_a_release_has_no_guarantee(objective, placement):
+    method = {"objective": objective, "server": objective, "privacy": placement}
+    assert "outlive what it releases" in refusal(method=method)
+
+
+def test_personal_models_have_no_guarantee():
+    assert "personal models outlive" in refusal(method={"objective": "pfedme", "privacy": "local"})
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn"])
+def test_devices_and_cloud_keep_their_state_together(name):
+    assert f"expected objective {name} with server {name}" in refusal(method={"objective": name})
+    assert f"expected objective {name} with server {name}" in refusal(method={"server": name})
+
+
+def test_a_pull_with_momentum_has_no_guarantee():
+    text = refusal(method={"objective": "proximal", "privacy": "local"}, momentum=0.5)
+    assert "training.momentum" in text
+    Experiment(method={"objective": "proximal"}, momentum=0.5)
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({"local_epochs": 2, "sampling": "poisson"}, "local_epochs and sampling: shuffled come together"),
+        ({"sampling": "shuffled"}, "local_epochs and sampling: shuffled come together"),
+        ({"local_epochs": 2, "local_steps": 5}, "exactly one of local_steps and local_epochs"),
+        ({"local_epochs": 2, "aggregate_every": 3}, "different slots"),
+        ({"momentum": 1.0}, "from 0 and below 1"),
+    ],
+)
+def test_what_training_cannot_mean(training, words):
+    assert words in refusal(method="hfl", training=training)
+
+
+def test_epochs_bring_their_own_defaults():
+    training = Experiment(method="fedavg", training={"local_epochs": 2}).config.training
+    assert (training.sampling, training.aggregations_per_interval, training.local_steps) == ("shuffled", 0, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ({"extends": "fedavg", "upcycle": {}}, "either factor, or mu and growth"),
+        ({"extends": "fedavg", "upcycle": {"mu": 1.0}}, "mu and growth together"),
+        (
+            {"extends": "fedavg", "upcycle": {"factor": 1.0, "mu": 1.0, "growth": 1.0}},
+            "either factor, or mu and growth",
+        ),
+        ({"extends": "fedavg", "server": {"name": "momentum", "beta1": 0.5}}, "`beta1` means nothing for momentum"),
+        ({"extends": "fedavg", "server": "adam"}, "expected one of average, momentum, yogi"),
+        ({"extends": "fedavgg"}, "expected one of hfl"),
+        ({"schedule": "resource-budget"}, "expected a budget"),
+        ({"schedule": {"name": "resource-budget", "units": 5.0}}, "units, step_cost and aggregation_cost together"),
+        ({"schedule": {"name": "ali-dpfl"}}, "expected privacy dp-sgd"),
+        ({"schedule": "noise-decay"}, "no noise to decay"),
+        ({"schedule": {"name": "fixed", "factor": 0.5}}, "`factor` means nothing for fixed"),
+    ],
+)
+def test_what_a_method_cannot_mean(method, words):
+    assert words in refusal(method=method)
+
+
+def test_a_schedule_that_measures_private_losses_is_marked_or_refused():
+    leaking = {"extends": "hfl-dp", "schedule": {"name": "resource-budget", "joules": 5.0}}
+    assert Experiment(method=leaking).config.control.estimates == "oracle"
+    assert "leaks" in refusal(method=leaking, control={"estimates": "released"})
+    assert "has no range" in refusal(method=leaking, control={"estimates": "private"})
+    stated = {**leaking["schedule"], "lipschitz": 1.0, "smoothness": 1.0, "divergence": 0.1}
+    assert Experiment(method={**leaking, "schedule": stated}).config.control.estimates == "released"
+
+
+def test_schedules_of_one_step_size_refuse_a_falling_one():
+    schedule = {"name": "resource-budget", "joules": 5.0}
+    assert Experiment(method={"schedule": schedule}).config.training.step_decay == "none"
+    assert "step_decay" in refusal(method={"schedule": schedule}, step_decay="sqrt")
+
+
+@pytest.mark.parametrize(
+    ("settings", "observer", "words"),
+    [
+        ({"method": {"extends": "h2fdp", "server": "momentum"}}, "public", "reads the averages off"),
+        ({"method": "upcycled-h2fdp"}, "public", "reads the averages off"),
+        ({"method": "hfl-dp", "momentum": 0.5}, "edge", "plain steps"),
+        ({"method": {"extends": "hfl-dp", "schedule": {"name": "resource-budget", "joules": 9.0}}}, "edge", "raw"),
+    ],
+)
+def test_what_an_audit_would_get_wrong_is_refused(settings, observer, words):
+    run = Experiment(**settings).prepare()
+    with pytest.raises(UserError, match=words):
+        check_request(run, observer, 10, "dominating", 0.95)

@@ -1,0 +1,66 @@
+"""A run's setting, and one upload of a subnet, in numbers that can be worked with by hand."""
+
+from functools import partial
+
+import numpy as np
+
+from h2fdp.privacy import Setting, Upload
+from h2fdp.training.descent import gain
+
+RECORDS = np.array([100, 200, 400])
+RATES = np.array([0.08, 0.04, 0.02])
+
+
+def setting(**changes):
+    values = {
+        "epsilon": 2.0,
+        "delta": 1e-5,
+        "c2": 1.5,
+        "sensitivity": "paper",
+        "clip_norm": 0.5,
+        "intervals": 10,
+        "local_aggregations": 0,
+        "local_steps": 4,
+        "records": RECORDS,
+        "sampling_rates": RATES,
+        "sampling": "poisson",
+        "gain": partial(gain, 0.0),
+        "gradients_attained": True,
+        "mu": 0.0,
+        "biased": False,
+    }
+    return Setting(**{**values, **changes})
+
+
+def upload(source, noise_std, **changes):
+    values = {
+        "interval": 3,
+        "first_slot": 8,
+        "slot": 12,
+        "kind": "global",
+        "edge": "a",
+        "source": source,
+        "step_size": 0.1,
+        "rows": np.arange(3),
+        "steps": np.full(3, 4),
+        "weights": np.array([0.5, 0.3, 0.2]),
+        "sampling_rates": RATES,
+        "records": RECORDS,
+        "noise_std": np.asarray(noise_std, dtype=float),
+        "share": 0.25,
+        "cloud_noise_std": 0.0,
+        "size": 3,
+        "sampling": "poisson",
+        "edge_is_cloud": False,
+    }
+    return Upload(**{**values, **changes})
+
+
+def by_observer(releases):
+    """Observer -> (slot, devices) -> (sensitivity, noise, steps, rate, sampling)."""
+    found = {}
+    for row in releases:
+        key, values = (row.slot, row.devices), (row.sensitivity, row.noise_std, row.steps)
+        assert key not in found.setdefault(row.observer, {})
+        found[row.observer][key] = (*values, row.sampling_rate, row.sampling)
+    return found

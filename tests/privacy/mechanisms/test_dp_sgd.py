@@ -1,0 +1,148 @@
+"""DP-SGD: a release for each step, to everybody; R_c; Opacus's numbers and Opacus's noise."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from opacus.accountants.analysis.rdp import compute_rdp
+from opacus.optimizers import DPOptimizer
+from scipy import stats
+
+from h2fdp.errors import UserError
+from h2fdp.privacy import Accounts, Made
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, largest_count
+from h2fdp.privacy.mechanisms.device_side import StepNoise
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
+from h2fdp.privacy.mechanisms.upload import SubnetInterval
+from h2fdp.streams import Streams
+from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
+
+GIVEN = DpSgd(noise_multiplier=1.1).mechanism(setting())
+CLASSIC = ACCOUNTANTS["classic-rdp"]
+
+
+def account(mechanism, uploads):
+    accounts = Accounts({"a": 3})
+    for each in uploads:
+        accounts.add(mechanism.releases(each))
+    return accounts
+
+
+def test_the_noise_on_a_sum_is_the_multiplier_times_the_clip_norm_whatever_the_weights():
+    asked = SubnetInterval("device", (2, 3), 0.1, np.array([0.9, 0.05, 0.05]), RATES, RECORDS)
+    np.testing.assert_array_equal(GIVEN.of_subnet(asked), np.full((2, 3), 1.1 * 0.5))
+
+
+def test_every_step_is_a_row_for_every_observer_alike():
+    seen = by_observer(GIVEN.releases(upload("device", [0.55] * 3)))
+    assert set(seen) == {"edge", "peer", "cloud", "public"}
+    expected = {
+        (slot, str(device)): (0.5, 0.55, 1, rate, "poisson")
+        for slot in (9, 10, 11, 12)
+        for device, rate in zip((1, 2, 3), RATES.tolist(), strict=True)
+    }
+    assert all(rows == expected for rows in seen.values())
+
+
+def test_a_straggler_is_charged_for_the_steps_it_does():
+    rows = by_observer(GIVEN.releases(upload("device", [0.55] * 3, steps=np.array([4, 1, 2]))))["cloud"]
+    assert sorted(rows) == [(9, "1"), (9, "2"), (9, "3"), (10, "1"), (10, "3"), (11, "1"), (12, "1")]
+
+
+def test_devices_of_one_rate_share_a_row():
+    rows = by_observer(GIVEN.releases(upload("device", [0.55] * 3, sampling_rates=np.full(3, 0.02))))["edge"]
+    assert set(rows) == {(slot, "1-3") for slot in (9, 10, 11, 12)}
+
+
+def test_batches_of_fixed_size_do_not_amplify():
+    rows = by_observer(GIVEN.releases(upload("device", [0.55] * 3, sampling="fixed")))["edge"]
+    assert {values[-1] for values in rows.values()} == {"fixed"}
+
+
+def test_the_claim_is_the_classic_account_of_the_steps_really_made():
+    accounts = account(GIVEN, [upload("device", [0.55] * 3, interval=each) for each in range(1, 6)])
+    alone = max(CLASSIC.epsilon({ReleaseType(1.1, 1, rate): 20}, 1e-5) for rate in RATES.tolist())
+    assert GIVEN.claimed(accounts, Made(0, 5)) == pytest.approx(alone, rel=1e-6)
+    assert GIVEN.claimed(Accounts({"a": 3}), Made(0, 0)) == 0.0
+
+
+def test_opacus_has_the_same_divergences():
+    orders = list(range(2, 65))
+    accounts = account(GIVEN, [upload("device", [0.55] * 3)])
+    for rate in RATES.tolist():
+        rdp = np.array(compute_rdp(q=rate, noise_multiplier=1.1, steps=4, orders=orders))
+        expected = min(rdp - math.log(1e-5) / (np.array(orders) - 1))
+        (device,) = (each for each in accounts.classes("edge") if each.devices.tolist() == [RATES.tolist().index(rate)])
+        assert CLASSIC.epsilon(device.composition, 1e-5) == pytest.approx(expected, rel=1e-6)
+
+
+def test_calibrated_noise_meets_the_target_by_a_hair_for_the_largest_rate():
+    found = DpSgd().mechanism(setting())
+    spent = CLASSIC.epsilon({ReleaseType(found.noise_multiplier, 1, 0.08): 40}, 1e-5)
+    assert 1.99 < spent <= 2.0
+    assert found.iterations(2.0, CLASSIC) == 40
+
+
+@pytest.mark.parametrize(("epsilon", "safe", "paper"), [(1.75, 174, 177), (2.0, 314, 317), (2.5, 596, 598)])
+def test_a_given_noise_allows_as_many_steps_as_the_papers_table(epsilon, safe, paper):
+    rates = {"sampling_rates": np.array([0.001, 0.015])}
+    for search, steps in (("safe", safe), ("paper", paper)):
+        made = DpSgd(noise_multiplier=1.1, rc_search=search).mechanism(setting(**rates))
+        assert made.iterations(epsilon, CLASSIC) == steps
+
+
+def test_any_accountant_may_count_the_steps():
+    for name in ("rdp", "pld"):
+        expected = largest_count(ReleaseType(1.1, 1, 0.08), 2.0, 1e-5, ACCOUNTANTS[name])
+        assert GIVEN.iterations(2.0, ACCOUNTANTS[name]) == expected
+
+
+def test_a_noise_that_does_not_last_one_step_is_refused():
+    with pytest.raises(UserError, match=r"one step of this noise is epsilon .* above the target 0\.5"):
+        DpSgd(noise_multiplier=0.1).mechanism(setting()).iterations(0.5, CLASSIC)
+
+
+def test_less_noise_is_accounted_as_what_it_is():
+    """A schedule may change the noise: the ledger has the level of each step."""
+    less = account(GIVEN, [upload("device", [0.55 * 0.5] * 3)])
+    assert GIVEN.claimed(less, Made(0, 1)) == pytest.approx(CLASSIC.epsilon({ReleaseType(0.55, 1, 0.08): 4}, 1e-5))
+
+
+def test_the_variance_of_an_upload_is_that_of_its_steps():
+    # eta^2 4 (z C)^2 sum_j (rho_j / (q_j D_j))^2, q D = 8 for all.
+    expected = 0.1**2 * 4 * 0.55**2 * (0.25 + 0.09 + 0.04) / 64
+    assert GIVEN.upload_variance(upload("device", [0.55] * 3)) == pytest.approx(expected)
+
+
+def test_opacus_optimizer_adds_noise_of_the_same_size():
+    """DPOptimizer on gradients of zero, against ours: N(0, (z C / expected batch)^2), at an error rate of 1e-6."""
+    size, multiplier, clip_norm, batch = 40_000, 1.3, 0.7, 8.0
+    parameter = torch.nn.Parameter(torch.zeros(size))
+    theirs = DPOptimizer(
+        torch.optim.SGD([parameter], lr=1.0),
+        noise_multiplier=multiplier,
+        max_grad_norm=clip_norm,
+        expected_batch_size=int(batch),
+        generator=torch.Generator().manual_seed(1),
+    )
+    parameter.grad_sample = torch.zeros(3, size)
+    theirs.step()
+    noise = StepNoise(Streams(1), ["d"], np.array([multiplier * clip_norm]), interval=0, first_slot=0)
+    ours = torch.zeros(1, size)
+    noise.add(ours, 0, np.array([batch]))
+    low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], size)
+    for sample in (parameter.detach(), ours[0]):
+        assert low < float((sample.double() ** 2).sum()) / (multiplier * clip_norm / batch) ** 2 < high
+
+
+def test_a_part_of_the_noise_is_the_same_noise():
+    whole = StepNoise(Streams(1), ["a", "b", "c"], np.array([1.0, 2.0, 3.0]), interval=4, first_slot=10)
+    together, apart = torch.zeros(3, 50), torch.zeros(2, 50)
+    whole.add(together, 2, np.array([1.0, 2.0, 4.0]))
+    whole.part(np.array([2, 0])).add(apart, 2, np.array([4.0, 1.0]))
+    assert torch.equal(apart, together[[2, 0]])
+    split = [whole.part(np.array([0])), whole.part(np.array([1, 2]))]
+    joined = torch.zeros(3, 50)
+    split[0].joined(split).add(joined, 2, np.array([1.0, 2.0, 4.0]))
+    assert torch.equal(joined, together)

@@ -1,0 +1,146 @@
+"""What is read of a run directory, however the run stands."""
+
+import json
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from h2fdp import UserError, report
+from h2fdp.records import read_json_lines
+from h2fdp.reports.ledger_noise import noise_columns
+from h2fdp.reports.observers import verdict_rows
+from h2fdp.reports.results import results
+from h2fdp.reports.run_view import RunView, names_of, read_runs
+from h2fdp.reports.series import spread_of_accuracy
+from tests.reports.pages import Page
+
+
+def summary_of(run, **changes):
+    path = run / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def cells(section):
+    (table,) = section.tables.values()
+    return dict(zip(table.heads, table.rows[0], strict=True))
+
+
+def test_a_finished_run_tells_the_numbers_of_its_summary(runs):
+    summary = json.loads((runs["fixed"] / "summary.json").read_text())
+    told = cells(results(read_runs([runs["fixed"]])))
+    assert (told["accuracy"], told["energy (J)"], told["state"]) == (summary["accuracy"], summary["energy_j"], "done")
+
+
+def test_the_verdict_is_in_the_words_of_the_specification(spoilt):
+    run = spoilt("fixed")
+    worst = {
+        "edge": {"device": "a", "rdp": 0.9, "pld": 0.8, "attained": 0.2},
+        "peer": {"device": "b", "rdp": 1.4, "pld": 1.2, "attained": 0.2},
+        "cloud": {"device": "c", "rdp": 5.0, "pld": 4.0, "attained": 1.2},
+    }
+    summary_of(run, privacy={"delta": 1e-5, "claimed": 1.0, "worst": worst, "devices": {}})
+    rows = {row[1]: row for row in verdict_rows(RunView.read(run, "run"))}
+    assert rows["edge"] == ["run", "edge", 1.0, 0.9, 0.8, 0.2, "met", "a"]
+    assert [rows[observer][6] for observer in ("edge", "peer", "cloud")] == ["met", "open", "broken"]
+    assert rows["public"][3:7] == [None, None, None, "nothing released"]
+
+
+def test_a_run_records_its_own_verdict_and_what_is_attained(runs):
+    worst = json.loads((runs["fixed"] / "summary.json").read_text())["privacy"]["worst"]
+    rows = {row[1]: row for row in verdict_rows(read_runs([runs["fixed"]])[0])}
+    for observer, numbers in worst.items():
+        assert 0 <= numbers["attained"] <= min(numbers["rdp"], numbers["pld"])
+        assert rows[observer][5:7] == [numbers["attained"], numbers["verdict"]]
+
+
+def test_a_run_that_goes_on_tells_its_live_account(spoilt):
+    run = spoilt("fixed")
+    summary_of(run, state="running", privacy=None, accuracy=None)
+    with FileLock(run / ".lock"):
+        view = RunView.read(run, "run")
+    assert view.summary["state"] == "running"
+    told = cells(results([view]))
+    assert (told["intervals"], told["accuracy"]) == (3, view.metrics["accuracy"][-1])
+    for row in verdict_rows(view):
+        assert row[3] == view.metrics[f"epsilon_{row[1]}"][-1]
+        assert row[6].endswith(" so far")
+
+
+@pytest.mark.parametrize("lost", [[], ["metrics.parquet"], ["metrics.parquet", "devices.parquet", "privacy.jsonl"]])
+def test_a_run_that_was_killed_at_any_time_has_a_page(spoilt, tmp_path, lost):
+    run = spoilt("controlled")
+    summary_of(run, state="running", privacy=None)
+    for name in lost:
+        (run / name).unlink()
+    words = Page(report(run, tmp_path / "killed.html")).words
+    assert "copy is killed, so what it had at its end or last checkpoint is shown." in words
+
+
+def test_a_leaking_run_has_no_epsilon(spoilt, tmp_path):
+    run = spoilt("open")
+    summary_of(run, leaking=True)
+    assert "sent raw estimates" in Page(report(run, tmp_path / "leaking.html")).words
+
+
+def test_noises_are_those_that_the_run_summed_up(runs):
+    for name in ("fixed", "controlled", "star"):
+        columns = noise_columns(read_json_lines(runs[name] / "privacy.jsonl"), [1, 2, 3])
+        for row in json.loads((runs[name] / "summary.json").read_text())["noise_std"]:
+            column = f"noise_{row['kind']}_{row['added_by']}"
+            assert min(columns[f"{column}_low"]) == row["smallest"]
+            assert max(columns[f"{column}_high"]) == row["largest"]
+
+
+def test_the_mean_noise_is_over_devices_and_over_edge_servers():
+    row = {"interval": 2, "kind": "local", "edge": "a", "devices": "1-3", "observer": "edge", "noise_std": 1.0}
+    rows = [
+        row,
+        row | {"devices": "4", "noise_std": 5.0},
+        row | {"observer": "cloud", "noise_std": 0.1},  # the average of a's noisy uploads: no noise of its own
+        row | {"edge": "b", "observer": "cloud", "noise_std": 3.0},
+        row | {"edge": "b", "observer": "public", "noise_std": 3.0},
+    ]
+    columns = noise_columns(rows, [1, 2])
+    assert columns == {
+        "noise_local_device": [None, 2.0],
+        "noise_local_device_low": [None, 1.0],
+        "noise_local_device_high": [None, 5.0],
+        "noise_local_edge": [None, 3.0],
+        "noise_local_edge_low": [None, 3.0],
+        "noise_local_edge_high": [None, 3.0],
+    }
+
+
+def test_that_share_of_the_devices_has_at_most_the_accuracy_shown():
+    accuracy = [0.9, 0.1, 0.5, 0.7, None, 0.3, 0.2]
+    trusted = [True, True, True, True, True, True, False]
+    columns = spread_of_accuracy({"accuracy": accuracy, "trusted": trusted})
+    known = [0.1, 0.3, 0.5, 0.7, 0.9]
+    for share, value in zip(columns["share"], columns["accuracy_trusted"], strict=True):
+        assert sum(each <= value for each in known) >= share * len(known)
+        assert sum(each < value for each in known) < max(share * len(known), 1e-9)
+    assert set(columns["accuracy_untrusted"]) == {0.2}
+    assert spread_of_accuracy({"accuracy": [], "trusted": []}) == {}
+
+
+def test_directories_of_one_name_are_told_apart_and_none_is_given_twice():
+    assert names_of([Path("a/x/run"), Path("b/x/run"), Path("b/y/run")]) == ["a/x/run", "b/x/run", "b/y/run"]
+    with pytest.raises(UserError, match="runs/a: the directory is given twice"):
+        names_of([Path("runs/../runs/a"), Path("runs/b"), Path("runs/a")])
+
+
+def test_every_directory_that_is_no_run_is_told_at_once(runs, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError) as caught:
+        report([tmp_path / "none", runs["fixed"], tmp_path / "empty"], tmp_path / "out.html")
+    assert [problem.where for problem in caught.value.problems] == [str(tmp_path / "none"), str(tmp_path / "empty")]
+    assert not (tmp_path / "out.html").exists()
+
+
+@pytest.mark.parametrize("name", ["metrics.parquet", "privacy.jsonl", "control.jsonl", "config.yaml", "topology.yaml"])
+def test_a_damaged_file_is_named(spoilt, name):
+    run = spoilt("controlled")
+    (run / name).write_text("{no: [table\n")
+    with pytest.raises(UserError, match=name):
+        report(run)

@@ -1,0 +1,128 @@
+"""The page about a sweep, from a directory as `h2fdp sweep` leaves it."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from h2fdp import UserError, report
+from h2fdp.reports.figures import Explorer
+from h2fdp.reports.pictures import write_pictures
+from h2fdp.reports.sweep_view import SweepView
+from h2fdp.reports.sweeping import last_of, sweep_sections
+from tests.reports.pages import Page
+
+TRUST, EPSILON = "topology.trust.probability", "privacy.epsilon"
+METRICS = ("slot", "accuracy", "loss", "energy_j", "clock_s", "epsilon_claimed", "epsilon_cloud")
+
+
+def value(metric, trust, epsilon, interval):
+    return {"slot": 5.0 * interval, "energy_j": 2.0 * interval}.get(metric, trust + epsilon / 10 + interval / 100)
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two seeds, trust 0, 0.5, 1 and epsilon 10, 2 in that order; one run failed."""
+    directory = tmp_path / "study"
+    rows, points = [], {}
+    for trust in (0.0, 0.5, 1.0):
+        for epsilon in (10, 2):
+            for interval in (1, 2):
+                row = {TRUST: trust, EPSILON: epsilon, "interval": interval, "n": 2 if trust else 1}
+                for metric in METRICS:
+                    mean = value(metric, trust, epsilon, interval)
+                    spread = 0.01 if trust else float("nan")  # a single seed has no interval
+                    row |= {f"{metric}_mean": mean, f"{metric}_low": mean - spread, f"{metric}_high": mean + spread}
+                rows.append(row)
+            for seed in (1, 2):
+                name = f"seed={seed},{TRUST}={trust:g},{EPSILON}={epsilon}"
+                failed = trust == 0 and seed == 2
+                points[name] = {
+                    "values": {"seed": seed, TRUST: int(trust) if trust.is_integer() else trust, EPSILON: epsilon},
+                    "state": "failed" if failed else "done",
+                    "error": "<b>no memory" if failed else "",
+                }
+                worst = {"device": "d", "rdp": 9.0, "pld": 8.0, "attained": 3.0, "verdict": "open"}
+                graver = worst | {"attained": 11.0, "verdict": "broken"}
+                summary = {"privacy": {"claimed": epsilon, "worst": {"cloud": graver if trust == 1 else worst}}}
+                (directory / "runs" / name).mkdir(parents=True)
+                (directory / "runs" / name / "summary.json").write_text(json.dumps(summary))
+    pq.write_table(pa.Table.from_pylist(rows), directory / "summary.parquet")
+    state = {"schema_version": 1, "name": "study", "keys": ["seed", TRUST, EPSILON], "points": points}
+    (directory / "sweep.json").write_text(json.dumps(state))
+    (directory / "study.yaml").write_text("name: study # </script>\n")
+    return directory
+
+
+def test_each_point_of_the_grid_is_a_curve_of_means_with_a_band(sweep):
+    data = Page(report(sweep)).data
+    assert [series["name"] for series in data["series"]][:3] == [
+        "probability=0, epsilon=10",
+        "probability=0, epsilon=2",
+        "probability=0.5, epsilon=10",
+    ]
+    assert data["series"][2]["columns"]["accuracy"] == pytest.approx([1.51, 1.52])
+    assert data["series"][2]["columns"]["energy_j"] == [2.0, 4.0]
+    bands = [curve["band"] for curve in next(each for each in data["figures"] if each["key"] == "accuracy")["curves"]]
+    assert bands == [None, None] + [["accuracy_low", "accuracy_high"]] * 4
+
+
+def test_the_grid_can_be_looked_at_along_its_keys(sweep):
+    explorer = Page(report(sweep)).figure("explorer")
+    assert explorer["keys"] == {"probability": ["0", "0.5", "1"], "epsilon": ["2", "10"]}  # numbers by size
+    title, found = explorer["metrics"]["accuracy"]
+    assert title == "final test accuracy"
+    for (trust, epsilon), (mean, low, high) in zip(explorer["points"], found, strict=True):
+        right = value("accuracy", (0, 0.5, 1)[trust], (2, 10)[epsilon], 2)
+        assert mean == pytest.approx(right)
+        assert (low, high) == pytest.approx((right - 0.01, right + 0.01) if trust else (right, right))
+
+
+def test_results_verdicts_and_failures_are_told(sweep):
+    words = Page(report(sweep)).words
+    assert "12 runs: 10 done, 2 failed." in words
+    assert "probability=1, epsilon=2 2 1.22 (1.21 to 1.23)" in words
+    assert "probability=0, epsilon=10 10 8 3 ? open" in words
+    assert "probability=1, epsilon=10 10 8 11 ✗ broken" in words
+    assert "<b>no memory" in words
+    assert "name: study # </script>" in words
+
+
+def test_the_last_interval_counts_in_which_a_number_is_known(sweep):
+    point = SweepView.read(sweep).points[2]
+    assert last_of(point, "accuracy")[0] == pytest.approx(1.52)
+    assert last_of(point, "delay_s") is None
+
+
+def test_a_sweep_over_seeds_alone_is_one_curve(sweep):
+    state = json.loads((sweep / "sweep.json").read_text()) | {"keys": ["seed"]}
+    (sweep / "sweep.json").write_text(json.dumps(state))
+    rows = [
+        row for row in pq.read_table(sweep / "summary.parquet").to_pylist() if row[TRUST] == 1 and row[EPSILON] == 2
+    ]
+    table = pa.Table.from_pylist([{key: row[key] for key in row if key not in (TRUST, EPSILON)} for row in rows])
+    pq.write_table(table, sweep / "summary.parquet")
+    data = Page(report(sweep)).data
+    assert [series["name"] for series in data["series"]] == ["mean over seeds"]
+    assert "explorer" not in [figure["key"] for figure in data["figures"]]
+
+
+def test_a_sweep_without_a_finished_run_has_a_page(sweep):
+    (sweep / "summary.parquet").unlink()
+    assert "12 runs" in Page(report(sweep)).words
+
+
+def test_pictures_of_the_grid_are_written(sweep, tmp_path):
+    sections, every = sweep_sections(SweepView.read(sweep))
+    explorers = [figure for part in sections for figure in part.figures if isinstance(figure, Explorer)]
+    names = {path.name for path in write_pictures(explorers, every, tmp_path / "pictures")}
+    assert {"grid-accuracy.png", "grid-accuracy.pdf", "grid-loss.pdf"} <= names
+
+
+def test_a_sweep_is_reported_alone_and_a_damaged_one_is_told(sweep, runs, tmp_path):
+    with pytest.raises(UserError, match="a sweep has a report of its own"):
+        report([sweep, runs["open"]], tmp_path / "both.html")
+    (sweep / "sweep.json").write_text("[]")
+    with pytest.raises(UserError, match="no sweep wrote this"):
+        report(sweep)

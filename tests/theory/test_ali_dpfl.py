@@ -1,0 +1,205 @@
+"""ALI-DPFL's closed form for tau (second version) and its search (first version)."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.errors import UserError
+from h2fdp.theory import (
+    DpSgdNoise,
+    DriftConstants,
+    StronglyConvexLosses,
+    ali_bound,
+    ali_bound_of_rounds,
+    ali_first_bound,
+    ali_first_drift,
+    ali_first_optimum,
+    ali_optimum,
+    iterations_in_reach,
+    least_batch,
+)
+
+MODEL = 26_010  # parameters of the papers' CNN
+PAPER_NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=MODEL, batch=75)
+
+noises = st.builds(
+    DpSgdNoise,
+    st.floats(0.01, 10),
+    st.one_of(st.just(0.0), st.floats(0.01, 5)),
+    st.integers(1, 100_000),
+    st.floats(1, 500),
+)
+magnitudes = st.floats(1e-3, 1e3)
+losses = st.builds(StronglyConvexLosses, magnitudes, st.floats(0.05, 20), st.floats(0, 20), magnitudes)
+
+
+def bound_by_hand(tau, total, eta, of, noise):
+    """(8) as printed: a quadratic in tau."""
+    s2 = noise.noise_multiplier**2 * noise.clip_norm**2 * noise.parameters / noise.batch**2
+    a = (2 + eta * of.curvature) * (noise.clip_norm**2 + s2)
+    rest = a + 4 / of.curvature**2 + 3 * noise.clip_norm**2 + 2 * of.heterogeneity / eta + s2
+    square = of.smoothness * a / (2 * total) * tau**2
+    linear = (of.smoothness * of.start_distance - 2 * of.smoothness * a) / (2 * total) * tau
+    return square + linear + of.smoothness * rest / (2 * total)
+
+
+@given(st.integers(1, 200), st.integers(1, 10_000), st.floats(1e-3, 2), losses, noises)
+def test_the_bound_is_the_papers_quadratic(tau, total, eta, of, noise):
+    expected = bound_by_hand(tau, total, eta, of, noise)
+    scale = 1e-9 * bound_by_hand(1, total, eta, of, noise) * tau**2  # of the terms that cancel
+    assert ali_bound(tau, total, eta, of, noise) == pytest.approx(expected, rel=1e-9, abs=scale)
+
+
+@given(st.integers(1, 200), st.integers(1, 10_000), st.floats(1e-3, 2), losses, noises)
+def test_over_the_number_of_rounds_it_is_the_same_bound(tau, total, eta, of, noise):
+    rounds = total / tau
+    assert ali_bound_of_rounds(tau, eta, of, noise) / rounds == pytest.approx(ali_bound(tau, total, eta, of, noise))
+
+
+def test_bounds_of_many_interval_lengths_come_at_once():
+    of, taus = StronglyConvexLosses(1.0, 0.5, 2.0, 3.0), np.arange(1, 30)
+    grid = ali_bound(taus[:, None], np.array([100, 200]), 0.5, of, PAPER_NOISE)
+    assert grid.shape == (29, 2)
+    assert grid[6, 1] == pytest.approx(ali_bound(7, 200, 0.5, of, PAPER_NOISE))
+
+
+@given(st.integers(1, 2000), losses, noises)
+def test_with_rounds_fixed_the_closed_form_is_where_the_bound_is_least(total, of, noise):
+    # (9) is (11) minimised at the step size 1 / (mu T).
+    best = float(ali_optimum(total, of.curvature, of.heterogeneity, noise))
+    taus = np.arange(1, min(math.ceil(best), 10**6) + 3)
+    values = ali_bound_of_rounds(taus, 1 / (of.curvature * total), of, noise)
+    if best < 10**6:
+        below, above = values[math.floor(best) - 1], values[math.ceil(best) - 1]
+        assert min(below, above) <= values.min() * (1 + 1e-12)
+
+
+@given(losses, noises, st.integers(1, 2000))
+def test_with_iterations_fixed_one_local_step_is_best(of, noise, total):
+    """Lemma 1."""
+    values = ali_bound(np.arange(1, 50), total, 1 / (of.curvature * total), of, noise)
+    assert values.argmin() == 0
+
+
+@given(st.integers(1, 2000), st.floats(0.05, 20), st.floats(0, 20), noises)
+def test_the_program_asks_for_fewer_local_steps_than_the_paper(total, mu, gamma, noise):
+    paper, program = (ali_optimum(total, mu, gamma, noise, form) for form in ("paper", "program"))
+    assert 1 <= program <= paper
+    scale = (2 + 1 / total) / (2 + 2 / total)
+    assert program**2 - 1 == pytest.approx((paper**2 - 1) * scale, abs=1e-9 * paper**2)
+
+
+@pytest.mark.parametrize("curvature", [0.3, 1.0, 3.0])
+def test_taken_literally_the_paper_runs_to_its_cap_within_a_few_rounds(curvature):
+    tau = 1
+    for _ in range(3):
+        total = iterations_in_reach(158, 775, tau)
+        tau = min(round(float(ali_optimum(total, curvature, 10.0, PAPER_NOISE))), 100)
+    assert tau == 100
+
+
+def test_by_hand():
+    # C = 0.1, sigma^2 C^2 d / B^2 = 0.0121 * 26010 / 5625 = 0.055950..., mu = 1, Gamma = 0, T = 158
+    energy = 0.0121 * MODEL / 5625
+    expected = math.sqrt(1 + (4 + 0.03 + energy) / ((2 + 2 / 158) * (0.01 + energy)))
+    assert float(ali_optimum(158, 1.0, 0.0, PAPER_NOISE, "program")) == pytest.approx(expected)
+    assert round(expected) == 6
+
+
+def test_where_nothing_bends_there_is_no_end():
+    assert ali_optimum(10, 0.0, 1.0, PAPER_NOISE) == math.inf
+    assert ali_optimum(10, 1e-200, 1.0, PAPER_NOISE) == math.inf
+
+
+def test_a_batch_is_at_least_one_record():
+    assert least_batch(np.array([0.015, 0.015]), np.array([5000, 40])) == 1.0
+    assert least_batch(np.array([0.015, 0.02]), np.array([5000, 4000])) == 75.0
+
+
+constants = st.builds(DriftConstants, st.floats(0, 10), st.floats(0, 10), st.floats(0, 10))
+
+
+@given(st.integers(0, 40), st.floats(1e-3, 0.5), constants, noises)
+def test_the_first_versions_drift_is_the_papers_with_its_brackets_mended(steps, eta, of, noise):
+    xi = of.divergence + 2 * math.sqrt(noise.parameters) * noise.noise_multiplier * noise.clip_norm / noise.batch
+    rate = eta * of.smoothness
+    expected = eta * xi * math.fsum((1 + rate) ** z - 1 for z in range(steps))  # the sum that the proof starts from
+    found = float(ali_first_drift(steps, eta, of, noise))
+    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6 * eta * xi)
+    assert found == 0 or steps > 1
+
+
+def first_bound_by_hand(tau, total, eta, of, noise, omega, least):
+    phi = omega * (1 - of.smoothness * eta / 2)
+    bracket = eta * phi - of.lipschitz * float(ali_first_drift(tau, eta, of, noise)) / (tau * least**2)
+    return 1 / (total * bracket) + math.sqrt(3) / 3 if bracket > 0 else math.inf
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(1, 400),
+    st.integers(1, 2000),
+    st.floats(1e-3, 0.5),
+    constants,
+    noises,
+    st.floats(0.1, 10),
+    st.floats(0.1, 100),
+)
+def test_the_first_versions_search_finds_the_least_bound(longest, rounds, left, eta, of, noise, omega, least):
+    found = ali_first_optimum(longest, rounds, left, eta, of, noise, omega, least)
+    values = [
+        first_bound_by_hand(tau, min(rounds * tau, left), eta, of, noise, omega, least) for tau in range(1, longest + 1)
+    ]
+    if found is None:
+        assert min(values) == math.inf
+    else:
+        assert values[found - 1] == pytest.approx(min(values), rel=1e-9)
+        shorter = values[: found - 1]
+        assert not shorter or min(shorter) > values[found - 1] * (1 - 1e-9)
+
+
+@given(st.integers(1, 300), st.integers(0, 300), st.floats(0, 5), st.floats(0, 5))
+def test_the_first_version_too_takes_one_local_step_where_rounds_abound(left, more, rho, xi):
+    of = DriftConstants(rho, 1.0, xi)
+    assert ali_first_optimum(100, left + more, left, 0.1, of, PAPER_NOISE, 1.0, 1.0) == 1
+
+
+def test_scarcer_rounds_ask_for_more_local_steps():
+    of, noise = DriftConstants(1.0, 1.0, 0.1), DpSgdNoise(0.1, 1.1, 100, 75)
+    taus = [ali_first_optimum(100, 158, 158 * times, 0.1, of, noise, 1.0, 1.0) for times in (1, 2, 5)]
+    assert taus == [1, 2, 5]
+
+
+def test_a_step_too_large_for_the_curvature_leaves_no_choice():
+    assert ali_first_optimum(100, 10, 100, 1.0, DriftConstants(1.0, 2.0, 0.0), PAPER_NOISE, 1.0, 1.0) is None
+
+
+def test_the_first_versions_bound_of_many_lengths_comes_at_once():
+    of, taus = DriftConstants(0.5, 1.0, 0.1), np.arange(1, 40)
+    values = ali_first_bound(taus, 10 * taus, 0.1, of, PAPER_NOISE, 1.0, 1.0)
+    expected = [first_bound_by_hand(tau, 10 * tau, 0.1, of, PAPER_NOISE, 1.0, 1.0) for tau in taus.tolist()]
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: DpSgdNoise(0.0, 1.0, 1, 1), "clip_norm: expected a finite number above 0, found 0.0"),
+        (lambda: DpSgdNoise(1.0, -1.0, 1, 1), "noise_multiplier: expected a finite number of at least 0, found -1.0"),
+        (lambda: DpSgdNoise(1.0, 1.0, 1, 0.5), "batch: expected a finite number of at least 1, found 0.5"),
+        (lambda: ali_optimum(0, 1.0, 0.0, PAPER_NOISE), "iterations: expected at least one iteration, found 0"),
+        (lambda: ali_optimum(1, -1.0, 0.0, PAPER_NOISE), "curvature: expected a number of at least 0, found -1.0"),
+        (lambda: StronglyConvexLosses(1.0, 0.0, 0.0, 0.0), "curvature: expected a finite number above 0, found 0.0"),
+        (
+            lambda: ali_first_optimum(5, 0, 9, 0.1, DriftConstants(1, 1, 1), PAPER_NOISE, 1.0, 1.0),
+            "rounds: expected a whole number of at least 1, found 0",
+        ),
+    ],
+)
+def test_numbers_out_of_range_are_named(call, message):
+    with pytest.raises(UserError) as error:
+        call()
+    assert str(error.value) == message

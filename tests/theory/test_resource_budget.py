@@ -1,0 +1,211 @@
+"""Distributed gradient descent against its bounds, where every constant is known; the controller's search."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.errors import UserError
+from h2fdp.theory import (
+    BudgetPrices,
+    DriftConstants,
+    affordable_local_steps,
+    controller_objective,
+    drift_bound,
+    loss_bound,
+)
+from tests.theory.protocol import Quadratics
+
+INSTANCES = 150
+
+
+class Descent:
+    """A run of distributed gradient descent: K intervals of tau steps, and v_[k](t) beside them."""
+
+    def __init__(self, losses, weights, start, local_steps, intervals, step_size):
+        self.hessian = np.einsum("i,imn->mn", weights, losses.hessians)
+        pull = np.einsum("i,imn,in->m", weights, losses.hessians, losses.centres)
+        self.best = np.linalg.solve(self.hessian, pull)
+        apart, starts, gaps, slopes = [], [], [], []  # by interval; after each of its steps
+        self.divergences = np.zeros(len(weights))  # the largest ||grad F_i(v) - grad F(v)|| over the points visited
+        model = start
+        for _ in range(intervals):
+            devices, central = np.tile(model, (len(weights), 1)), model
+            starts.append(np.linalg.norm(model - self.best))
+            for _ in range(local_steps):
+                own = losses.gradients(np.tile(central, (1, len(weights), 1)))[0]
+                whole = self.hessian @ (central - self.best)
+                self.divergences = np.maximum(self.divergences, np.linalg.norm(own - whole, axis=-1))
+                gaps.append(self.gap(central))
+                devices = devices - step_size * losses.gradients(devices[None])[0]
+                central = central - step_size * whole
+                apart.append(np.linalg.norm(weights @ devices - central))
+            model = weights @ devices
+            gaps += [self.gap(central), self.gap(model)]
+            slopes += [np.linalg.norm(self.hessian @ (point - self.best)) for point in (central, model)]
+        self.apart = np.array(apart).reshape(intervals, local_steps)
+        self.nearness = 1 / max(starts) ** 2
+        self.least_gap = min(gaps)
+        self.steepest = max(slopes)  # a convex function of the point: on a segment the largest is at an end
+        self.model = model
+
+    def gap(self, point):
+        away = point - self.best
+        return 0.5 * away @ self.hessian @ away
+
+
+def convex_losses(rng, devices, parameters, smoothness, unlike):
+    eigenvalues = smoothness * rng.uniform(0.0, 1.0, (devices, parameters))
+    eigenvalues[0] = smoothness  # the whole is strongly convex
+    bases = np.linalg.qr(rng.normal(size=(devices, parameters, parameters)))[0]
+    hessians = np.einsum("imk,ik,ink->imn", bases, eigenvalues, bases)
+    return Quadratics(hessians, unlike * rng.normal(size=(devices, parameters)), np.zeros(devices, int))
+
+
+def random_descent(seed, unlike=None):
+    rng = np.random.default_rng([seed, 7])
+    devices, smoothness = int(rng.choice([1, 2, 5])), float(rng.choice([0.1, 1.0, 10.0]))
+    spread = rng.choice([0.0, 1.0, 10.0]) if unlike is None else unlike
+    losses = convex_losses(rng, devices, int(rng.choice([1, 2, 5])), smoothness, spread)
+    weights = rng.dirichlet(np.ones(devices))
+    eta = float(rng.choice([0.01, 0.3, 1.0])) / smoothness
+    tau, intervals = int(rng.choice([1, 2, 5, 20])), int(rng.choice([1, 3, 10]))
+    start = rng.normal(size=losses.centres.shape[1]) * rng.choice([0.5, 5.0])
+    run = Descent(losses, weights, start, tau, intervals, eta)
+    return run, tau, intervals, eta, DriftConstants(run.steepest, smoothness, float(weights @ run.divergences))
+
+
+def test_the_global_model_is_never_further_from_centralised_descent_than_theorem_1_says():
+    tightest = 0.0
+    for seed in range(INSTANCES):
+        run, tau, _, eta, of = random_descent(seed)
+        bound = drift_bound(np.arange(1, tau + 1), eta, of)
+        rounding = 1e-12 * (1 + np.linalg.norm(run.model))
+        assert (run.apart <= bound + rounding).all(), seed
+        if tau > 1 and of.divergence > 1e-9:
+            tightest = max(tightest, float((run.apart / np.maximum(bound, 1e-300))[:, 1:].max()))
+    assert 0.1 < tightest <= 1  # the bound is worth something on some of them
+
+
+def test_two_steps_of_a_parabola_and_a_flat_loss_by_hand():
+    losses = Quadratics(np.array([[[1.0]], [[1e-9]]]), np.array([[1.0], [0.0]]), np.zeros(2, int))
+    run = Descent(losses, np.array([0.5, 0.5]), np.zeros(1), local_steps=2, intervals=1, step_size=0.1)
+    of = DriftConstants(run.steepest, 1.0, float(run.divergences.mean()))
+    # The parabola's device goes 0, 0.1, 0.19, the other stays; centralised descent goes 0, 0.05, 0.0975. delta = 1/2.
+    assert run.apart[0, 1] == pytest.approx(0.1**2 / 4, rel=1e-6)
+    assert float(drift_bound(2, 0.1, of)) == pytest.approx(0.1**2 / 2, rel=1e-6)
+
+
+def test_the_loss_never_exceeds_theorem_2():
+    checked = 0
+    for seed in range(3 * INSTANCES):
+        run, tau, intervals, eta, of = random_descent(seed, unlike=(0.0, 1e-3, 1e-2, 0.1)[seed % 4])
+        if run.least_gap <= 1e-12:
+            continue
+        bound = float(loss_bound(tau * intervals, tau, eta, of, run.nearness, run.least_gap))
+        assert run.gap(run.model) <= bound * (1 + 1e-9), seed
+        checked += math.isfinite(bound) and tau > 1 and of.divergence > 0
+    assert checked > 50
+
+
+drifts = st.builds(DriftConstants, st.floats(0, 10), st.floats(0, 10), st.floats(0, 10))
+
+
+@given(st.integers(0, 100), st.floats(1e-3, 1), drifts)
+def test_the_drift_is_the_sum_of_what_each_step_adds(steps, eta, of):
+    rate = eta * of.smoothness
+    expected = eta * of.divergence * math.fsum((1 + rate) ** z - 1 for z in range(steps))
+    found = float(drift_bound(steps, eta, of))
+    assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@given(st.floats(1e-3, 1), drifts)
+def test_without_a_step_or_after_the_first_there_is_no_drift(eta, of):
+    assert drift_bound(np.array([0, 1]), eta, of).tolist() == [0.0, 0.0]
+
+
+def test_a_drift_beyond_all_numbers_is_infinite_and_nobody_is_warned():
+    steep = DriftConstants(lipschitz=1.0, smoothness=1e6, divergence=1.0)
+    assert drift_bound(np.array([1, 100]), 1.0, steep).tolist() == [0.0, math.inf]
+    assert loss_bound(10, np.array([100]), 1e-9, steep, 1.0, 1e-200).tolist() == [math.inf]
+    assert affordable_local_steps(100, [BudgetPrices(100, 1, 1)], 1.0, steep, 0.01) == 1
+    assert controller_objective(100, 5.0, 1.0, DriftConstants(0.0, 1e6, 1.0), 0.1) == 10 / 5
+
+
+def objective_by_hand(tau, total, eta, of, phi):
+    h = (
+        0.0
+        if of.smoothness == 0
+        else of.divergence / of.smoothness * ((eta * of.smoothness + 1) ** tau - 1) - of.divergence * eta * tau
+    )
+    h = max(0.0, h)
+    inside = max(0.0, 1 + 4 * total**2 * phi * of.lipschitz * eta * h / tau)
+    return (1 + math.sqrt(inside)) / (2 * total * eta * phi) + of.lipschitz * h
+
+
+smooth = st.builds(DriftConstants, st.floats(0, 10), st.floats(1e-2, 10), st.floats(0, 10))
+budgets = st.builds(BudgetPrices, st.floats(10, 1e4), st.floats(0.01, 3), st.floats(0.01, 5))
+
+
+@given(st.integers(1, 40), st.lists(budgets, min_size=1, max_size=3), st.floats(1e-2, 0.5), smooth, st.floats(1e-4, 1))
+def test_the_controller_finds_the_least_of_its_objective_at_the_tightest_budget(longest, held, eta, of, phi):
+    found = affordable_local_steps(longest, held, eta, of, phi)
+    values = []
+    for tau in range(1, longest + 1):
+        left = min(
+            (r.total - r.step_cost - r.aggregation_cost) * tau / (r.step_cost * tau + r.aggregation_cost) for r in held
+        )
+        values.append(objective_by_hand(tau, left, eta, of, phi))
+    assert 1 <= found <= longest
+    assert values[found - 1] == pytest.approx(min(values), rel=1e-6)
+
+
+def test_dear_aggregations_ask_for_longer_intervals():
+    of = DriftConstants(1.0, 1.0, 1.0)
+    taus = [affordable_local_steps(100, [BudgetPrices(1000, 1, dear)], 0.01, of, 0.025) for dear in (0, 1, 10, 100)]
+    assert taus == sorted(taus)
+    assert taus[0] == 1
+    assert taus[-1] > taus[1]
+
+
+def test_devices_that_are_alike_need_the_cloud_as_rarely_as_allowed():
+    alike = DriftConstants(1.0, 1.0, 0.0)
+    assert affordable_local_steps(70, [BudgetPrices(1000, 1, 10)], 0.01, alike, 0.025) == 70
+
+
+def test_a_budget_of_one_round_leaves_one_local_step():
+    assert affordable_local_steps(70, [BudgetPrices(11, 1, 10)], 0.01, DriftConstants(1.0, 1.0, 0.0), 0.025) == 1
+
+
+def test_what_costs_nothing_is_unlimited():
+    assert BudgetPrices(5.0, 0.0, 0.0).iterations(np.array([1, 2])).tolist() == [math.inf, math.inf]
+    assert affordable_local_steps(9, [BudgetPrices(5, 0, 0)], 0.1, DriftConstants(1.0, 1.0, 1.0), 0.1) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: DriftConstants(1.0, math.nan, 1.0), "smoothness: expected a finite number of at least 0, found nan"),
+        (lambda: BudgetPrices(0.0, 1, 1), "total: expected a finite number above 0, found 0.0"),
+        (lambda: BudgetPrices(1.0, -1, 1), "step_cost: expected a finite number of at least 0, found -1"),
+        (lambda: drift_bound(-1, 0.1, DriftConstants(1, 1, 1)), "steps: expected at least 0 steps, found -1"),
+        (
+            lambda: loss_bound(9, 0, 0.1, DriftConstants(1, 1, 1), 1.0, 1.0),
+            "local_steps: expected at least one local step, found 0",
+        ),
+        (
+            lambda: loss_bound(9, 1, 0.1, DriftConstants(1, 1, 1), 1.0, 0.0),
+            "least_gap: expected a finite number above 0, found 0.0",
+        ),
+        (
+            lambda: controller_objective(1, 9, 0.1, DriftConstants(1, 1, 1), 0.0),
+            "control_parameter: expected a finite number above 0, found 0.0",
+        ),
+    ],
+)
+def test_numbers_out_of_range_are_named(call, message):
+    with pytest.raises(UserError) as error:
+        call()
+    assert str(error.value) == message
