@@ -1,14 +1,30 @@
-"""Sphinx configuration: Markdown pages, warnings are errors (make docs)."""
+"""Sphinx configuration: Markdown pages and a reference from docstrings; warnings are errors (make docs)."""
+
+import sys
+from pathlib import Path
 
 from h2fdp import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))  # for plain_docstrings
 
 project = "h2fdp"
 author = "the h2fdp authors"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "plain_docstrings"]
 html_theme = "furo"
 html_title = "h2fdp"
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]
+
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_type_aliases = dict.fromkeys(("Floats", "Integers", "Counts"), "numpy.ndarray")
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 88
+napoleon_attr_annotations = False  # the signature has them
+napoleon_use_ivar = True
+python_display_short_literal_types = True
+python_use_unqualified_type_names = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any, Literal
 
 from pydantic import GetJsonSchemaHandler, model_validator
@@ -15,6 +16,8 @@ from h2fdp.privacy.noise_placement import PlacementSection
 from h2fdp.training.objectives import ObjectiveSection
 from h2fdp.training.server import ServerSection, UpcycleSection
 
+_ALI_STEPS = {"name": "dp-sgd", "noise_multiplier": 1.1}
+_ALI_PAPER = {"name": "ali-dpfl", "curvature_from": "gradients", "heterogeneity": 10.0, "form": "paper"}
 _FACTOR = 0.5  # of the named upcycled methods
 _PRICES = {"units": 1000.0, "step_cost": 1.0, "aggregation_cost": 5.0}  # of the named resource budget
 Shape = Annotated[Literal["tree", "star"], Expect("one of tree, star")]
@@ -82,6 +85,30 @@ _OTHERS: dict[str, tuple[Method, str]] = {
         _point(schedule={"name": "resource-budget", **_PRICES}, topology="star"),
         "tau by what is left of a resource budget (Wang et al. 2019)",
     ),
+    "fedavg-dp": (
+        _point(privacy="dp-sgd", topology="star"),
+        "DP-SGD at every local step, a fixed tau (ALI-DPFL's baseline)",
+    ),
+    "pe-dpfl": (
+        _point("proximal", "output", topology="star"),
+        "a proximal term and noise on the clipped model (Shen et al. 2022, as ALI-DPFL compares with it)",
+    ),
+    "adap-dpfl": (
+        _point(privacy="dp-sgd", schedule="noise-decay", topology="star"),
+        "DP-SGD with less noise once the loss has fallen for a while (Fu et al. 2022)",
+    ),
+    "ali-dpfl": (
+        _point(privacy=_ALI_STEPS, schedule="ali-dpfl", topology="star"),
+        "DP-SGD, tau by both budgets, estimated as the authors' program does (ALI-DPFL, second version)",
+    ),
+    "ali-dpfl-paper": (
+        _point(privacy=_ALI_STEPS, schedule=_ALI_PAPER, topology="star"),
+        "the same as the paper reads: mu from gradients, Gamma of Dirichlet(0.05) data",
+    ),
+    "ali-dpfl-v1": (
+        _point(privacy=_ALI_STEPS, schedule="ali-dpfl-v1", topology="star"),
+        "DP-SGD, tau by searching the first version's bound (ALI-DPFL, first version)",
+    ),
 }
 _UPCYCLED = {
     f"upcycled-{name}": (
@@ -97,7 +124,7 @@ METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items
 class MethodSection(Method, NamedSection):
     """`method:` of an experiment: a name, or a mapping of axes that may extend a name.
 
-    >>> MethodSection.model_validate("hfl-dp").privacy
+    >>> MethodSection.model_validate("hfl-dp").privacy.name
     'local'
     >>> MethodSection.model_validate({"extends": "hfl", "topology": "star"}).topology
     'star'
@@ -118,7 +145,10 @@ class MethodSection(Method, NamedSection):
             return stated
         base = stated["extends"]
         if not isinstance(base, str) or base not in METHODS:
-            raise ValueError(f"expected one of {', '.join(METHODS)}, found {quote(base)}")
+            close = difflib.get_close_matches(base, METHODS, n=1) if isinstance(base, str) else []
+            hint = f"; did you mean `{close[0]}`?" if close else ""
+            names = ", ".join(name for name in METHODS if name not in _UPCYCLED)
+            raise ValueError(f"expected one of {names}, or upcycled- before a name; found {quote(base)}{hint}")
         return METHODS[base].model_dump(exclude_none=True) | {
             axis: choice for axis, choice in stated.items() if axis != "extends"
         }
@@ -127,7 +157,9 @@ class MethodSection(Method, NamedSection):
 def name_of(method: Method) -> str:
     """The method's name, or `custom` where no name stands for this point."""
     point = axes_of(method)
-    return next((name for name, known in METHODS.items() if axes_of(known) == point), "custom")
+    alike = [name for name, known in METHODS.items() if axes_of(known) == point]
+    exact = [name for name in alike if Method.model_validate(method.model_dump(exclude_none=True)) == METHODS[name]]
+    return next(iter(exact + alike), "custom")
 
 
 def axes_of(method: Method) -> dict[str, str]:

@@ -127,7 +127,7 @@ class Preparation:
             self.rhythm,
             self.noise,
             self.config.training.weights,
-            self.config.control.estimates,
+            "released" if self.blueprint.measuring is None else self.config.control.estimates,
             self.config.faults.faults(),
             server_update(method.server, method.upcycle, size=self.initial.numel(), alpha=method.objective.alpha),
             self.blueprint.objective.memory is not None,

@@ -116,7 +116,7 @@ def _step_noise(run: Preparation) -> DpSgdNoise:
     assert clip_norm is not None, "steps are clipped"
     assert multiplier is not None, "steps are noisy"
     batch = max(1.0, float((run.blueprint.rates * run.data.sizes).min()))
-    return DpSgdNoise(multiplier, clip_norm, run.initial.numel(), batch)
+    return DpSgdNoise(clip_norm=clip_norm, noise_multiplier=multiplier, parameters=run.initial.numel(), batch=batch)
 
 
 def _drift(run: Preparation) -> DriftConstants | None:

@@ -4,9 +4,14 @@ from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.mechanism import add_gaussian_noise
+from h2fdp.privacy.mechanisms.central import Central
 from h2fdp.privacy.mechanisms.device_side import AsTheyAre, DeviceNoise, DeviceSide, NoisyUpdate
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.gradient_sums import GradientSums
+from h2fdp.privacy.mechanisms.hierarchical import EveryDevice, Nowhere, WhereTrustEnds
 from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
+from h2fdp.privacy.mechanisms.objective import Objective
+from h2fdp.privacy.mechanisms.output import Output
 from h2fdp.privacy.mechanisms.placement import Placement, Request
 from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
 from h2fdp.privacy.noise_placement import NOISE_PLACEMENTS, PlacementSection, placement_of
@@ -21,14 +26,20 @@ __all__ = [
     "AggregationKind",
     "AsTheyAre",
     "BudgetFilter",
+    "Central",
     "DeviceNoise",
     "DeviceSide",
+    "DpSgd",
+    "EveryDevice",
     "GradientSums",
     "Made",
     "Mechanism",
     "NoiseSource",
     "NoisyUpdate",
+    "Nowhere",
+    "Objective",
     "Observer",
+    "Output",
     "PaperCalibration",
     "Placement",
     "PlacementSection",
@@ -40,6 +51,7 @@ __all__ = [
     "SubnetInterval",
     "SubnetReleases",
     "Upload",
+    "WhereTrustEnds",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",
     "placement_of",

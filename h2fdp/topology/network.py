@@ -232,7 +232,7 @@ class Topology:
         seed: int = 1,
         name: str | None = None,
     ) -> Topology:
-        """Real positions in a square; see :func:`h2fdp.topology.geometric.geometric`."""
+        """Real positions in a square; see :func:`h2fdp.topology.generators.geometric`."""
         from h2fdp.topology import generators
 
         return generators.geometric(edges=edges, devices=devices, trust=trust, side_m=side_m, seed=seed, name=name)

@@ -1,5 +1,7 @@
 """Whole runs of every method against a few lines of NumPy that follow its paper: softmax regression, full batches."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -254,7 +256,7 @@ def test_every_named_method_learns(name, tmp_path):
         topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
         data="digits",
         method=name,
-        training={"intervals": 5, "local_steps": 6, "aggregate_every": 3, "batch_size": 16, "step_size": 0.05},
+        training={"intervals": 30, "local_steps": 6, "aggregate_every": 3, "batch_size": 16, "step_size": 0.1},
         privacy={"epsilon": 200.0, "c2": 0.1},
         runtime={"backend": "inline"},
     )
@@ -311,3 +313,20 @@ def test_a_run_under_a_resource_budget_ends_within_it_and_returns_its_best_model
     run = trained({"extends": "adaptive-fl", "schedule": schedule}, intervals=100).run(tmp_path / "run")
     spent = run.metrics["local_steps"].sum() + 4 * len(run.metrics)
     assert 25 <= spent <= 30
+
+
+def test_ali_dpfl_reckons_with_the_noise_of_the_run(tmp_path):
+    keys = {"intervals": 4, "batch_size": 16, "clip_norm": 0.5}
+    method = {"extends": "ali-dpfl", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}}
+    run = Experiment(data="digits", method=method, epsilon=5.0, training=keys).run(tmp_path / "run")
+    rows = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
+    known = rows[-1]["constants"]
+    prepared = Experiment(data="digits", method=method, epsilon=5.0, training=keys).prepare()
+    batch = float((prepared.blueprint.rates * prepared.data.sizes).min())
+    assert (known["C"], known["sigma"], known["d"], known["B"]) == (0.5, 2.0, 640, batch)
+    assert (known["R_s"], known["R_c"]) == (4, prepared.iterations)
+    assert [row["tau"] for row in rows] == run.metrics["local_steps"].tolist()
+    ledger = [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
+    steps = {row["slot"] for row in ledger if row["observer"] == "edge"}
+    assert steps == set(range(1, sum(row["tau"] for row in rows) + 1))
+    assert run.summary["leaking"]
