@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from h2fdp.experiment.fingerprint import ABOVE_RUNS
+
 PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {
     "errors": 0,
@@ -27,8 +29,9 @@ FLOORS = {
     "methods": 6,
     "experiment": 6,
     "sweeps": 7,
-    "cli": 8,
-    "__main__": 9,
+    "reproduction": 8,
+    "cli": 9,
+    "__main__": 10,
 }
 ALLOWED_ON_ONE_FLOOR = {("config", "errors"), ("config", "streams"), ("experiment", "methods")}
 
@@ -73,6 +76,11 @@ def test_rooms_import_only_from_floors_below():
 def test_nothing_below_the_runtime_knows_ray(room):
     for file in (PACKAGE / room).rglob("*.py"):
         assert not any(name.split(".")[0] == "ray" for name in imports_of(file)), file
+
+
+def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
+    above = {room for room, floor in FLOORS.items() if floor > FLOORS["experiment"]}
+    assert {Path(name).stem for name in ABOVE_RUNS} == above | {"reports"}
 
 
 def loaded_by(statement):

@@ -19,6 +19,8 @@ from h2fdp.runtime.own_modules import own_sources
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
 _NOT_COUNTED = ("name", "runtime", "sweep", "tracking")
+# What chooses configurations or shows results: no bit of a run is made by it.
+ABOVE_RUNS = ("cli", "reports", "reproduction", "sweeps", "__main__.py")
 
 
 def run_digest(run: Preparation, directory: RunDirectory, own_code: str) -> dict[str, str]:
@@ -78,9 +80,10 @@ def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, l
 
 @cache  # what this process runs is what it imported
 def package_digest() -> str:
-    """A digest of our own code."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    return hash_of(text for file in files for text in (str(file.relative_to(PACKAGE)), file.read_text()))
+    """A digest of our own code, as far as a run is made by it."""
+    files = {file.relative_to(PACKAGE): file for file in sorted(PACKAGE.rglob("*.py"))}
+    made_by = {path: file for path, file in files.items() if path.parts[0] not in ABOVE_RUNS}
+    return hash_of(text for path, file in made_by.items() for text in (str(path), file.read_text()))
 
 
 def _hardware(device: torch.device) -> dict[str, Any]:

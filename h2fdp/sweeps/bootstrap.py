@@ -62,16 +62,33 @@ def means_with_intervals(values: NDArray[Any]) -> Means:
     return found
 
 
-def _intervals(values: Floats) -> tuple[Floats, Floats]:
-    runs, columns = values.shape
-    draws = Streams(0).open("sweep", "bootstrap", runs).integers(0, runs, size=(RESAMPLES, runs))
-    weights = np.stack([np.bincount(draw, minlength=runs) for draw in draws]) / runs
-    ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+def resampled_means(values: Floats) -> Floats:
+    """The means of `RESAMPLES` draws of runs, the same draws for all columns and for all groups of equally many runs.
+
+    Args:
+        values: shape (runs, columns), everything known.
+
+    Returns:
+        shape (RESAMPLES, columns).
+    """
     middle = values[0]  # where runs agree, rounding would tell them apart
+    means: Floats = _weights(len(values)) @ (values - middle) + middle
+    return means
+
+
+def ends_of(resampled: Floats) -> Floats:
+    """The ends of the interval of what was resampled: shape (2, ...) for (RESAMPLES, ...)."""
+    ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    return np.asarray(np.quantile(resampled, ends, axis=0))
+
+
+def _weights(runs: int) -> Floats:
+    draws = Streams(0).open("sweep", "bootstrap", runs).integers(0, runs, size=(RESAMPLES, runs))
+    return np.stack([np.bincount(draw, minlength=runs) for draw in draws]) / runs
+
+
+def _intervals(values: Floats) -> tuple[Floats, Floats]:
     step = max(1, _LARGEST_BLOCK // RESAMPLES)
-    blocks = [
-        np.quantile(weights @ (values - middle)[:, start : start + step], ends, axis=0)
-        for start in range(0, columns, step)
-    ]
-    low, high = np.concatenate(blocks, axis=1) + middle
+    blocks = [ends_of(resampled_means(values[:, start : start + step])) for start in range(0, values.shape[1], step)]
+    low, high = np.concatenate(blocks, axis=1)
     return low, high

@@ -86,9 +86,13 @@ def read_study(path: Path, settings: Sequence[str], shared: Shared) -> Study:
     Raises:
         UserError: every problem of any run, at once.
     """
-    document = named_document(path)
+    return study_of(named_document(path), [parse_setting(text) for text in settings], shared)
+
+
+def study_of(document: Document, settings: Sequence[Setting], shared: Shared) -> Study:
+    """A study from its document, which is written to, and settings from anywhere; see `read_study`."""
     base = []
-    for setting in map(parse_setting, settings):
+    for setting in settings:
         section, _, swept = setting.key.partition(".")
         if section == SWEEP:  # below it, the rest is one key, dots and all
             document.put([SWEEP, swept] if swept else [SWEEP], setting.value, setting.where, setting.key)

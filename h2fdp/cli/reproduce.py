@@ -1,0 +1,142 @@
+"""`h2fdp reproduce`: a paper's figures run and drawn, its claims judged."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from h2fdp.cli.interrupt import interruptible
+from h2fdp.cli.options import AsJson, DataRoot
+from h2fdp.cli.sweep_progress import sweep_progress
+from h2fdp.cli.tables import print_facts, print_json, print_table
+from h2fdp.errors import UserError
+
+if TYPE_CHECKING:
+    from h2fdp.reproduction.evaluation import Row
+
+ALL = "all"
+PACKAGE_FOLDER = Path(__file__).parents[2] / "experiments"  # of a checkout
+
+
+def reproduce_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A figure of figures.yaml, as fig4, or all.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer intervals and seeds.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write the page with all claims.")] = False,
+    data_set: Annotated[
+        list[str] | None, typer.Option(help="Data set, may be given again [default: fashion-mnist].")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("reproductions"),
+    data_root: DataRoot = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for each CPU].")] = None,
+    inline: Annotated[bool, typer.Option("--inline", help="One run after another, in this process.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Redo the runs that changed.")] = False,
+    experiments: Annotated[Path | None, typer.Option(help="Folder with figures.yaml and claims.yaml.")] = None,
+    page: Annotated[Path | None, typer.Option(help="The page of --check.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a figure of a paper, draw it, and judge its claims; the same command again goes on with what is left.
+
+    --check writes all claims into docs/reproduction.md beside the experiments; with --quick into the folder of --out.
+    """
+    from h2fdp.reproduction.plan import read_reproduction
+    from h2fdp.reproduction.session import Session
+    from h2fdp.sweeps.conduct import Options, jobs_of
+
+    folder = experiments or (PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else Path("experiments"))
+    of = read_reproduction(folder)
+    figures = list(of.file.figures) if name == ALL else _known([name], of.file.figures, "NAME", ALL)
+    data_sets = _known(data_set or [next(iter(of.file.data_sets))], of.file.data_sets, "--data-set")
+    session = Session(of, out / ("quick" if quick else "full"), quick, _command())
+    planned = session.plan(figures, data_sets)
+    failed: list[str] = []
+    with interruptible() as interrupt:
+        try:
+            for part, study in planned.items():
+                if not quiet:
+                    print(f"{part.figure}, {part.data_set}, {part.column}: {len(study.runs)} runs", file=sys.stderr)
+                with sweep_progress(quiet=quiet) as watcher:
+                    options = Options(
+                        data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
+                    )
+                    outcomes = session.make(part, study, options)
+                failed += [
+                    f"{part.path(session.out) / 'failures' / run}.txt" for run in outcomes if outcomes[run].error
+                ]
+                if interrupt.asked():
+                    break
+        except KeyboardInterrupt:
+            print("stopped at once; go on with the same command", file=sys.stderr)
+            raise typer.Exit(interrupt.exit_code) from None
+    if interrupt.asked():
+        print("stopped; go on with the same command", file=sys.stderr)
+        raise typer.Exit(interrupt.exit_code)
+    pictures = session.draw(figures)
+    rows = session.evaluate()
+    written = _page(session, of.folder, quick, page, rows) if check else None
+    shown = [row for row in rows if row.claim.figure in figures and row.data_set in data_sets]
+    if as_json:
+        print_json([_as_json(row) for row in shown])
+    else:
+        _show(shown, pictures, written)
+    for path in failed:
+        print(f"a run failed: see {path}", file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _known(names: list[str], known: Any, where: str, *more: str) -> list[str]:
+    for name in names:
+        if name not in known:
+            raise UserError(f"expected one of {', '.join((*known, *more))}, found {name}", where)
+    return names
+
+
+def _command() -> str:
+    return shlex.join(["h2fdp", *sys.argv[1:]])
+
+
+def _page(session: Any, folder: Path, quick: bool, page: Path | None, rows: list[Row]) -> Path:
+    if page is None:
+        page = session.out / "reproduction.md" if quick else folder.resolve().parent / "docs" / "reproduction.md"
+    session.write_page(page, rows)
+    return page
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for column, judged in row.columns.items():
+        columns[column] = {"verdict": str(judged.verdict), "why": judged.why, "target": judged.target}
+        if judged.finding:
+            columns[column] |= vars(judged.finding.size) | {"seeds": judged.finding.seeds}
+    return {"id": row.claim.id, "data_set": row.data_set, "paper": row.claim.paper[row.data_set], **columns}
+
+
+def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
+    from h2fdp.reproduction.page import found_words, paper_words
+
+    print_table(
+        [
+            {
+                "claim": f"{row.claim.id}, {row.data_set}",
+                "paper": paper_words(row),
+                **{
+                    column: f"{found_words(row.claim, judged)}: {judged.verdict}"
+                    + (f" ({judged.why})" if judged.why else "")
+                    for column, judged in row.columns.items()
+                },
+            }
+            for row in rows
+        ],
+        title="claims, with noise by the paper's formula (claimed) and for the same accounted epsilon",
+    )
+    facts: dict[str, Any] = {"picture" if len(pictures) == 1 else f"picture {number}": path
+                             for number, path in enumerate(pictures, 1)}  # fmt: skip
+    if page is not None:
+        facts["page"] = page
+    if facts:
+        print_facts(facts)

@@ -1,0 +1,99 @@
+"""Each claim against the results of its figure, in each column: a finding and a verdict, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from h2fdp.reproduction.claims import Claim
+from h2fdp.reproduction.figures_file import COLUMNS, Column
+from h2fdp.reproduction.measures import MEASURES, reachable
+from h2fdp.reproduction.plan import Part
+from h2fdp.reproduction.points import points_of
+from h2fdp.reproduction.quantities import Finding, find
+from h2fdp.reproduction.results import Results
+from h2fdp.reproduction.verdict import Verdict, verdict
+
+Found = Mapping[Part, Results | str]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim in one column.
+
+    Attributes:
+        finding: None where it is not run; `why` says so then.
+        target: the accuracy in percent that stood for the claim's target; None for measures without one.
+    """
+
+    verdict: Verdict
+    finding: Finding | None = None
+    target: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim on a data set, with what became of it in each column."""
+
+    claim: Claim
+    data_set: str
+    columns: dict[Column, Judged]
+
+
+def evaluate(claims: list[Claim], found: Found) -> list[Row]:
+    """Every claim on every data set that it speaks of."""
+    return [
+        Row(claim, data_set, {column: _judged(claim, data_set, found, column) for column in COLUMNS})
+        for claim in claims
+        for data_set in claim.paper
+    ]
+
+
+def _judged(claim: Claim, data_set: str, found: Found, column: Column) -> Judged:
+    results = found.get(Part(claim.figure, data_set, column), "no runs were made")
+    return Judged(Verdict.NOT_RUN, why=results) if isinstance(results, str) else judge(claim, data_set, results)
+
+
+def judge(claim: Claim, data_set: str, results: Results) -> Judged:
+    """One claim against the results of one study."""
+    ladders = [points_of(ladder) for ladder in claim.points]
+    seeds = results.seeds_at(point for ladder in ladders for point in ladder)
+    if not seeds:
+        return Judged(Verdict.NOT_RUN, why="no seed has finished runs at all of its points")
+    target = target_of(claim.target, results)
+    numbers = [_numbers(claim.measure, ladder, seeds, results, target) for ladder in ladders]
+    if any(np.isnan(each).any() for each in numbers):
+        return Judged(Verdict.NOT_RUN, why=f"{claim.measure} is not known of all runs")
+    finding = find(claim.how, numbers)
+    judged = verdict(claim.relation, claim.paper[data_set] or 0, claim.tolerance, finding.size, finding.direction)
+    why = "one seed, so no interval" if judged is Verdict.NOT_RUN else ""
+    return Judged(judged, finding, target, why)
+
+
+def target_of(wanted: float | None, results: Results) -> float | None:
+    """The accuracy in percent that every run of a study reaches, at most the wanted one."""
+    if wanted is None:
+        return None
+    return reachable((rows.sort_values("interval") for _, rows in results.table.groupby("run")), wanted)
+
+
+def numbers_at(
+    measure: str, ladder: list[dict[str, object]], results: Results, target: float | None = None
+) -> NDArray[np.float64]:
+    """A measure of the runs at the points of a ladder, under the seeds that all have: shape (seeds, points)."""
+    return _numbers(measure, ladder, results.seeds_at(ladder), results, target)
+
+
+def _numbers(
+    measure: str, ladder: list[dict[str, object]], seeds: list[int], results: Results, target: float | None
+) -> NDArray[np.float64]:
+    of, rows = MEASURES[measure].of, results.table.sort_values("interval").groupby("run")
+    columns = []
+    for point in ladder:
+        runs = results.runs_at(point)
+        columns.append([of(rows.get_group(runs[seed]), target or 0.0) for seed in seeds])
+    return np.array(columns, dtype=np.float64).T

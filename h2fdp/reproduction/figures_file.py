@@ -1,0 +1,121 @@
+"""The schema of `figures.yaml`: which study each figure needs, its variants, and what its panels show."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, field_validator
+
+from h2fdp.config import Section
+from h2fdp.config.fields import Expect, Flag, Number, Text
+from h2fdp.reproduction.measures import MEASURES
+from h2fdp.reproduction.points import At, Ladder
+
+Column = Literal["claimed", "accounted"]
+COLUMNS: dict[Column, str] = {
+    "claimed": "noise by formula",
+    "accounted": "noise by account",
+}
+Keys = Annotated[dict[Text, Any], Expect("dotted keys with values")]
+
+
+def _known_measure(name: str) -> str:
+    if name not in MEASURES:
+        raise ValueError(f"expected one of {', '.join(MEASURES)}, found {name}")
+    return name
+
+
+class Line(Section):
+    """A curve or a bar: a point under a label."""
+
+    label: Text
+    at: At
+
+
+class Climb(Section):
+    """A line over the points of a ladder."""
+
+    label: Text
+    points: Ladder
+
+
+class Curves(Section):
+    """Accuracy over intervals, a curve for each point, with its interval over seeds."""
+
+    kind: Literal["curves"]
+    title: Text | None = None
+    lines: Annotated[list[Line], Field(min_length=1), Expect("a list of lines")]
+
+
+class Bars(Section):
+    """A measure of several points side by side."""
+
+    kind: Literal["bars"]
+    title: Text | None = None
+    measure: Text
+    target: Number
+    lines: Annotated[list[Line], Field(min_length=1), Expect("a list of lines")]
+
+    _measure = field_validator("measure")(_known_measure)
+
+
+class Levels(Section):
+    """A measure over the points of ladders; `x` are the points' places, under the words `axis`."""
+
+    kind: Literal["levels"]
+    title: Text | None = None
+    measure: Text
+    axis: Text
+    x: Annotated[list[Number], Field(min_length=2), Expect("a list of at least two numbers")]
+    log: Flag = False
+    lines: Annotated[list[Climb], Field(min_length=1), Expect("a list of lines")]
+
+    _measure = field_validator("measure")(_known_measure)
+
+
+def _kind(value: Any) -> Any:
+    return value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+Panel = Annotated[
+    Annotated[Curves, Tag("curves")] | Annotated[Bars, Tag("bars")] | Annotated[Levels, Tag("levels")],
+    Discriminator(_kind),
+    Expect("a panel of kind curves, bars or levels"),
+]
+
+
+class DataSet(Section):
+    """A data set on which figures are made: what it changes, and, where it is usually not run, why."""
+
+    title: Text
+    set: Keys = Field(default_factory=dict)
+    not_run: Text | None = None
+
+
+class Figure(Section):
+    """A figure.
+
+    Attributes:
+        file: its sweep.
+        decided: only what the controller decides is wanted, which no training changes.
+        data_sets: on which the paper shows it.
+        quick: changes for `--quick`, after the general ones.
+        accounted: changes for equal accounted epsilon, instead of the general ones.
+    """
+
+    file: Text
+    title: Text
+    decided: Flag = False
+    data_sets: Annotated[list[Text], Field(min_length=1), Expect("a list of data sets")]
+    quick: Keys = Field(default_factory=dict)
+    accounted: Keys | None = None
+    panels: Annotated[list[Panel], Field(min_length=1), Expect("a list of panels")]
+
+
+class FiguresFile(Section):
+    """All figures, and the changes that their variants have in common."""
+
+    quick: Keys
+    accounted: Keys
+    data_sets: dict[Text, DataSet]
+    figures: dict[Text, Figure]

@@ -1,0 +1,106 @@
+"""A reproduction under way: studies checked first, then made, drawn, judged, and written down."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from h2fdp.reproduction.conduct import made_by, make, results_of
+from h2fdp.reproduction.evaluation import Found, Row, evaluate
+from h2fdp.reproduction.page import FigureResults, write_page
+from h2fdp.reproduction.plan import Part, Reproduction
+from h2fdp.reproduction.results import Results
+from h2fdp.sweeps.conduct import Options
+from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.study import Study
+from h2fdp.sweeps.task import Outcome
+
+PICTURES = "figures"
+_OBSERVERS = ("edge", "peer", "cloud", "public")
+
+
+@dataclass
+class Session:
+    """One command's work on a reproduction.
+
+    Attributes:
+        out: where the runs of all parts are, of this and of earlier commands.
+        command: how the user said it.
+    """
+
+    of: Reproduction
+    out: Path
+    quick: bool
+    command: str
+    _shared: Shared = field(default_factory=Shared)
+
+    def plan(self, figures: Iterable[str], data_sets: Iterable[str]) -> dict[Part, Study]:
+        """The studies of some figures, every run of each checked.
+
+        Raises:
+            UserError: every problem of the first study that has one.
+        """
+        return {part: self.of.study(part, self.quick, self._shared) for part in self.of.parts(figures, data_sets)}
+
+    def make(self, part: Part, study: Study, options: Options) -> dict[str, Outcome]:
+        """See `conduct.make`."""
+        return make(self.of, part, study, self.out, self.command, self._shared, options)
+
+    @cached_property
+    def found(self) -> Found:
+        """What there is of every part, whichever command made it; asked for once all is made."""
+        parts = self.of.parts(self.of.file.figures, self.of.file.data_sets)
+        there = [part for part in parts if part.path(self.out).is_dir()]
+        studies = {part: self.of.study(part, self.quick, self._shared) for part in there}
+        return {part: results_of(part, study, self.out) for part, study in studies.items()}
+
+    def evaluate(self) -> list[Row]:
+        """All claims."""
+        return evaluate(self.of.claims.claims, self.found)
+
+    def picture(self, figure: str) -> Path:
+        """Where a figure is drawn."""
+        return self.out / f"{figure}.png"
+
+    def draw(self, figures: Iterable[str]) -> list[Path]:
+        """Draw figures; those that could be."""
+        from h2fdp.reproduction.pictures import draw  # matplotlib, for those who draw
+
+        results = {part: found for part, found in self.found.items() if isinstance(found, Results)}
+        return [self.picture(figure) for figure in figures if draw(self.of, figure, results, self.picture(figure))]
+
+    def write_page(self, page: Path, rows: list[Row]) -> None:
+        """Write all claims into a page, and all pictures beside it."""
+        results = {}
+        for figure in self.of.file.figures:
+            pictures = self.draw([figure])
+            if pictures:
+                (page.parent / PICTURES).mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(pictures[0], page.parent / PICTURES / pictures[0].name)
+            results[figure] = FigureResults(
+                f"{PICTURES}/{pictures[0].name}" if pictures else None, self._made(figure), self._accounted(figure)
+            )
+        write_page(page, self.of, rows, results)
+
+    def _made(self, figure: str) -> list[str]:
+        """How the runs that are shown were made, each way once."""
+        notes: dict[str, None] = {}
+        for part, results in self.found.items():
+            if part.figure == figure and isinstance(results, Results):
+                by = made_by(part.path(self.out))
+                notes |= {by[run]: None for run in results.table["run"].unique() if by.get(run)}
+        return list(notes)
+
+    def _accounted(self, figure: str) -> dict[str, float]:
+        """Column -> the largest accounted epsilon of any observer in its runs."""
+        found: dict[str, float] = {}
+        for part, results in self.found.items():
+            if part.figure == figure and isinstance(results, Results):
+                columns = [f"epsilon_{name}" for name in _OBSERVERS if f"epsilon_{name}" in results.table]
+                largest = results.table[columns].max().max() if columns else float("nan")
+                if largest == largest:
+                    found[part.column] = max(float(largest), found.get(part.column, 0.0))
+        return found

@@ -1,0 +1,132 @@
+"""The two files: what is checked, and that those of the project fit each other."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from h2fdp import UserError
+from h2fdp.reproduction.claims import ClaimsFile
+from h2fdp.reproduction.plan import read_reproduction
+from h2fdp.sweeps.shared import Shared
+from tests.reproduction.small import folder
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+def told(path, **changed):
+    with pytest.raises(UserError) as error:
+        read_reproduction(folder(path, **changed))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        (("measure: final", "measure: first"), "claims.yaml:3: claims[0]: measure: expected one of final accuracy"),
+        (("target: 99", "source: S"), "duplicate key"),
+        (("    target: 99\n", ""), "claims.yaml:12: claims[1]: energy to target needs a target"),
+        (("at most", "about"), 'claims.yaml:10: claims[0].relation: expected one of at least, at most, found "about"'),
+        (("figure: two", "figure: four"), 'claims.yaml:13: claims[1].figure: expected one of one, two, three, found'),
+        (("{digits: 10}", "{other: 10}"), 'claims.yaml:20: claims[1].paper: expected one of digits, found "other"'),
+        (("id: energy", "id: noise-costs"), "claims.yaml:12: claims[1].id: another claim has this id"),
+        (("[0.3, 0.03]", "[0.3, 0.04]"), "claims.yaml:19: claims[1].points: expected a point of the grid of two.yaml, "
+         "which has it not: {training.step_size: 0.04}"),
+        (("[{method: hfl}", "[{seed: 1}"), "which has 2 of it; name more of its keys: {seed: 1}"),
+        (("[0.3, 0.03]", "0.3"), "expected a list of points, or one point in which one key has a list of values"),
+        (("[[{method: hfl}, {method: h2fdp}]]", "[[{method: hfl}]]"), "difference takes 2 points a ladder, found 1"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_cannot_be_evaluated_is_told_by_its_line(tmp_path, claims, expected):
+    assert expected in told(tmp_path, claims=claims)
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        (("kind: curves", "kind: pie"), "expected a panel of kind curves, bars or levels"),
+        (("[digits, other]", "[digits, numbers]"), "figures.one.data_sets: expected one of digits, other, found"),
+        (("x: [0.3, 0.03]", "x: [0.3, 0.03, 1]"), "expected 3 points, one for each x, found 2"),
+        (("at: {method: hfl}", "at: {method: fedavg}"), "has it not: {method: fedavg}"),
+        (("measure: final accuracy", "measure: accuracy"), "expected one of final accuracy"),
+        (("decided: true", "decided: certainly"), 'expected true or false, found "certainly"'),
+    ],
+)  # fmt: skip
+def test_a_figure_that_cannot_be_made_is_told_by_its_line(tmp_path, figures, expected):
+    message = told(tmp_path, figures=figures)
+    assert expected in message
+    assert "figures.yaml:" in message
+
+
+def test_a_wrong_change_is_told_by_its_line(tmp_path):
+    of = read_reproduction(folder(tmp_path, figures=("training.intervals: 4", "training.intervals: none")))
+    with pytest.raises(UserError, match=r"figures.yaml:2: training.intervals: expected a whole number"):
+        of.study(next(of.parts(["one"], ["digits"])), True, Shared())
+
+
+def test_a_folder_without_figures_is_told(tmp_path):
+    with pytest.raises(UserError, match="expected the experiments folder of a checkout"):
+        read_reproduction(tmp_path)
+
+
+def test_every_part_of_the_project_can_be_run_and_quick_is_smaller():
+    of, shared = read_reproduction(EXPERIMENTS), Shared()
+    for part in of.parts(of.file.figures, of.file.data_sets):
+        full, quick = (of.study(part, each, shared) for each in (False, True))
+        assert len(quick.runs) < len(full.runs)
+        assert len({run.point.values["seed"] for run in full.runs}) >= 5
+
+
+def test_each_of_the_papers_figures_has_claims_about_fashion_mnist():
+    claims = read_reproduction(EXPERIMENTS).claims.claims
+    figures = {claim.figure for claim in claims if "fashion-mnist" in claim.paper}
+    assert figures == {f"fig{number}" for number in range(4, 11)}
+
+
+def test_runs_without_noise_are_the_same_in_both_columns():
+    of, shared = read_reproduction(EXPERIMENTS), Shared()
+    for figure in ("fig4", "fig9"):
+        digests = [
+            {run.digest for run in of.study(part, False, shared).runs if run.point.values["method"] == "hfl"}
+            for part in of.parts([figure], ["fashion-mnist"])
+        ]
+        assert digests[0] == digests[1]
+
+
+def test_figures_share_the_runs_that_coincide():
+    of, shared = read_reproduction(EXPERIMENTS), Shared()
+    for column in ("claimed", "accounted"):
+        parts = [part for part in of.parts(["fig4", "fig6", "fig9"], ["fashion-mnist"]) if part.column == column]
+        fig4, fig6, fig9 = ({run.digest for run in of.study(part, False, shared).runs} for part in parts)
+        assert fig9 <= fig4 | fig6
+        assert len(fig4 & fig6) == 10
+
+
+def test_the_files_of_the_figures_have_what_the_search_found():
+    found = json.loads((EXPERIMENTS / "open_parameters.json").read_text())
+    of = read_reproduction(EXPERIMENTS)
+    for name, figure in of.file.figures.items():
+        values = yaml.safe_load((EXPERIMENTS / figure.file).read_text())
+        for key in ("training.batch_size", "training.clip_norm", "training.step_size"):
+            section, word = key.split(".")
+            assert values[section][word] == found["chosen"][key], (name, key)
+    alphas = yaml.safe_load((EXPERIMENTS / "fig5.yaml").read_text())["control"]
+    assert [alphas["alpha1"], alphas["alpha2"]] == [found["chosen"][f"control.alpha{n}"] for n in (1, 2)]
+    constants = {name: of.file.figures[name].accounted for name in found["factors"]}
+    (control,) = [row for row in next(iter(constants["fig5"].values())) if row[0] == "h2fdp-adaptive"]
+    stated = {"fig5": control[-1], **{name: constants[name]["privacy.c2"] for name in ("fig8", "fig10")}}
+    for name, factor in found["factors"].items():
+        assert stated[name] >= 2**0.5 * factor
+        assert stated[name] == pytest.approx(2**0.5 * factor, rel=1e-3)
+
+
+def test_the_search_has_seeds_of_its_own():
+    for name in ("open_parameters", "open_alphas"):
+        seeds = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())["sweep"]["seed"])
+        for number in range(4, 11):
+            assert not seeds & set(yaml.safe_load((EXPERIMENTS / f"fig{number}.yaml").read_text())["sweep"]["seed"])
+
+
+def test_claims_are_strict():
+    assert ClaimsFile.model_config["extra"] == "forbid"

@@ -1,0 +1,157 @@
+"""A small reproduction from its files to its page: what is made, shared, redone, drawn, judged."""
+
+import json
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+from matplotlib.image import imread
+from typer.testing import CliRunner
+
+from h2fdp import Experiment
+from h2fdp.cli.main import app
+from h2fdp.experiment.preparation import Preparation
+from h2fdp.reproduction.decisions import decisions
+from h2fdp.reproduction.page import BEGIN, END
+from tests.reproduction.small import folder
+
+
+def reproduce(path, *arguments, experiments=None):
+    fixed = ["--inline", "--experiments", str(experiments or path / "experiments"), "--out", str(path / "out")]
+    return CliRunner().invoke(app, ["reproduce", *arguments, *fixed], env={"COLUMNS": "100"})
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Everything made, and the page written."""
+    path = tmp_path_factory.mktemp("small")
+    folder(path / "experiments")
+    (path / "docs").mkdir()
+    (path / "docs" / "reproduction.md").write_text(f"# Head\n\nwords\n\n{BEGIN}\nstale words\n{END}\n\ntail\n")
+    answer = reproduce(path, "all", "--check")
+    assert answer.exit_code == 0, answer.output
+    return path, answer
+
+
+def runs_of(path, *parts):
+    return sorted(each.name for each in path.joinpath("out", "full", "digits", *parts, "runs").iterdir())
+
+
+def test_every_run_of_both_columns_is_made(done):
+    path, _ = done
+    for column in ("claimed", "accounted"):
+        assert len(runs_of(path, column, "one")) == 4
+        assert len(runs_of(path, column, "two")) == 4
+        table = pd.read_parquet(path / "out" / "full" / "digits" / column / "three" / "sweep.parquet")
+        assert table["run"].nunique() == 6
+
+
+def test_a_run_that_another_figure_has_is_linked_not_made(done):
+    path, answer = done
+    claimed = path / "out" / "full" / "digits" / "claimed"
+    one = claimed / "one" / "runs" / "seed=1,method=h2fdp,privacy.calibration=paper" / "metrics.parquet"
+    two = claimed / "two" / "runs" / "seed=1,training.step_size=0.3" / "metrics.parquet"
+    assert one.samefile(two)
+    assert "two, digits, claimed: 4 runs\n2 of 4 runs are finished already" in answer.stderr
+
+
+def test_the_accounted_column_meets_epsilon_and_the_claimed_one_does_not(done):
+    path, _ = done
+    tables = {
+        column: pd.read_parquet(path / "out" / "full" / "digits" / column / "two" / "sweep.parquet")
+        for column in ("claimed", "accounted")
+    }
+    largest = {column: table["epsilon_edge"].max() for column, table in tables.items()}
+    assert largest["accounted"] <= 20
+    assert largest["claimed"] > 50
+
+
+def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
+    path, _ = done
+    page = (path / "docs" / "reproduction.md").read_text()
+    assert page.startswith(f"# Head\n\nwords\n\n{BEGIN}\n")
+    assert page.endswith(f"{END}\n\ntail\n")
+    assert "stale words" not in page
+    assert "| noise costs accuracy | Sec. 1 | Digits | ≤ 100 points |" in page
+    assert "| tau rises | Sec. 3 | Digits | every step |" in page
+    assert "Not run. Other: it would be the same." in page
+    assert "Made by `h2fdp " in page
+    for name in ("one", "two", "three"):
+        assert f"](figures/{name}.png)" in page
+        assert imread(path / "docs" / "figures" / f"{name}.png").std() > 0.05  # something is drawn
+
+
+def test_again_nothing_is_made_and_the_same_is_said(done):
+    path, answer = done
+    page = (path / "docs" / "reproduction.md").read_text()
+    again = reproduce(path, "all", "--check")
+    assert again.exit_code == 0, again.output
+    assert ": done" not in again.stderr
+    assert again.stdout == answer.stdout
+    assert (path / "docs" / "reproduction.md").read_text() == page
+
+
+def test_json_has_findings_and_verdicts(done):
+    path, _ = done
+    found = json.loads(reproduce(path, "one", "--json", "--quiet").stdout)
+    assert [(row["id"], row["data_set"]) for row in found] == [("noise-costs", "digits")]
+    judged = found[0]["accounted"]
+    assert judged["verdict"] == "holds"
+    assert judged["low"] <= judged["value"] <= judged["high"]
+    assert judged["seeds"] == 2
+
+
+def test_runs_of_another_configuration_are_refused_and_not_judged(done, tmp_path):
+    path, _ = done
+    changed = folder(tmp_path / "experiments", one=("epsilon: 50", "epsilon: 40"))
+    refused = reproduce(path, "one", "--quiet", experiments=changed)
+    assert "privacy.epsilon: was 50.0, is 40.0 now" in str(refused.exception)
+    answer = reproduce(path, "two", "--check", "--quiet", "--page", str(tmp_path / "page.md"), experiments=changed)
+    assert answer.exit_code == 0, answer.output
+    page = (tmp_path / "page.md").read_text()
+    assert "Digits, noise by formula: its runs are of another configuration or code" in page
+
+
+def test_quick_has_a_place_and_a_page_of_its_own(done):
+    path, _ = done
+    before = (path / "docs" / "reproduction.md").read_text()
+    answer = reproduce(path, "three", "--quick", "--check")
+    assert answer.exit_code == 0, answer.output
+    table = pd.read_parquet(path / "out" / "quick" / "digits" / "claimed" / "three" / "sweep.parquet")
+    assert table["interval"].max() <= 4
+    assert "tau rises" in (path / "out" / "quick" / "reproduction.md").read_text()
+    assert (path / "docs" / "reproduction.md").read_text() == before
+
+
+def test_one_seed_is_not_judged(tmp_path):
+    folder(tmp_path / "experiments", three=("seed: [1, 2]", "seed: [1]"))
+    answer = reproduce(tmp_path, "three", "--json", "--quiet")
+    (row,) = json.loads(answer.stdout)
+    assert (row["claimed"]["verdict"], row["claimed"]["why"]) == ("not run", "one seed, so no interval")
+    assert row["claimed"]["low"] is None
+
+
+def test_decisions_are_those_of_a_trained_run(tmp_path):
+    folder(tmp_path)
+    experiment = Experiment.from_file(tmp_path / "three.yaml", ["method=h2fdp-adaptive", "control.alpha1=100"])
+    run = experiment.run(tmp_path / "run")
+    trained = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
+    prepared = experiment.prepare(None)
+    assert isinstance(prepared, Preparation)
+    found = decisions(prepared)
+    assert [row["local_steps"] for row in found] == [row["tau"] for row in trained]
+    means = [sum(row["participation"].values()) / len(row["participation"]) for row in trained]
+    assert [row["devices_per_subnet"] for row in found] == means
+    assert all(after["interval"] - before["interval"] == 1 for before, after in pairwise(found))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["fig99"], "NAME: expected one of one, two, three, all, found fig99"),
+        (["one", "--data-set", "cifar"], "--data-set: expected one of digits, other, found cifar"),
+    ],
+)
+def test_unknown_names_are_told(tmp_path, arguments, expected):
+    folder(tmp_path / "experiments")
+    assert str(reproduce(tmp_path, *arguments).exception) == expected
