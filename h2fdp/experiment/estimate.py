@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from h2fdp.experiment.preparation import Preparation
-from h2fdp.experiment.privacy_report import noises
+from h2fdp.experiment.privacy_plan import planned_accounts
+from h2fdp.experiment.privacy_report import noises, planned_claim
 from h2fdp.methods import name_of
 from h2fdp.nodes import LocalTeam
 from h2fdp.runtime import chosen_backend
@@ -18,7 +19,7 @@ _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's 
 
 def estimate(run: Preparation) -> dict[str, Any]:
     """The plan of a run, with estimates of time and memory; a few local steps are timed for the first one."""
-    config, privacy = run.config, run.config.privacy
+    config = run.config
     work, adaptive = _work(run), config.control.enabled
     hosts = inline_workers(config.runtime)
     return {
@@ -33,7 +34,7 @@ def estimate(run: Preparation) -> dict[str, Any]:
         "slots": work.slots,
         "local aggregations": work.local_aggregations,
         "global aggregations": work.intervals,
-        "epsilon claimed": privacy.epsilon if run.noise is not None else None,
+        "epsilon claimed": None if run.noise is None or run.leaks else planned_claim(run, planned_accounts(run)),
         "device steps": work.steps,
         "time": f"about {seconds_per_step(run.blueprint, run.initial) * work.steps / hosts:.0f} s of training",
         "memory": f"about {(_PROCESS_BYTES * (1 + hosts) + 3 * run.blueprint.data_bytes) / 1e9:.1f} GB",

@@ -35,7 +35,7 @@ def privacy_report(run: Preparation) -> dict[str, Any]:
     if run.leaks:
         raise UserError(LEAKS, key="control.estimates")
     accounts = planned_accounts(run)
-    claimed = run.noise.claimed(accounts, planned_aggregations(run))
+    claimed = planned_claim(run, accounts)
     return {
         "delta": run.config.privacy.delta,
         "factor": run.factor,
@@ -84,10 +84,11 @@ def attained_about(run: Preparation, devices: DeviceClass, delta: float) -> floa
     return None if met is None else attained(met, delta)
 
 
-def planned_aggregations(run: Preparation) -> Made:
-    """Of the whole run, as many as the claim was made for."""
-    training = run.config.training
-    return Made(len(run.rhythm.offsets(run.local_steps)) * training.intervals, training.intervals)
+def planned_claim(run: Preparation, accounts: Accounts) -> float | None:
+    """What is claimed of the planned run, which will hold these accounts."""
+    assert run.noise is not None, "nothing is claimed where nothing is promised"
+    intervals = run.config.training.intervals
+    return run.noise.claimed(accounts, Made(len(run.rhythm.offsets(run.local_steps)) * intervals, intervals))
 
 
 def noises(run: Preparation) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ Only runs without a guarantee have anything to add up: what a device remembers i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,7 @@ class _Work:
     updates: Tensor
     personal: Tensor | None
     steps: Tensor
+    gradients: Tensor
     step_size: float
 
 
@@ -35,25 +37,37 @@ class Diary:
         memory: (s, M) what the devices remember; None where the objective has no memory.
         updates: (s, M) sums of each device's updates, where they remember.
         steps: (s,) local steps that were uploaded.
+        gradients: (s,) how many gradients these are worth.
+        worth: from the steps of a stretch to that.
     """
 
     objective: LocalObjective
+    worth: Callable[[int], float]
     plan: SubnetPlan
     variate: Tensor | None
     memory: Tensor | None
     updates: Tensor | None
     personal: Tensor | None
     steps: np.ndarray
+    gradients: np.ndarray
     ends: Tensor | None = field(default=None)
     last_steps: Tensor | None = field(default=None)
 
     @classmethod
-    def begun(cls, objective: LocalObjective, plan: SubnetPlan, model: Tensor, variate: Tensor | None) -> Diary:
+    def begun(
+        cls,
+        objective: LocalObjective,
+        worth: Callable[[int], float],
+        plan: SubnetPlan,
+        model: Tensor,
+        variate: Tensor | None,
+    ) -> Diary:
         """An empty one, at the model (M,) that was sent."""
         memory = None if plan.memory is None else plan.memory.to(model.device)
         updates = None if memory is None else torch.zeros_like(memory)
         personal = None if memory is None or not objective.personal else torch.zeros_like(memory)
-        return cls(objective, plan, variate, memory, updates, personal, np.zeros(len(plan.rows), dtype=np.int64))
+        nothing = np.zeros(len(plan.rows), dtype=np.int64), np.zeros(len(plan.rows))
+        return cls(objective, worth, plan, variate, memory, updates, personal, *nothing)
 
     def corrections(self, rows: np.ndarray) -> Tensor | None:
         """(s, M) for the devices of these rows; None where nothing is corrected."""
@@ -73,13 +87,15 @@ class Diary:
             assert trained.personal is not None, "the objective trains personal models"
             self.personal[places] = trained.personal
         self.steps[places.numpy()] += part.steps
+        self.gradients[places.numpy()] += [self.worth(steps) for steps in part.steps.tolist()]
 
     def upload(self, update: Tensor) -> SubnetUpload:
         """The subnet's upload, beside its update (M,)."""
         memory, variate = self.memory, None
         if memory is not None and self.updates is not None:
             steps = torch.from_numpy(self.steps).to(memory)
-            work = _Work(self.updates, self.personal, steps, self.plan.step_size)
+            gradients = torch.from_numpy(self.gradients).to(memory)
+            work = _Work(self.updates, self.personal, steps, gradients, self.plan.step_size)
             remembered = self.objective.remembered(memory, self.variate, work)
             if self.variate is not None:
                 weights = torch.from_numpy(self._arriving_weights()).to(memory)

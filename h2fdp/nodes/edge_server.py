@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,7 @@ class EdgeServer:
         spans: name -> (first row, row after the last).
         gauge: how to measure for the controller; None in runs that never do.
         objective: what the devices minimise; it says what they remember.
+        worth: from a number of local steps to how many gradients an upload of so many is worth.
     """
 
     name: str
@@ -50,6 +51,7 @@ class EdgeServer:
     spans: dict[str, tuple[int, int]]
     gauge: Gauge | None = None
     objective: LocalObjective = _PLAIN
+    worth: Callable[[int], float] = float
 
     def run_interval(self, broadcast: Tensor, plan: SubnetPlan) -> SubnetUpload:
         """One interval from what the cloud sent: (M,) the model w(t_k), or (2, M): and a control variate."""
@@ -78,7 +80,7 @@ class EdgeServer:
         """
         model, variate = (broadcast[0], broadcast[1]) if broadcast.ndim == 2 else (broadcast, None)
         subnet_model = model
-        diary = Diary.begun(self.objective, plan, model, variate)
+        diary = Diary.begun(self.objective, self.worth, plan, model, variate)
         start = plan.first_slot
         for segment, end in enumerate(plan.ends()):
             part = plan.aggregation(segment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
+from h2fdp.training.descent import gain
 from h2fdp.training.epochs import EpochSampler
 from h2fdp.training.objectives import LocalObjective, Plain
 from h2fdp.training.per_thread import EngineOfEachThread
@@ -122,7 +123,16 @@ class Blueprint:
         """The number-th edge server with groups of its devices anywhere; `spans` says which rows each group holds."""
         subnet = self.topology.subnets[number]
         source = self.noise_placement.source(subnet.trusted)
-        return EdgeServer(subnet.name, self.streams, source, groups, spans, self._gauge(), self.objective)
+        return EdgeServer(
+            subnet.name,
+            self.streams,
+            source,
+            groups,
+            spans,
+            self._gauge(),
+            self.objective,
+            partial(gain, self.momentum),
+        )
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:
         """One device of the number-th subnet, as a group of its own."""

@@ -107,15 +107,18 @@ def fedprox(w, mu=0.1):
     return rounds(w, local)
 
 
-def scaffold(w):
+def scaffold(w, momentum=0.0):
+    """c_i is a mean of gradients, with momentum of as many as the steps are worth."""
     c, own = np.zeros_like(w), [np.zeros_like(w) for _ in DATA]
+    worth = sum((1 - momentum**left) / (1 - momentum) for left in range(1, STEPS + 1))
     for _ in range(ROUNDS):
         moved, changed = [], []
         for device in range(DEVICES):
-            y = w
+            y, velocity = w, 0.0
             for _ in range(STEPS):
-                y = y - ETA * (gradient(y, device) - own[device] + c)
-            new = own[device] - c + (w - y) / (STEPS * ETA)
+                velocity = momentum * velocity + gradient(y, device) - own[device] + c
+                y = y - ETA * velocity
+            new = own[device] - c + (w - y) / (worth * ETA)
             moved.append(y - w)
             changed.append(new - own[device])
             own[device] = new
@@ -177,6 +180,11 @@ def test_momentum_of_local_steps_begins_anew_with_each_model(tmp_path):
     start, model, _ = outcome(trained("fedavg", momentum=0.5), tmp_path / "run")
     np.testing.assert_allclose(model, with_momentum(start), rtol=2e-4, atol=2e-6)
     assert np.abs(model - fedavg(start)).max() > 1e-3
+
+
+def test_control_variates_are_gradients_under_momentum_too(tmp_path):
+    start, model, _ = outcome(trained("scaffold", momentum=0.5), tmp_path / "run")
+    np.testing.assert_allclose(model, scaffold(start, momentum=0.5), rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavgm"])

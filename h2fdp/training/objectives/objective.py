@@ -60,6 +60,7 @@ class LocalWork(Protocol):
         updates: (s, M) the sum of all updates of the interval.
         personal: (s, M) personal models, where there are any.
         steps: (s,) local steps done, as a tensor.
+        gradients: (s,) how many gradients the updates are worth: as many as steps, more with momentum (see `gain`).
         step_size: eta_k.
     """
 
@@ -69,6 +70,8 @@ class LocalWork(Protocol):
     def personal(self) -> Tensor | None: ...
     @property
     def steps(self) -> Tensor: ...
+    @property
+    def gradients(self) -> Tensor: ...
     @property
     def step_size(self) -> float: ...
 

@@ -14,8 +14,8 @@ from h2fdp.training.objectives.objective import Gradient, LocalWork
 class Scaffold:
     """w <- w - eta (g - c_i + c); after K steps c_i <- c_i - c + (sum of the updates) / (K eta).
 
-    In a tree the updates of all segments of the interval count. Without momentum the new c_i is the mean of the
-    gradients along the device's way. The device uploads the change of c_i beside its update.
+    The new c_i is a mean of the gradients along the device's way. In a tree the updates of all segments of the interval
+    count; with momentum, K is how many gradients they are worth. The device uploads the change of c_i with its update.
     """
 
     memory: ClassVar[str | None] = "control variates"
@@ -39,6 +39,5 @@ class Scaffold:
     def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
         """c_i; of a device that did no step, as it was."""
         assert variate is not None, "Scaffold's server sends its control variate"
-        steps = done.steps[:, None]
-        changed = memory - variate + done.updates / (steps.clamp(min=1) * done.step_size)
-        return changed.where(steps > 0, memory)
+        changed = memory - variate + done.updates / (done.gradients[:, None].clamp(min=1) * done.step_size)
+        return changed.where(done.steps[:, None] > 0, memory)
