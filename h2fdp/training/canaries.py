@@ -117,6 +117,8 @@ class CanaryEngine(LoopEngine):
 
     def _bounded(self, records: DeviceRecords, row: int, drawn: np.ndarray, divisor: float, model: Tensor) -> Tensor:
         """(M + N,) as `LoopEngine`, over records and canaries."""
+        if not drawn.size:
+            return torch.zeros_like(model)
         size = int(records.sizes[row])
         data, canaries = drawn[drawn < size], drawn[drawn >= size] - size
         own = torch.from_numpy(self._canaries.coordinates[row])

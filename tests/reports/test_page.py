@@ -93,7 +93,7 @@ def test_several_runs_are_overlaid_and_told_apart(runs, together):
     boxes = [each for tag, each in together.elements if each.get("name") == "run"]
     assert len(boxes) == len(runs)
     assert len({series["marker"] for series in together.data["series"]}) == len(runs)
-    assert "method.privacy hierarchical hierarchical none local" in together.words
+    assert "method.privacy.name hierarchical hierarchical none local" in together.words
     assert "training.intervals" not in together.words.split("config.yaml of")[0]  # it does not differ
 
 
