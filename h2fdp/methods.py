@@ -61,14 +61,6 @@ _PLAIN: dict[str, tuple[Method, str]] = {
         _point("proximal", "local", topology="star"),
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
-    "fedavg-dp": (
-        _point(privacy="dp-sgd", topology="star"),
-        "all devices under the cloud, noise at every local step (ALI-DPFL's baseline)",
-    ),
-    "pe-dpfl": (
-        _point("proximal", "output", topology="star"),
-        "all devices under the cloud, a proximal term, noise on the uploaded model (ALI-DPFL's baseline)",
-    ),
     "fedavg": (_point(topology="star"), "all devices under the cloud, no noise (McMahan et al. 2017)"),
     "fedavgm": (_point(server="momentum", topology="star"), "momentum at the server (Hsu et al. 2019)"),
     "fedprox": (_point("proximal", topology="star"), "a pull towards the received model (Li et al. 2020)"),

@@ -23,7 +23,10 @@ def within_unit_ball(data: DeviceData, bound: float) -> DeviceData:
     assert isinstance(data, (FederatedData, DrawnData))
     longest = _longest(data)
     if longest > bound * (1 + _ROUNDING):
-        text = f"expected at least {longest * (1 + _ROUNDING):.6g}, the norm of the longest record, found {bound:g}"
+        # How long it is is private: a bound that follows it would be no public one.
+        text = (
+            f"a device holds a longer record; expected a bound that is public knowledge of these data, found {bound:g}"
+        )
         raise UserError(text, key="method.privacy.input_bound")
     scaling = data.scaling
     return replace(data, scaling=replace(scaling, deviation=tuple(bound * each for each in scaling.deviation)))

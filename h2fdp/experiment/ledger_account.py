@@ -14,7 +14,7 @@ from h2fdp.privacy import OBSERVERS, Accounts, Observer, PlacementSection, Relea
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.releases import RELEASE_KEYS, rows_in
 from h2fdp.privacy.statement import statement
-from h2fdp.records import read_json_lines
+from h2fdp.records import read_json_lines, read_summary
 from h2fdp.topology import read as read_topology
 
 
@@ -87,8 +87,9 @@ def _configuration(run: Path) -> dict[str, Any]:
 
 
 def _leaks(run: Path) -> bool:
-    control = _configuration(run).get("control")
-    return isinstance(control, dict) and bool(control.get("enabled")) and control.get("estimates") == "oracle"
+    """As the run says itself: a schedule may have had devices measure, whatever its configuration asked for."""
+    summary = read_summary(run)
+    return summary is not None and bool(summary.get("leaking"))
 
 
 def _is_star(run: Path) -> bool:

@@ -86,11 +86,11 @@ class Preparation:
     def budgets(self) -> Mapping[Observer, float]:
         """The epsilon of each observer that ends the run.
 
-        Where the noise falls as the run goes on, or steps under noise are more or fewer than it was made for, nothing
-        but the account keeps to the target: then it is a budget of every observer that has none.
+        Where the noise falls as the run goes on, or intervals are longer or shorter than it was made for, nothing but
+        the account keeps to the target: then it is a budget of every observer that has none.
         """
         stated, schedule = self.config.privacy.budget, self.config.method.schedule.name
-        free = schedule == "noise-decay" or (schedule == "resource-budget" and self.step_noise_multiplier is not None)
+        free = schedule in ("noise-decay", "resource-budget")
         if self.noise is None or self.leaks or not free:
             return stated
         return dict.fromkeys(OBSERVERS, self.config.privacy.epsilon) | stated

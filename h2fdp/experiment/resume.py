@@ -122,6 +122,12 @@ def _afresh(
 ) -> tuple[Preparation, Progress]:
     """Draw everything afresh from the next interval on; what was released of it before counts too."""
     first = len(progress.rows) + 1
+    if run.iterations is not None:
+        text = (
+            f"{why}, so interval {first} would be released a second time; this run ends after R_c local steps, and "
+            f"steps that are done twice would overspend its target; expected the same environment, or a new run"
+        )
+        raise UserError(text, str(directory.path))
     sizes = {subnet.name: subnet.size for subnet in run.topology.subnets}
     begin = 0 if progress.ledger is None else progress.ledger.bytes
     progress.watch.load_lost(releases_of_ledger(directory.ledger, sizes, begin))

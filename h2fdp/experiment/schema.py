@@ -19,6 +19,7 @@ from h2fdp.privacy import Request, placement_of
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.training.objectives import objective_of
 
+_LONGEST = 10_000  # local steps of an interval that a schedule could choose
 _CONSTANT = ("ali-dpfl", "ali-dpfl-v1", "resource-budget")  # schedules that plan with one step size
 
 
@@ -100,6 +101,23 @@ def _check_method(experiment: ExperimentFile, document: Document) -> None:
     ):
         text = f"the step size of {method.schedule.name} is the same in all intervals; expected none, found sqrt"
         found.append(Problem(text, document.where(("training", "step_decay")), "training.step_decay"))
+    given = method.privacy.name == "dp-sgd" and method.privacy.noise_multiplier is not None
+    if training.local_epochs is not None and given:
+        text = "a run under a given noise_multiplier ends after R_c local steps, which need not be whole epochs"
+        found.append(
+            Problem(
+                f"{text}; expected local_steps", document.where(("training", "local_epochs")), "training.local_epochs"
+            )
+        )
+    metered = method.schedule.joules is not None or method.schedule.seconds is not None
+    if metered and method.topology != "star" and training.aggregations_per_interval != 0:
+        text = "local aggregations cost more in longer intervals, which the budget does not foresee"
+        where = document.where(("method",))
+        found.append(
+            Problem(
+                f"{text}; expected training.aggregations_per_interval: 0, or topology star", where, "method.schedule"
+            )
+        )
     if method.schedule.name.startswith("ali-dpfl") and method.privacy.name != "dp-sgd":
         text = f"{method.schedule.name} weighs local steps against the noise on each; expected privacy dp-sgd"
         found.append(Problem(text, document.where(("method",)), "method.schedule"))
@@ -186,7 +204,8 @@ def _request(experiment: ExperimentFile) -> Request:
     """What a placement judges."""
     method, training, objective = experiment.method, experiment.training, objective_of(experiment.method.objective)
     step_size = _largest_step_size(experiment)
-    local_steps = 2 if training.local_steps is None else training.local_steps
+    fixed = method.schedule.name in ("fixed", "noise-decay")
+    local_steps = training.local_steps if fixed and training.local_steps is not None else _LONGEST
     rhythm = Rhythm(training.aggregate_every, training.aggregations_per_interval)
     return Request(
         objective=method.objective.name,

@@ -91,6 +91,7 @@ class Cloud:
         self._memories = DeviceMemories(model.numel()) if remembers else None
         self._epochs = epochs
         self._meter = meter
+        self._kept: dict[str, Any] = {}  # the state before the interval
 
     def state(self) -> dict[str, Any]:
         """What outlives an interval, in plain values and tensors, for a checkpoint."""
@@ -210,6 +211,8 @@ class Cloud:
         """Run a plan: the model goes down, uploads come up, the model moves."""
         received: dict[str, SubnetUpload] = {}
         before = self.model
+        if self._schedule.measures_secants or self._schedule.scores:  # these may give an interval up
+            self._kept = self.state()
         if plan.subnets:
             received = self._edges.call("run_interval", self._broadcast(), self._told(plan))
             self.model = self._server.apply(before, self._uploaded(plan, received))
@@ -226,7 +229,12 @@ class Cloud:
         if self._schedule.scores:
             assert loss is not None, "this schedule scores every interval"
             self._schedule.scored(loss)
-        self.model = self._schedule.kept(self.model)
+        kept = self._schedule.kept(self.model)
+        if kept is not self.model:  # the interval is given up: so is what server and devices remember of it
+            self._server.load(self._kept["server"])
+            if self._memories is not None:
+                self._memories.load(self._kept["memories"])
+        self.model = kept
 
     @property
     def scores(self) -> bool:

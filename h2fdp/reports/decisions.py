@@ -23,9 +23,10 @@ def decision_columns(decisions: Sequence[Mapping[str, Any]], intervals: Sequence
     found = {row["interval"]: row for row in decisions}
     rows = [found.get(interval) for interval in intervals]
     columns: dict[str, Column] = {"reason": [row and reason(row) for row in rows]}
-    columns["objective"] = [row and row["objective"] for row in rows]
-    for term in TERMS:
-        columns[f"term_{term}"] = [row and row["terms"][term] for row in rows]
+    if "terms" in decisions[0]:
+        columns["objective"] = [row and row["objective"] for row in rows]
+        for term in TERMS:
+            columns[f"term_{term}"] = [row and row["terms"][term] for row in rows]
     return columns
 
 
@@ -36,6 +37,9 @@ def reason(row: Mapping[str, Any]) -> str:
     ...         "runner_up": {"tau": 4, "objective": 3.75}, "swamped": ["zeta"], "constants": {"beta": 0.125}})
     'P = 3.5 (energy 1 + delay 2 + gap 0.5); next best tau = 4 with 3.75; beta = 0.125; swamped by noise: zeta'
     """
+    if "terms" not in row:  # another schedule than H2FDP's controller
+        known = {**row.get("constants", {}), **row.get("noise", {})}
+        return ", ".join(f"{key} = {number(value)}" for key, value in known.items() if isinstance(value, (int, float)))
     terms = " + ".join(f"{term} {number(row['terms'][term])}" for term in TERMS)
     parts = [f"P = {number(row['objective'])} ({terms})"]
     other = row.get("runner_up")
@@ -79,6 +83,6 @@ def decision_table(decisions: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _row(row: Mapping[str, Any]) -> list[Any]:
-    chosen = row["participation"]
-    taking_part = "" if set(chosen) == {"smallest", "median", "largest"} else sum(chosen.values())
+    chosen = row.get("participation", {})
+    taking_part = "" if not chosen or set(chosen) == {"smallest", "median", "largest"} else sum(chosen.values())
     return [row["interval"], row["slot"], row["tau"], taking_part, row["step_size"], reason(row)]

@@ -106,7 +106,9 @@ def _of_runs(runs: Sequence[RunView]) -> _Content:
 
 def _schedule(runs: Sequence[RunView], every: Sequence[Series]) -> Section:
     controlled = [(at, run) for at, run in enumerate(runs) if run.decisions]
-    heats = [participation(at, run.name, run.decisions) for at, run in controlled]
+    heats = [
+        participation(at, run.name, run.decisions) for at, run in controlled if "participation" in run.decisions[0]
+    ]
     folded: dict[str, Table | str] = {
         f"The controller's decisions in {run.name}, with its reasons": decision_table(run.decisions)
         for _, run in controlled

@@ -1,9 +1,13 @@
 """Which points on the five axes mean something, and how the others are refused."""
 
+import shutil
+
 import pytest
 
+import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.experiment.audit_subjects import check_request
+from h2fdp.experiment.run import start_run
 
 
 def refusal(**settings):
@@ -78,7 +82,7 @@ def test_what_a_method_cannot_mean(method, words):
 
 
 def test_a_schedule_that_measures_private_losses_is_marked_or_refused():
-    leaking = {"extends": "hfl-dp", "schedule": {"name": "resource-budget", "joules": 5.0}}
+    leaking = {"extends": "hfl-dp", "topology": "star", "schedule": {"name": "resource-budget", "joules": 5.0}}
     assert Experiment(method=leaking).config.control.estimates == "oracle"
     assert "leaks" in refusal(method=leaking, control={"estimates": "released"})
     assert "has no range" in refusal(method=leaking, control={"estimates": "private"})
@@ -87,9 +91,9 @@ def test_a_schedule_that_measures_private_losses_is_marked_or_refused():
 
 
 def test_schedules_of_one_step_size_refuse_a_falling_one():
-    schedule = {"name": "resource-budget", "joules": 5.0}
-    assert Experiment(method={"schedule": schedule}).config.training.step_decay == "none"
-    assert "step_decay" in refusal(method={"schedule": schedule}, step_decay="sqrt")
+    method = {"extends": "fedavg", "schedule": {"name": "resource-budget", "joules": 5.0}}
+    assert Experiment(method=method).config.training.step_decay == "none"
+    assert "step_decay" in refusal(method=method, step_decay="sqrt")
 
 
 @pytest.mark.parametrize(
@@ -98,10 +102,83 @@ def test_schedules_of_one_step_size_refuse_a_falling_one():
         ({"method": {"extends": "h2fdp", "server": "momentum"}}, "public", "reads the averages off"),
         ({"method": "upcycled-h2fdp"}, "public", "reads the averages off"),
         ({"method": "hfl-dp", "momentum": 0.5}, "edge", "plain steps"),
-        ({"method": {"extends": "hfl-dp", "schedule": {"name": "resource-budget", "joules": 9.0}}}, "edge", "raw"),
+        (
+            {
+                "method": {
+                    "extends": "hfl-dp",
+                    "topology": "star",
+                    "schedule": {"name": "resource-budget", "joules": 9.0},
+                }
+            },
+            "edge",
+            "raw",
+        ),
     ],
 )
 def test_what_an_audit_would_get_wrong_is_refused(settings, observer, words):
     run = Experiment(**settings).prepare()
     with pytest.raises(UserError, match=words):
         check_request(run, observer, 10, "dominating", 0.95)
+
+
+GIVEN = {"extends": "fedavg-dp", "privacy": {"name": "dp-sgd", "noise_multiplier": 3.0}}
+
+
+def test_whole_epochs_cannot_end_at_a_number_of_steps():
+    assert "need not be whole epochs" in refusal(method=GIVEN, training={"local_epochs": 3})
+
+
+def test_a_budget_of_joules_does_not_foresee_local_aggregations():
+    method = {"extends": "hfl", "schedule": {"name": "resource-budget", "joules": 3.0}}
+    assert "does not foresee" in refusal(method=method, training={"aggregate_every": 1})
+    Experiment(method=method, training={"aggregations_per_interval": 0})
+
+
+def test_central_noise_comes_with_no_tau_that_has_local_aggregations():
+    schedule = {"name": "resource-budget", "units": 9.0, "step_cost": 1.0, "aggregation_cost": 1.0}
+    method = {"extends": "hfl", "privacy": "central", "schedule": schedule}
+    assert "method" in refusal(method=method, training={"local_steps": 1, "aggregate_every": 2})
+
+
+def test_a_budget_keeps_the_target_where_a_schedule_chooses_how_long_intervals_are(tmp_path):
+    schedule = {"name": "resource-budget", "units": 3000.0, "step_cost": 1.0, "aggregation_cost": 5.0}
+    constants = {"lipschitz": 1.0, "smoothness": 1.0, "divergence": 1e-4}
+    method = {"extends": "hfl-dp", "topology": "star", "schedule": schedule | constants}
+    run = Experiment(method=method, epsilon=1.0, training={"intervals": 20, "batch_size": 4}).run(tmp_path / "run")
+    assert run.summary["state"] == "budget spent"
+    assert run.privacy.epsilon(observer="edge") <= 1.0
+
+
+def test_a_run_that_leaks_has_no_account_and_still_a_report(tmp_path):
+    keys = {"intervals": 4, "batch_size": 16}
+    run = Experiment(method="ali-dpfl", epsilon=5.0, training=keys).run(tmp_path / "run")
+    with pytest.raises(UserError, match="oracle"):
+        run.privacy.epsilon(observer="edge")
+    assert "sigma" in run.report(tmp_path / "out.html").read_text()
+
+
+def test_a_run_that_ends_at_its_last_step_goes_on_afresh_at_no_price(tmp_path):
+    keys = {"intervals": 6, "batch_size": 16, "local_steps": 2}
+    rows = []
+    prepared = Experiment(method=GIVEN, epsilon=5.0, training=keys)
+    start_run(prepared.prepare(), tmp_path / "run", on_interval=rows.append, stop=lambda: len(rows) == 2)
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    with pytest.raises(UserError, match="overspend"):
+        h2fdp.resume(tmp_path / "run")
+
+
+def test_a_model_that_is_given_up_takes_the_servers_memory_with_it(tmp_path):
+    schedule = {"name": "resource-budget", "units": 200.0, "step_cost": 1.0, "aggregation_cost": 2.0}
+    method = {
+        "objective": {"name": "proximal", "mu": 1e6},
+        "server": {"name": "momentum", "beta": 0.5},
+        "topology": "star",
+        "schedule": schedule,
+    }
+    run = Experiment(method=method, training={"intervals": 40, "step_size": 0.1, "batch_size": 16}).run(
+        tmp_path / "run"
+    )
+    finite = run.metrics["loss"].notna().to_numpy()
+    first = int((~finite).argmax())
+    assert not finite[first]
+    assert finite[first + 1 :].any()

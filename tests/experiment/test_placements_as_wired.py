@@ -326,7 +326,7 @@ REFUSED = [
     (
         {"name": "objective", "input_bound": 3.0},
         {"objective": PROXIMAL, **ONE_UPLOAD},
-        r"method\.privacy\.input_bound: expected at least .* the norm of the longest record, found 3",
+        r"method\.privacy\.input_bound: a device holds a longer record; expected a bound that is public .*, found 3",
     ),
     (
         "output",
