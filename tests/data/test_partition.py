@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -34,6 +34,7 @@ SECTIONS = st.one_of(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many small draws cannot be partitioned
 @given(SECTIONS, SIZES, st.lists(st.integers(0, 6), min_size=1, max_size=200), st.integers(1, 30), st.integers(0, 99))
 def test_every_device_gets_a_record_and_no_record_is_given_twice(kind, sizes, labels, devices, seed):
     try:
