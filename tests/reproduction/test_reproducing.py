@@ -75,7 +75,7 @@ def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
     assert "| noise costs accuracy | Sec. 1 | Digits | ≤ 100 points |" in page
     assert "| tau rises | Sec. 3 | Digits | every step |" in page
     assert "Not run. Other: it would be the same." in page
-    assert "Made by `h2fdp " in page
+    assert "Made by `h2fdp" in page
     for name in ("one", "two", "three"):
         assert f"](figures/{name}.png)" in page
         assert imread(path / "docs" / "figures" / f"{name}.png").std() > 0.05  # something is drawn
