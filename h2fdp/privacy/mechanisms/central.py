@@ -71,7 +71,8 @@ class CentralNoise(Mechanism):
         """Every global model, to peers and public: a plain Gaussian; that not all devices take part is not credited."""
         if upload.rows.size == 0:
             return
-        assert upload.kind == "global", "nothing leaves a subnet between global aggregations"
+        if upload.kind != "global":
+            raise AssertionError("nothing leaves a subnet between global aggregations: peers would see it raw")
         moved = self.clip_norm * upload.weights * upload.share
         columns = np.stack(
             [moved, np.full_like(moved, upload.cloud_noise_std), np.ones_like(moved), np.ones_like(moved)]
