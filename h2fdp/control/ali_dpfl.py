@@ -77,9 +77,13 @@ class AliSchedule(Schedule):
 
     def observe(self, seen: Observation) -> None:
         """See `Schedule.observe`."""
-        self._last_tau, self._rounds_done = seen.local_steps, seen.interval + 1
+        self.skipped(seen.interval, seen.local_steps, seen.spent)
         if seen.secants is not None:
             self._learned |= self._rule.learned(seen.secants)
+
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        """See `Schedule.skipped`."""
+        self._last_tau, self._rounds_done = local_steps, interval + 1
 
     def state(self) -> dict[str, Any]:
         """See `Schedule.state`."""

@@ -22,6 +22,7 @@ class Budget:
         name: of the resource; one that the metrics name (`energy_j`, `delay_s`, `clock_s`) is charged what intervals
             really cost, any other one its prices.
         total: R.
+        key: where the user states it, for what is said of a total that is too small; the name where it is empty.
         prices: interval k, counted from 0, to (c, b): what one local step and one aggregation of all that take part
             cost in it, as far as it is known before it begins. The same when asked again.
 
@@ -32,18 +33,19 @@ class Budget:
     name: str
     total: float
     prices: Prices
+    key: str = ""
 
     def __post_init__(self) -> None:
         require(0 < self.total < math.inf, self.name, self.total, "a finite number above 0")
 
     @classmethod
-    def stated(cls, name: str, total: float, step_cost: float, aggregation_cost: float) -> Budget:
+    def stated(cls, name: str, total: float, step_cost: float, aggregation_cost: float, key: str = "") -> Budget:
         """With c and b that the operator states, the same in all intervals.
 
         >>> Budget.stated("tokens", 100.0, step_cost=1.0, aggregation_cost=5.0).prices(7)
         (1.0, 5.0)
         """
-        return cls(name, total, partial(_always, (step_cost, aggregation_cost)))
+        return cls(name, total, partial(_always, (step_cost, aggregation_cost)), key)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,10 @@ class NoiseDecay(Schedule):
         """As `inner`."""
         self._inner.observe(seen)
 
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        """As `inner`."""
+        self._inner.skipped(interval, local_steps, spent)
+
     def scored(self, loss: float) -> None:
         """See `Schedule.scored`."""
         if self._inner.scores:

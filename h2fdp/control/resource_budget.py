@@ -94,9 +94,9 @@ class ResourceBudgetSchedule(Schedule):
         self._started: Tensor | None = None  # the model that the interval started from
         for account in self._accounts:
             if not account.allows_one_more(0):
-                step, aggregation = account.budget.prices(0)
-                text = f"expected at least {step + aggregation:g}, one local step and one aggregation"
-                raise UserError(f"{text}, found {account.budget.total:g}", key=account.budget.name)
+                budget = account.budget
+                text = f"expected at least {sum(budget.prices(0)):g}, one local step and one aggregation"
+                raise UserError(f"{text}, found {budget.total:g}", key=budget.key or budget.name)
 
     @property
     def measures_secants(self) -> bool:
@@ -140,12 +140,17 @@ class ResourceBudgetSchedule(Schedule):
 
     def observe(self, seen: Observation) -> None:
         """See `Schedule.observe`."""
-        _, self._ended, _ = self._plan(seen.interval)
-        self._accounts = [account.charged(seen.interval, seen.local_steps, seen.spent) for account in self._accounts]
-        self._last_tau, self._started = seen.local_steps, seen.model
+        self.skipped(seen.interval, seen.local_steps, seen.spent)
+        self._started = seen.model
         if self._stated is None and seen.secants is not None:
             self._learned = drift_constants(seen.secants) or self._learned
             self._loss = mean_loss(seen.secants)
+
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        """See `Schedule.skipped`; exact with stated constants, as long as no model has to be given up."""
+        _, self._ended, _ = self._plan(interval)
+        self._accounts = [account.charged(interval, local_steps, spent) for account in self._accounts]
+        self._last_tau = local_steps
 
     def scored(self, loss: float) -> None:
         """See `Schedule.scored`."""

@@ -71,6 +71,10 @@ class Schedule(Protocol):
         """Learn from what the cloud received in the interval that just ended."""
         ...
 
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        """Let an interval pass that is planned but not run, at what it would cost: how a run is forecast."""
+        return
+
     def scored(self, loss: float) -> None:
         """Learn the loss, on public records, of the model that the interval ended with."""
         return

@@ -14,7 +14,8 @@ from h2fdp.data import FederatedData, from_function
 from h2fdp.errors import UserError
 from h2fdp.experiment.fingerprint import code_of
 from h2fdp.experiment.loop import OnInterval
-from h2fdp.experiment.preparation import DataSource, Preparation, prepare
+from h2fdp.experiment.preparation import Preparation
+from h2fdp.experiment.prepare import DataSource, prepare
 from h2fdp.experiment.privacy_plan import calibrated
 from h2fdp.experiment.reading import document_of, experiment_from, parse_setting, read_experiment
 from h2fdp.experiment.run import Run, start_run

@@ -59,7 +59,7 @@ def check_request(run: Preparation, observer: str, canaries: int, kind: str, con
     if run.blueprint.measuring is not None:
         text = "estimates are not audited; expected released"
         raise UserError(text, key="control.estimates")
-    if run.blueprint.probes:
+    if run.probes:
         text = "raw measurements are beyond every audit; expected a schedule that does not measure"
         raise UserError(text, key="method.schedule")
     if run.blueprint.momentum:

@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 def setting_of(run: Preparation, module: nn.Module) -> Setting:
     """The run as its noise is worked out for: with the numbers of releases that are planned.
 
-    Under control that is K_g intervals with the most local aggregations that any tau has, so that the claim covers
-    whatever the controller does.
+    Where a schedule chooses tau that is K_g intervals with the most local aggregations that any tau has, so that the
+    claim covers whatever it does.
     """
     config, training, privacy = run.config, run.config.training, run.config.privacy
+    schedule = config.method.schedule
     lengths = [run.local_steps]
     if config.control.enabled:
         lengths = list(range(1, min(config.control.tau_max, horizon(config).slots) + 1))
+    elif schedule.name == "resource-budget":
+        assert schedule.longest is not None, "it has a default"
+        lengths = list(range(1, schedule.longest + 1))
     return Setting(
         epsilon=privacy.epsilon,
         delta=privacy.delta,

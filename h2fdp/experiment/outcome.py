@@ -37,11 +37,15 @@ class Scoreboard:
 
     def scores(self, cloud: Cloud) -> dict[str, float]:
         """Metrics columns: accuracy and loss of the global model on each set, and of the devices' own models."""
-        found, model = {}, cloud.model.to(self._device)
+        return self.scores_of(cloud.model) | ({} if self._personal is None else self._personal.scores(cloud))
+
+    def scores_of(self, model: Tensor) -> dict[str, float]:
+        """The same of any global model (M,)."""
+        found = {}
         for prefix, records in self._sets.items():
-            result = evaluate(self._module, model, records)
+            result = evaluate(self._module, model.to(self._device), records)
             found[f"{prefix}accuracy"], found[f"{prefix}loss"] = result.accuracy_whole, result.loss_whole
-        return found | ({} if self._personal is None else self._personal.scores(cloud))
+        return found
 
 
 def device_scores(run: Preparation, model: Tensor) -> dict[str, list[Any]]:

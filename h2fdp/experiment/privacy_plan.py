@@ -25,7 +25,7 @@ def empty_accounts(run: Preparation) -> Accounts:
 def planned_accounts(run: Preparation, intervals: int | None = None) -> Accounts:
     """The accounts after the planned intervals (all of them by default).
 
-    Under control they are a forecast: the controller's choices from what it knows before the run. Of a schedule that
+    Where a schedule learns they are a forecast: its choices from what it knows before the run. Of a schedule that
     spends a number of local iterations, they are those of all of them.
     With everybody taking part in every interval the intervals are alike in units of their sensitivity, and one is
     planned for all; else each is planned with the participants, and the faults, that it will draw.
@@ -58,12 +58,14 @@ def calibrated(run: Preparation) -> Preparation:
             calibration where there is no guarantee to keep; noise that is given, and too little for a single slot.
     """
     privacy = run.config.privacy
+    accountant = ACCOUNTANTS[privacy.accountant]
+    if run.noise is not None and privacy.calibration == "paper":  # R_c says whether ALI-DPFL measures anything
+        run = replace(run, iterations=run.noise.iterations(privacy.epsilon, accountant))
     _check_that_it_protects(run)
     if run.noise is None:
         return run
-    accountant = ACCOUNTANTS[privacy.accountant]
     if privacy.calibration == "paper":
-        return _with_holdable_noise(replace(run, iterations=run.noise.iterations(privacy.epsilon, accountant)))
+        return _with_holdable_noise(run)
     accounts = planned_accounts(run)
     compositions: list[Composition] = [
         each.composition for observer in privacy.target_observers for each in accounts.classes(observer)

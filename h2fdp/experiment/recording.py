@@ -18,7 +18,7 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.checkpoints import Checkpoints, HostsDiffer
 from h2fdp.experiment.fingerprint import run_digest
 from h2fdp.experiment.loop import OnInterval, run_intervals
-from h2fdp.experiment.outcome import device_scores
+from h2fdp.experiment.outcome import Scoreboard, device_scores
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.progress import Progress
 from h2fdp.experiment.tracking import sinks_of
@@ -82,8 +82,8 @@ def record(
     finally:
         wall_s = progress.wall_s + time.perf_counter() - started
         try:
-            _write_results(run, directory, progress)
-            directory.write_summary(_summary(run, progress, state, wall_s))
+            returned = _write_results(run, directory, progress)
+            directory.write_summary(_summary(run, progress, state, wall_s) | returned)
         except OSError:
             if sys.exception() is None:
                 raise
@@ -112,18 +112,22 @@ def record_inputs(run: Preparation, directory: RunDirectory, own_parts: dict[str
     write_topology(run.drawn, directory.topology)
 
 
-def _write_results(run: Preparation, directory: RunDirectory, progress: Progress) -> None:
+def _write_results(run: Preparation, directory: RunDirectory, progress: Progress) -> dict[str, float]:
+    """Write metrics, model and devices' scores; what the model is worth, where it is not the last interval's."""
     progress.rows.write(directory.metrics)
     if progress.cloud is None:
-        return
+        return {}
     module = run.blueprint.module()
     returned = progress.cloud.returned
     Flat(module).load(module, returned)
     with replacing(directory.model) as file:
         torch.save(module.state_dict(), file)
     with run_arithmetic():
-        scores = device_scores(run, returned)
-    write_columns(directory.devices, scores, DEVICE_SCHEMA)
+        write_columns(directory.devices, device_scores(run, returned), DEVICE_SCHEMA)
+        if torch.equal(returned, progress.cloud.model):
+            return {}
+        scores = Scoreboard(run).scores_of(returned)
+    return {key: scores[key] for key in ("accuracy", "loss")}
 
 
 def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) -> dict[str, Any]:

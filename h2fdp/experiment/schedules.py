@@ -127,16 +127,18 @@ def _drift(run: Preparation) -> DriftConstants | None:
 
 
 def _resource_budget(run: Preparation) -> Schedule:
-    section, training = run.config.method.schedule, run.config.training
+    section, training, key = run.config.method.schedule, run.config.training, "method.schedule"
     budgets = []
     if section.joules is not None:
-        budgets.append(Budget("energy_j", section.joules, lambda interval: _prices(run, interval)[0]))
+        budgets.append(Budget("energy_j", section.joules, lambda interval: _prices(run, interval)[0], f"{key}.joules"))
     if section.seconds is not None:
-        budgets.append(Budget("clock_s", section.seconds, lambda interval: _prices(run, interval)[1]))
+        budgets.append(Budget("clock_s", section.seconds, lambda interval: _prices(run, interval)[1], f"{key}.seconds"))
     if section.units is not None:
         assert section.step_cost is not None
         assert section.aggregation_cost is not None
-        budgets.append(Budget.stated("units", section.units, section.step_cost, section.aggregation_cost))
+        budgets.append(
+            Budget.stated("units", section.units, section.step_cost, section.aggregation_cost, f"{key}.units")
+        )
     assert section.control_parameter is not None
     assert section.growth is not None
     assert section.longest is not None

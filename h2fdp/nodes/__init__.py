@@ -5,6 +5,7 @@ from h2fdp.nodes.cloud import Cloud
 from h2fdp.nodes.device_group import DeviceGroup
 from h2fdp.nodes.edge_server import EdgeServer
 from h2fdp.nodes.interval import IntervalPlan, SubnetFacts
+from h2fdp.nodes.planner import Planner
 from h2fdp.nodes.plans import SubnetPlan, TrainingOrder
 from h2fdp.nodes.team import LocalTeam, Team
 
@@ -15,6 +16,7 @@ __all__ = [
     "EdgeServer",
     "IntervalPlan",
     "LocalTeam",
+    "Planner",
     "SubnetFacts",
     "SubnetPlan",
     "Team",

@@ -11,34 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.control import (
-    Decision,
-    DeviceSecants,
-    Estimates,
-    Faults,
-    Observation,
-    Rhythm,
-    Schedule,
-    draw_participants,
-    drawn_turnout,
-    epochs_turnout,
-    reached,
-)
+from h2fdp.control import DeviceSecants, Observation, Schedule
 from h2fdp.nodes.edge_server import weighted_sum
-from h2fdp.nodes.interval import (
-    IntervalPlan,
-    SubnetFacts,
-    Weighting,
-    numbers_released,
-    observation,
-    uploads_of,
-)
-from h2fdp.nodes.plans import SubnetPlan, present_weights
+from h2fdp.nodes.interval import IntervalPlan, observation
+from h2fdp.nodes.planner import Planner
+from h2fdp.nodes.plans import SubnetPlan
 from h2fdp.nodes.secants import SecantMeasurements, SecantPlan
 from h2fdp.nodes.team import Team
 from h2fdp.nodes.uploads import DeviceMemories, SubnetUpload
-from h2fdp.privacy import Mechanism, Release, SubnetInterval, add_gaussian_noise
-from h2fdp.streams import Streams
+from h2fdp.privacy import Release, add_gaussian_noise
 from h2fdp.training.server import Average, ServerUpdate, Uploaded
 
 Meter = Callable[[IntervalPlan], Mapping[str, float]]
@@ -60,36 +41,20 @@ class Cloud:
     def __init__(
         self,
         model: Tensor,
-        streams: Streams,
-        facts: list[SubnetFacts],
+        planner: Planner,
         edges: Team,
         schedule: Schedule,
-        rhythm: Rhythm,
-        noise: Mechanism | None,
-        weighting: Weighting,
-        estimates: Estimates = "released",
-        faults: Faults = Faults(),  # noqa: B008 - a frozen value
         server: ServerUpdate | None = None,
         remembers: bool = False,
-        epochs: int | None = None,
         meter: Meter | None = None,
     ) -> None:
         self.model = model
         self.next_slot = 0
-        self._streams = streams
-        self._facts = {subnet.name: subnet for subnet in facts}
+        self._planner = planner
         self._edges = edges
         self._schedule = schedule
-        self._rhythm = rhythm
-        self._noise = noise
-        self._weighting: Weighting = weighting
-        self._measures = schedule.observes and estimates != "released"
-        self._leaks = estimates == "oracle"
-        self._adds_noise = any(subnet.noise_source == "cloud" for subnet in facts)
-        self._faults = faults
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(model.numel()) if remembers else None
-        self._epochs = epochs
         self._meter = meter
         self._kept: dict[str, Any] = {}  # the state before the interval
 
@@ -114,7 +79,7 @@ class Cloud:
     @property
     def repeats(self) -> bool:
         """Whether all intervals are alike but for their step size and participants."""
-        return self._schedule.repeats and not self._faults.possible
+        return self._schedule.repeats and not self._planner.faults.possible
 
     @property
     def ended(self) -> bool:
@@ -127,71 +92,11 @@ class Cloud:
 
     def plan(self, interval: int) -> IntervalPlan:
         """The plan of interval k, counted from 0."""
-        decision = self._schedule.decide(interval, self.next_slot)
-        segments = self._rhythm.segments(decision.local_steps)
-        subnets: dict[str, SubnetPlan] = {}
-        lost: dict[str, SubnetPlan] = {}
-        mass = []
-        for facts, count in zip(self._facts.values(), decision.participation.tolist(), strict=True):
-            if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
-                continue
-            rows = draw_participants(self._streams, facts.name, interval, len(facts.records), count)
-            rows = reached(self._faults, self._streams, facts.points, interval, rows)
-            if rows.size == 0:
-                continue
-            part = self._subnet_plan(facts, interval, segments, decision, rows)
-            arriving = part.arriving
-            if arriving.size == 0:
-                lost[facts.name] = part
-                continue
-            subnets[facts.name] = part
-            mass.append(float(facts.records[arriving].sum()) if self._weighting == "by-size" else 1.0)
-        weights = np.array(mass) / (sum(mass) or 1.0)
-        plan = IntervalPlan(interval, self.next_slot, decision, subnets, weights, lost)
-        return replace(plan, noise_std=self._own_noise(plan))
-
-    def _own_noise(self, plan: IntervalPlan) -> float:
-        """What the cloud adds to the average, for the devices really in it."""
-        if self._noise is None:
-            return 0.0
-        parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
-        averaged = [share * subnet.aggregation(-1).weights for subnet, share in parts]
-        return self._noise.of_cloud(averaged) * plan.decision.noise_factor
-
-    def _subnet_plan(
-        self, facts: SubnetFacts, interval: int, segments: tuple[int, ...], decision: Decision, rows: np.ndarray
-    ) -> SubnetPlan:
-        step_size = decision.step_size
-        known = self._faults, self._streams, facts.points, interval, rows
-        if self._epochs is None:
-            turnout = drawn_turnout(*known, segments)
-        else:
-            turnout = epochs_turnout(*known, self._epochs, facts.steps_per_epoch[rows])
-        weights = facts.weights(rows, self._weighting)
-        noise_std = np.empty((len(segments), 0))
-        if self._noise is not None:
-            averaged = weights if turnout is None else present_weights(weights, turnout.steps > 0)
-            public = facts.sampling_rates[rows], facts.records[rows]
-            asked = SubnetInterval(facts.noise_source, segments, step_size, averaged, *public)
-            noise_std = self._noise.of_subnet(asked) * decision.noise_factor
-        part = SubnetPlan(interval, self.next_slot, segments, step_size, rows, weights, noise_std, None, turnout)
-        measuring = part.aggregation(-1).rows
-        if not self._measures or measuring.size == 0:
-            return part
-        return replace(part, estimate_noise=np.empty(0) if self._leaks else self._noise_on_estimates(facts, measuring))
-
-    def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
-        assert self._noise is not None, "private estimates come with a method that adds noise"
-        numbers = numbers_released(facts.noise_source)
-        return self._noise.of_estimates(facts.noise_source, numbers, facts.sampling_rates[rows])
+        return self._planner.plan(interval, self.next_slot, self._schedule.decide(interval, self.next_slot))
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
-        if self._noise is None:
-            return
-        for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
-            for upload in uploads_of(self._facts[name], plan, subnet, share):
-                yield from self._noise.releases(upload)
+        return self._planner.releases(plan)
 
     def above(self, edges: Team) -> Cloud:
         """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
@@ -205,6 +110,7 @@ class Cloud:
 
     def skip(self, plan: IntervalPlan) -> None:
         """Let the interval pass without running it, to plan the ones after it."""
+        self._schedule.skipped(plan.interval, plan.decision.local_steps, self._spent(plan))
         self.next_slot = plan.last_slot
 
     def run_interval(self, plan: IntervalPlan) -> None:
@@ -251,9 +157,12 @@ class Cloud:
         measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
         measured = self._edges.call("measure", self.model, measuring) if measuring else {}
         uploads = [received[name].update for name in plan.subnets]
-        seen = observation(plan, before, uploads, self._facts, measured, self._noise)
-        spent = {} if self._meter is None else self._meter(plan)
-        return replace(seen, secants=self._secants(plan, received), spent=spent)
+        seen = observation(plan, before, uploads, self._planner.facts, measured, self._planner.noise)
+        return replace(seen, secants=self._secants(plan, received), spent=self._spent(plan))
+
+    def _spent(self, plan: IntervalPlan) -> Mapping[str, float]:
+        """What the interval costs, where that is metered."""
+        return {} if self._meter is None or not self._schedule.observes else self._meter(plan)
 
     def _secants(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> DeviceSecants | None:
         asked, weights = {}, []
@@ -290,10 +199,10 @@ class Cloud:
                 assert memory is not None, "devices under this objective remember"
                 self._memories.keep(name, part.rows, memory)
         average = weighted_sum([received[name].update for name in plan.subnets], plan.weights)
-        if self._adds_noise:
-            stream = self._streams.lent("cloud", "noise-central", plan.interval, plan.last_slot)
+        if any(facts.noise_source == "cloud" for facts in self._planner.subnets):
+            stream = self._planner.streams.lent("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)
         variates = [upload.variate for upload in map(received.__getitem__, plan.subnets) if upload.variate is not None]
-        devices = sum(len(facts.records) for facts in self._facts.values())
+        devices = sum(len(facts.records) for facts in self._planner.subnets)
         changed = weighted_sum(variates, plan.weights) if variates else None
         return Uploaded(average, changed, plan.participants / devices)

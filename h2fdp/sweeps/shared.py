@@ -12,7 +12,8 @@ from h2fdp.config import Document
 from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import origin, read_pool
 from h2fdp.experiment.fingerprint import hash_of
-from h2fdp.experiment.preparation import Preparation, configured_data, prepare
+from h2fdp.experiment.preparation import Preparation
+from h2fdp.experiment.prepare import configured_data, prepare
 from h2fdp.experiment.privacy_plan import calibrated
 from h2fdp.experiment.reading import Settings, draw_topology, experiment_from
 from h2fdp.experiment.schema import ExperimentFile

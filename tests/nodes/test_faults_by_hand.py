@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.control import Decision, Faults, FixedSchedule, Rhythm, Turnout
-from h2fdp.nodes import Cloud, IntervalPlan, LocalTeam, SubnetFacts
+from h2fdp.nodes import Cloud, IntervalPlan, LocalTeam, Planner, SubnetFacts
 from h2fdp.nodes.interval import observation
 from h2fdp.nodes.plans import present_weights
 from h2fdp.privacy import GradientSums, PaperCalibration
@@ -84,7 +84,8 @@ def cloud(faults, edges=None, source="none", sizes=((10, 10), (10,)), weighting=
     ]
     schedule = FixedSchedule(options.get("steps", 2), 0.5, "none", np.array([len(records) for records in sizes]), 1.0)
     rhythm = options.get("rhythm", Rhythm())
-    return Cloud(START, STREAMS, facts, LocalTeam(edges or {}), schedule, rhythm, noise, weighting, faults=faults)
+    planner = Planner(STREAMS, tuple(facts), rhythm, noise, weighting, faults)
+    return Cloud(START, planner, LocalTeam(edges or {}), schedule)
 
 
 def interval_where(made, holds):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from h2fdp.control import FixedSchedule, Rhythm, Schedule
-from h2fdp.nodes import Cloud, LocalTeam, SubnetFacts
+from h2fdp.nodes import Cloud, LocalTeam, Planner, SubnetFacts
 from tests.nodes.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]
@@ -63,7 +63,7 @@ def _cloud(edges, sizes, weighting="uniform", share=1.0, rhythm=Rhythm()):  # no
         for number, records in enumerate(sizes)
     ]
     schedule = FixedSchedule(2, 0.5, "none", np.array([len(records) for records in sizes]), share)
-    return Cloud(START, STREAMS, facts, LocalTeam(edges), schedule, rhythm, None, weighting)
+    return Cloud(START, Planner(STREAMS, tuple(facts), rhythm, None, weighting), LocalTeam(edges), schedule)
 
 
 def test_the_cloud_averages_subnets_with_equal_weight_whatever_their_size():

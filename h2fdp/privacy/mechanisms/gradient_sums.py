@@ -59,7 +59,8 @@ class GradientSums(Mechanism):
 
         An edge server's maximum has no weights to shrink it.
         """
-        assert source != "none", "private estimates are released under noise"
+        if source == "none":
+            raise ValueError("private estimates are released under noise")
         exposed = sampling_rates if source == "device" else np.max(sampling_rates, keepdims=True)
         return np.asarray(self.calibration.noise_std("global", estimate_sensitivity(numbers), 1.0) * exposed)
 
