@@ -15,5 +15,5 @@ Settings = Annotated[
     ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of every random draw.")]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets [default: H2FDP_DATA or a cache].")]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="H2FDP_DATA or a cache")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -49,7 +49,7 @@ def calibrate_command(
 @app.command("account")
 def account_command(
     run: Annotated[Path, typer.Argument(help="A run directory, or a ledger (privacy.jsonl).")],
-    delta: Annotated[float | None, typer.Option(help="delta [default: the run's].")] = None,
+    delta: Annotated[float | None, typer.Option(help="delta.", show_default="the run's")] = None,
     accountant: Annotated[list[str] | None, typer.Option(help="rdp, pld, prv or classic-rdp; may be repeated.")] = None,
     devices: Annotated[bool, typer.Option("--devices", help="Every device, not just the worst.")] = False,
     as_json: AsJson = False,

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 _LINES = 10  # plain lines for a whole run
+_WIDE = 110  # columns of a terminal that holds the live line with energy and simulated time
 
 
 class Display(Protocol):
@@ -23,8 +24,8 @@ class Display(Protocol):
         ...
 
 
-def words_of(row: dict[str, Any]) -> str:
-    """What a user wants to know of an interval, as far as it is known."""
+def words_of(row: dict[str, Any], costs: bool = True) -> str:
+    """What a user wants to know of an interval, as far as it is known; `costs` of it too."""
     parts = []
     if row.get("accuracy") is not None:
         parts.append(f"accuracy {row['accuracy']:.4f}")
@@ -32,10 +33,10 @@ def words_of(row: dict[str, Any]) -> str:
         row[key] for key in row if key.startswith("epsilon_") and key != "epsilon_claimed" and row[key] is not None
     ]
     if epsilons:
-        parts.append(f"epsilon {max(epsilons):.3g}")
-    if row.get("energy_j") is not None:
+        parts.append(f"epsilon {max(epsilons):.3g} (rdp)")
+    if costs and row.get("energy_j") is not None:
         parts.append(f"{row['energy_j']:.3g} J")
-    if row.get("clock_s") is not None:
+    if costs and row.get("clock_s") is not None:
         parts.append(f"{row['clock_s']:.3g} s simulated")
     return "  ".join(parts)
 
@@ -73,7 +74,8 @@ class _Live:
         self._bar.reset(self._task, description="training")
 
     def update(self, row: dict[str, Any]) -> None:
-        self._bar.update(self._task, completed=row["interval"], words=words_of(row))
+        words = words_of(row, costs=self._bar.console.width >= _WIDE)
+        self._bar.update(self._task, completed=row["interval"], words=words)
 
 
 @contextmanager

@@ -27,11 +27,11 @@ def reproduce_command(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer intervals and seeds.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Write the page with all claims.")] = False,
     data_set: Annotated[
-        list[str] | None, typer.Option(help="Data set, may be given again [default: fashion-mnist].")
+        list[str] | None, typer.Option(help="Data set, may be given again.", show_default="fashion-mnist")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("reproductions"),
     data_root: DataRoot = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for each CPU].")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="one for each CPU")] = None,
     inline: Annotated[bool, typer.Option("--inline", help="One run after another, in this process.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Redo the runs that changed.")] = False,
     experiments: Annotated[Path | None, typer.Option(help="Folder with figures.yaml and claims.yaml.")] = None,

@@ -22,7 +22,7 @@ def run_command(
     file: ExperimentPath,
     settings: Settings = None,
     seed: Seed = None,
-    out: Annotated[Path | None, typer.Option(help="The run directory [default: runs/<name>-<time>].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory.", show_default="runs/<name>-<time>")] = None,
     data_root: DataRoot = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost; run nothing.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")] = False,

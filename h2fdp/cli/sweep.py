@@ -25,9 +25,9 @@ _HEADS = ("K", "n", "accuracy", "95 %", "loss", "accounted", "energy J")
 def sweep_command(
     file: ExperimentPath,
     settings: Settings = None,
-    out: Annotated[Path | None, typer.Option(help="The sweep's directory [default: sweeps/<name>].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The sweep's directory.", show_default="sweeps/<name>")] = None,
     data_root: DataRoot = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time [default: one for each CPU].")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="one for each CPU")] = None,
     inline: Annotated[bool, typer.Option("--inline", help="One run after another, in this process.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Redo the runs that changed.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,

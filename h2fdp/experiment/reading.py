@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from h2fdp.config import Document, empty_document, parse, read_document
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.schema import ExperimentFile, check_experiment
+from h2fdp.experiment.checking import check_experiment
+from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.topology import Topology, from_document, read
 
 _TOPOLOGY = "topology"

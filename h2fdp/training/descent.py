@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,19 +25,27 @@ class DescentState:
     velocity: Tensor | None = None
     personal: Tensor | None = None
 
-    def first(self, count: int) -> DescentState:
-        """The first so many devices of a stack."""
-        return self if count == len(self.models) else self._each(lambda values, _: values[:count], self)
+    def part(self, begin: int, end: int) -> DescentState:
+        """Devices of a stack, one after another."""
+        velocity, personal = self.velocity, self.personal
+        return DescentState(
+            self.models[begin:end],
+            None if velocity is None else velocity[begin:end],
+            None if personal is None else personal[begin:end],
+        )
 
-    def with_first(self, count: int, moved: DescentState) -> DescentState:
-        """The stack after its first `count` devices moved; `moved` may hold more devices."""
-        if count == len(self.models):
-            return moved
-        return self._each(lambda values, new: torch.cat([new[:count], values[count:]]), moved)
-
-    def _each(self, change: Callable[[Tensor, Tensor], Tensor], other: DescentState) -> DescentState:
-        pairs = ((getattr(self, name), getattr(other, name)) for name in ("models", "velocity", "personal"))
-        return DescentState(*(None if own is None else change(own, new) for own, new in pairs))  # type: ignore[arg-type]
+    @classmethod
+    def joined(cls, parts: Sequence[DescentState]) -> DescentState:
+        """The stack of these parts."""
+        if len(parts) == 1:
+            return parts[0]
+        velocities = [part.velocity for part in parts if part.velocity is not None]
+        personal = [part.personal for part in parts if part.personal is not None]
+        return cls(
+            torch.cat([part.models for part in parts]),
+            torch.cat(velocities) if velocities else None,
+            torch.cat(personal) if personal else None,
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
-from h2fdp.training.descent import Descent
+from h2fdp.training.descent import Descent, DescentState
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.objectives import LocalObjective
@@ -86,23 +86,24 @@ class StackedEngine:
 
     def _train(self, stack: _Stack) -> Trained:
         """One stack, whose devices' numbers of steps fall."""
-        state = self._descent.begin(stack.starts)
+        state, ended = self._descent.begin(stack.starts), []
         last = torch.zeros_like(stack.starts) if stack.terms.watched else None
-        corrections = stack.terms.corrections
+        starts, corrections = stack.starts, stack.terms.corrections
+        moving = len(starts)
         for slot in range(int(stack.steps.max(initial=0))):
             active = int(np.count_nonzero(stack.steps > slot))
-            computed = max(active, stack.at_least)
-            moved = self._descent.step(
-                state.first(computed),
-                partial(self._gradient, stack, slot, computed),
-                stack.starts[:computed],
-                stack.step_size,
-                None if corrections is None else corrections[:computed],
-            )
+            if active < moving:  # the last ones are done; `at_least` are computed on, for nothing
+                ended.append(state.part(active, moving))
+                moving, computed = active, max(active, stack.at_least)
+                state, starts = state.part(0, computed), starts[:computed]
+                corrections = None if corrections is None else corrections[:computed]
+            gradient = partial(self._gradient, stack, slot, len(starts))
+            moved = self._descent.step(state, gradient, starts, stack.step_size, corrections)
             if last is not None:
                 last[:active] = state.models[:active] - moved.models[:active]
-            state = moved if active == len(state.models) else state.with_first(active, moved)
-        return Trained(stack.starts - state.models, state.personal, last)
+            state = moved
+        whole = DescentState.joined([state.part(0, moving), *reversed(ended)])
+        return Trained(stack.starts - whole.models, whole.personal, last)
 
     def _gradient(self, stack: _Stack, slot: int, devices: int, models: Tensor) -> Tensor:
         """(n, M) what a step follows: gradients over the drawn records, clipped and noisy as asked."""

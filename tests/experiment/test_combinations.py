@@ -151,7 +151,8 @@ def test_a_budget_keeps_the_target_where_a_schedule_chooses_how_long_intervals_a
 
 def test_a_run_that_leaks_has_no_account_and_still_a_report(tmp_path):
     keys = {"intervals": 4, "batch_size": 16}
-    run = Experiment(method="ali-dpfl", epsilon=5.0, training=keys).run(tmp_path / "run")
+    method = {"extends": "ali-dpfl", "privacy": {"name": "dp-sgd", "noise_multiplier": 4.0}}
+    run = Experiment(method=method, epsilon=5.0, training=keys).run(tmp_path / "run")
     with pytest.raises(UserError, match="oracle"):
         run.privacy.epsilon(observer="edge")
     assert "sigma" in run.report(tmp_path / "out.html").read_text()

@@ -14,6 +14,7 @@ from h2fdp.training.gradients.convolution import StackedConvolution
 from h2fdp.training.gradients.group_norm import StackedGroupNorm
 from h2fdp.training.gradients.layer import Layer
 from h2fdp.training.gradients.linear import StackedLinear
+from h2fdp.training.gradients.probabilities import Probabilities
 from h2fdp.training.gradients.unfolding import Windows
 
 # What gives each number the same bits wherever it stands in a tensor. Sigmoid, SiLU, ELU, Softplus and others do not:
@@ -44,7 +45,17 @@ def chain_of(module: nn.Module) -> list[Step] | None:
     steps = _steps(module, "")
     if steps is None or parameters != [name for name, _ in module.named_parameters()]:
         return None
+    if _ends_in_probabilities(module) and isinstance(steps[-2], Parametrised):
+        steps[-1] = Probabilities()
     return steps
+
+
+def _ends_in_probabilities(module: nn.Module) -> bool:
+    """Whether a Softmax over classes follows a Linear layer, whose outputs it takes as (records, classes)."""
+    if type(module) is not nn.Sequential or len(module) < 2:
+        return False
+    last, before = module[-1], module[-2]
+    return type(last) is nn.Softmax and last.dim in (1, -1) and type(before) is nn.Linear
 
 
 def _steps(module: nn.Module, prefix: str) -> list[Step] | None:

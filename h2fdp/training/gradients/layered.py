@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from h2fdp.models import Flat
 from h2fdp.training.clipping import clip_factors
 from h2fdp.training.gradients.chain import Parametrised, Step
+from h2fdp.training.gradients.probabilities import Probabilities
 
 
 class LayeredGradients:
@@ -23,18 +24,19 @@ class LayeredGradients:
         self._flat = Flat(module)
         self._chain = chain
         self._record_norm = record_norm
-        # One layer that ends the chain needs no way back from the scores to its output.
+        # One layer that ends the chain, but for probabilities, needs no autograd from the scores to its output.
         layers = sum(isinstance(step, Parametrised) for step in chain)
-        self._goes_back = layers > 1 or not isinstance(chain[-1], Parametrised)
+        self._end = chain[-1] if isinstance(chain[-1], Probabilities) else None
+        self._goes_back = layers > 1 or not isinstance(chain[-2 if self._end else -1], Parametrised)
 
     def sums(self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
         """See `GradientRule.sums`."""
         saved, outputs, scores = self._forward(models, x)
         if self._record_norm is None:
-            deltas = _deltas(outputs, scores, cross_entropy_gradient(scores.detach(), y, shares))
+            deltas = self._deltas(outputs, scores, cross_entropy_gradient(scores.detach(), y, shares))
             pieces = [each.layer.sums(kept, d) for (each, kept), d in zip(saved, deltas, strict=True)]
         else:
-            deltas = _deltas(outputs, scores, cross_entropy_gradient(scores.detach(), y))
+            deltas = self._deltas(outputs, scores, cross_entropy_gradient(scores.detach(), y))
             pieces = self._clipped(saved, deltas, shares)
         # Chains hold their parameters in the order of the vector.
         whole = [piece.flatten(1) for (each, _), found in zip(saved, pieces, strict=True) for piece in found]
@@ -55,6 +57,12 @@ class LayeredGradients:
                     x.requires_grad_()
                 outputs.append(x)
         return saved, outputs, x
+
+    def _deltas(self, outputs: list[Tensor], scores: Tensor, delta: Tensor) -> list[Tensor]:
+        """The gradient in each layer's output."""
+        if self._goes_back:
+            return list(torch.autograd.grad(scores, outputs, delta))
+        return [delta if self._end is None else self._end.back(scores, delta)]
 
     def _clipped(
         self, saved: list[tuple[Parametrised, Any]], deltas: list[Tensor], shares: Tensor
@@ -81,10 +89,3 @@ def cross_entropy_gradient(scores: Tensor, y: Tensor, shares: Tensor | None = No
         return delta.scatter_(1, labels, -1.0, reduce="add").transpose(1, 2)
     each = shares[:, None, :]
     return delta.mul_(each).scatter_add_(1, labels, each.neg()).transpose(1, 2)
-
-
-def _deltas(outputs: list[Tensor], scores: Tensor, delta: Tensor) -> list[Tensor]:
-    """The gradient in each layer's output."""
-    if len(outputs) == 1 and scores is outputs[0]:
-        return [delta]
-    return list(torch.autograd.grad(scores, outputs, delta))

@@ -1,0 +1,95 @@
+"""From a document to a checked experiment, with the defaults that its method makes of keys that are not stated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from h2fdp.config import Document, check
+from h2fdp.control.schedule_section import ADAPTIVE, ScheduleSection
+from h2fdp.errors import Problem, UserError
+from h2fdp.experiment.combinations import ONE_STEP_SIZE, problems
+from h2fdp.experiment.schema import ExperimentFile, horizon
+from h2fdp.privacy import placement_of
+
+
+def check_experiment(document: Document) -> ExperimentFile:
+    """The document as an experiment, with the defaults of its method.
+
+    Raises:
+        UserError: with every problem of the file.
+    """
+    experiment = _with_one_schedule(check(ExperimentFile, document), document)
+    found = [Problem(text, document.where(key.split(".")), key) for key, text in problems(experiment)]
+    if found:
+        raise UserError(found)
+    _check_control(experiment, document)
+    return _with_privacy_defaults(experiment)
+
+
+def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
+    """`control.enabled` and the method's schedule are two ways to say the same."""
+    method, control = experiment.method, experiment.control
+    adaptive = method.schedule.name == ADAPTIVE
+    if adaptive and "enabled" in control.model_fields_set and not control.enabled:
+        text = f"the method's schedule is {ADAPTIVE}; expected true, or a method with schedule fixed"
+        raise UserError(text, document.where(("control", "enabled")), "control.enabled")
+    if not adaptive and not control.enabled:
+        return experiment
+    if not adaptive and method.schedule.name != "fixed":
+        text = f"the method's schedule is {method.schedule.name}; expected false, or a method with schedule {ADAPTIVE}"
+        raise UserError(text, document.where(("control", "enabled")), "control.enabled")
+    update = {
+        "method": method.model_copy(update={"schedule": ScheduleSection(name=ADAPTIVE)}),
+        "control": control.model_copy(update={"enabled": True}),
+    }
+    return experiment.model_copy(update=update)
+
+
+def _check_control(experiment: ExperimentFile, document: Document) -> None:
+    """Raise for what the controller cannot do.
+
+    It weighs costs against the noise; accounted noise would have to be known before its choices are.
+    """
+    if not experiment.control.enabled:
+        return
+    control = experiment.control
+    if control.estimates == "oracle" and experiment.privacy.budget:
+        text = "raw estimates are beyond every budget; expected no budget, or control.estimates released or private"
+        raise UserError(text, document.where(("privacy", "budget")), "privacy.budget")
+    if "step_decay" in experiment.training.model_fields_set and experiment.training.step_decay != "sqrt":
+        text = "the controller's step size falls with the root of the interval; expected sqrt, found none"
+        raise UserError(text, document.where(("training", "step_decay")), "training.step_decay")
+    least = horizon(experiment).least_beta
+    largest = control.beta_max
+    if largest is not None and largest < least:
+        text = f"expected at least {least:.4g}, the beta at which gamma is training.step_size, found {largest:g}"
+        raise UserError(text, document.where(("control", "beta_max")), "control.beta_max")
+    if control.beta is not None and control.beta > horizon(experiment).largest_beta(control):
+        text = f"expected at most beta_max = {horizon(experiment).largest_beta(control):.4g}, found {control.beta:g}"
+        raise UserError(text, document.where(("control", "beta")), "control.beta")
+    if experiment.privacy.calibration == "accounted":
+        text = (
+            "expected paper with control, whose tau and participants are not known in advance; "
+            "privacy.budget ends such a run in time"
+        )
+        raise UserError(text, document.where(("privacy", "calibration")), "privacy.calibration")
+
+
+def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
+    """With what the method's placement of noise makes of keys that are not stated."""
+    training = experiment.training
+    placement = placement_of(experiment.method.privacy)
+    defaults: dict[str, Any] = {}
+    if not placement.private or placement.clips == "nothing":
+        defaults["clip_norm"] = None
+    if not placement.private and training.sampling == "poisson":
+        defaults["sampling"] = "fixed"
+    if placement.clips == "record":
+        defaults["clip_scope"] = "record"
+    update = {key: value for key, value in defaults.items() if key not in training.model_fields_set}
+    if experiment.method.schedule.name in ONE_STEP_SIZE:
+        update["step_decay"] = "none"
+    changed: dict[str, Any] = {"training": training.model_copy(update=update)}
+    if placement.private and experiment.method.schedule.measures:
+        changed["control"] = experiment.control.model_copy(update={"estimates": "oracle"})
+    return experiment.model_copy(update=changed)
