@@ -75,9 +75,9 @@ class DeviceGroup:
         return np.asarray((self.sampler.rates * self.sampler.sizes)[order.rows])
 
     def released(self, trained: Trained, model: Tensor, order: TrainingOrder) -> Trained:
-        """What may leave the devices, whose updates (s, M) since `model` it may overwrite."""
+        """What may leave the devices, whose updates (s, M) since `model` it may overwrite; and what they keep."""
         whole = self.mechanism.upload(trained.updates, model, self._noise(order), order.kind)
-        return trained if whole else Trained(trained.updates)
+        return trained if whole else Trained(trained.updates, trained.personal)
 
     def _noise(self, order: TrainingOrder) -> DeviceNoise:
         if self.mechanism.noisy and len(order.noise_std) != len(order.rows):

@@ -258,6 +258,33 @@ def test_a_device_that_sends_its_worst_attains_the_central_account():
     assert found["attained"] == pytest.approx(found["pld"], rel=2e-3)
 
 
+@pytest.mark.parametrize("objective", ["feddyn", "pfedme"])
+def test_what_devices_remember_changes_nothing_that_central_noise_protects(tmp_path, monkeypatch, objective):
+    # Whatever a device remembers, what it sends is clipped: same noise, same ledger, and no averaged move beyond C.
+    moved = []
+    applied = h2fdp.nodes.cloud.Cloud._uploaded
+
+    def seen(self, plan, received):
+        moved.extend(float(part.update.norm()) for part in received.values())
+        return applied(self, plan, received)
+
+    monkeypatch.setattr(h2fdp.nodes.cloud.Cloud, "_uploaded", seen)
+    axes = {"extends": "h2fdp", "privacy": {"name": "central", "noise_multiplier": 2.0}}
+    server = {"server": "feddyn"} if objective == "feddyn" else {}
+    settings = {"clip_norm": 0.01, "epsilon": 100.0, **ONE_UPLOAD}
+    method = axes | {"objective": objective, **server}
+    with_memory = experiment(method=method, **settings).run(tmp_path / "memory")
+    assert moved
+    assert max(moved) <= 0.01 * (1 + 1e-5)
+    assert ledger_of(with_memory) == ledger_of(experiment(method=axes, **settings).run(tmp_path / "plain"))
+
+
+def test_control_variates_go_up_bare_under_central_noise():
+    method = {"extends": "h2fdp", "privacy": "central", "objective": "scaffold", "server": "scaffold"}
+    with pytest.raises(UserError, match=r"method\.objective: control variates go up beside the update"):
+        Experiment(method=method, training=ONE_UPLOAD)
+
+
 def test_noise_that_falls_with_the_loss_ends_the_run_before_the_target_is_exceeded(tmp_path):
     schedule = {"name": "noise-decay", "factor": 0.9, "patience": 1, "least": 0.05}
     run = small("dp-sgd", schedule=schedule, intervals=20, step_size=0.5).run(tmp_path / "run")

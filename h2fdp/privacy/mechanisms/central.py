@@ -21,7 +21,6 @@ from h2fdp.privacy.mechanisms.placement import (
     Request,
     clipped,
     given_noise,
-    remembering,
     uncontrolled,
 )
 from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
@@ -139,8 +138,14 @@ class Central(Placement):
         return "cloud"
 
     def problems(self, request: Request) -> Iterator[tuple[str, str]]:
-        """What would reach somebody without the cloud's noise."""
-        yield from remembering(request)
+        """What would reach somebody without the cloud's noise.
+
+        What a device remembers stays with it, and all that it sends is clipped: of memories only Scaffold's is refused,
+        which goes up beside the update.
+        """
+        if request.objective == "scaffold":
+            text = "control variates go up beside the update, unclipped and without noise; expected another objective"
+            yield "method.objective", text
         yield from clipped(request, "updates")
         yield from given_noise("noise_multiplier", self.noise_multiplier, request)
         yield from uncontrolled(request)
