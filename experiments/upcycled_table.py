@@ -5,7 +5,8 @@
 DATA holds the authors' archives `iid.npz`, `0_0.npz`, `0.5_0.5.npz`, `1_1.npz`. For each data set and method a small
 grid (`GRIDS`) is searched with one seed on a validation split of the training data; the best goes into the
 table with four other seeds and all training data. Personal models have no validation records: pFedMe's grid is
-judged by its personal models on the test data. Finished runs are kept in DIR and not done again.
+judged by its personal models on the test data. Finished runs are kept in DIR and not done again. `DIR/upcycled.csv` has
+the accuracy of every run of the table: as `experiments/upcycled.csv` it is what `h2fdp reproduce upcycled` judges.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from h2fdp.experiment.api import Experiment
+from h2fdp.reproduction.conduct import commit_of
 from h2fdp.topology import Topology
 
 DATA_SETS = {"iid": 0.1, "0_0": 0.1, "0.5_0.5": 0.005, "1_1": 0.005}  # and FedAvg's step size in the authors' program
@@ -135,6 +137,18 @@ def searched(data: Path, out: Path, workers: int) -> dict[tuple[str, str], dict[
     return {key: choice for key, (_, choice) in best.items()}
 
 
+def write_runs(file: Path, cells: dict[str, dict[str, Any]]) -> None:
+    """The accuracies at the end of all runs, as `h2fdp reproduce` reads a table."""
+    made = f"`python -m experiments.upcycled_table DATA --out DIR` at {commit_of(Path(__file__).parent)}"
+    lines = [f"# {made}", "data_set,method,seed,accuracy"]
+    for cell, found in cells.items():
+        method, name = cell.split()
+        lines += [
+            f"{name},{method},{seed},{value / 100:.6f}" for seed, value in zip(SEEDS, found["accuracy"], strict=True)
+        ]
+    file.write_text("\n".join(lines) + "\n")
+
+
 def main() -> None:
     """Search, run, print the table as Markdown, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -159,6 +173,7 @@ def main() -> None:
         cell["accuracy"].append(100 * found[folder][0][-1][column])
         cell["seconds"].append(found[folder][1])
     (out / "table.json").write_text(json.dumps(cells, indent=1))
+    write_runs(out / "upcycled.csv", cells)
     print("| method | " + " | ".join(DATA_SETS) + " |\n|---" * 1 + "|---" * len(DATA_SETS) + "|")
     for method, kind in product(PAPER, ("", "upcycled-")):
         texts = []

@@ -49,7 +49,8 @@ def reproduce_command(
 
     folder = experiments or (PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else Path("experiments"))
     of = read_reproduction(folder)
-    figures = list(of.file.figures) if name == ALL else _known([name], of.file.figures, "NAME", ALL)
+    ours = [figure for figure, shown in of.file.figures.items() if not shown.apart]
+    figures = ours if name == ALL else _known([name], of.file.figures, "NAME", ALL)
     data_sets = _known(data_set or [next(iter(of.file.data_sets))], of.file.data_sets, "--data-set")
     session = Session(of, out / ("quick" if quick else "full"), quick, _command())
     planned = session.plan(figures, data_sets)
@@ -78,7 +79,10 @@ def reproduce_command(
     pictures = session.draw(figures)
     rows = session.evaluate()
     written = _page(session, of.folder, quick, page, rows) if check else None
-    shown = [row for row in rows if row.claim.figure in figures and row.data_set in data_sets]
+    tables = [figure for figure in figures if of.table(figure) is not None]
+    shown = [
+        row for row in rows if row.claim.figure in figures and (row.data_set in data_sets or row.claim.figure in tables)
+    ]
     if as_json:
         print_json([_as_json(row) for row in shown])
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Expect, Flag, Number, Text
@@ -93,23 +93,35 @@ class DataSet(Section):
 
 
 class Figure(Section):
-    """A figure.
+    """A figure, or a table of results.
 
     Attributes:
         file: its sweep.
+        table: instead of a sweep, a CSV of runs that a program of its own made (`results.from_table`).
+        apart: of another paper than the others, and made by its name only.
         decided: only what the controller decides is wanted, which no training changes.
         data_sets: on which the paper shows it.
         quick: changes for `--quick`, after the general ones.
         accounted: changes for equal accounted epsilon, instead of the general ones.
     """
 
-    file: Text
+    file: Text | None = None
+    table: Text | None = None
+    apart: Flag = False
     title: Text
     decided: Flag = False
     data_sets: Annotated[list[Text], Field(min_length=1), Expect("a list of data sets")]
     quick: Keys = Field(default_factory=dict)
     accounted: Keys | None = None
-    panels: Annotated[list[Panel], Field(min_length=1), Expect("a list of panels")]
+    panels: Annotated[list[Panel], Expect("a list of panels")] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Figure:
+        if (self.file is None) == (self.table is None):
+            raise ValueError("expected one of file and table")
+        if self.file is not None and not self.panels:
+            raise ValueError("panels: expected a list of panels, found none")
+        return self
 
 
 class FiguresFile(Section):

@@ -46,11 +46,12 @@ def write_page(page: Path, of: Reproduction, rows: Sequence[Row], figures: Mappi
 
 
 def _body(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureResults]) -> Iterator[str]:
-    yield from _totals(rows)
+    yield from _totals(of, rows)
     for name, figure in of.file.figures.items():
         own = [row for row in rows if row.claim.figure == name]
         results = figures.get(name, FigureResults(None, (), {}))
-        yield f"\n### Figure {name.removeprefix('fig')}: {figure.title}\n"
+        head = "" if figure.apart else f"Figure {name.removeprefix('fig')}: "
+        yield f"\n### {head}{figure.title}\n"
         if results.picture:
             yield f"![{figure.title}]({results.picture})\n"
         yield from _table(of, own)
@@ -62,12 +63,15 @@ def _body(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureRes
             yield f"\nMade by {note}."
 
 
-def _totals(rows: Sequence[Row]) -> Iterator[str]:
-    """How many claims there are of each verdict."""
-    yield "| | " + " | ".join(COLUMNS.values()) + " |"
-    yield "|---" * (len(COLUMNS) + 1) + "|"
+def _totals(of: Reproduction, rows: Sequence[Row]) -> Iterator[str]:
+    """How many claims there are of each verdict: the paper's in both columns, those of other papers by formula."""
+    own = [row for row in rows if not of.file.figures[row.claim.figure].apart]
+    others = [row for row in rows if of.file.figures[row.claim.figure].apart]
+    yield "| | " + " | ".join(COLUMNS.values()) + (" | other papers |" if others else " |")
+    yield "|---" * (len(COLUMNS) + 1 + bool(others)) + "|"
     for verdict in Verdict:
-        counts = [sum(row.columns[column].verdict is verdict for row in rows) for column in COLUMNS]
+        counts = [sum(row.columns[column].verdict is verdict for row in own) for column in COLUMNS]
+        counts += [sum(row.columns["claimed"].verdict is verdict for row in others)] if others else []
         yield f"| {verdict} | " + " | ".join(map(str, counts)) + " |"
 
 

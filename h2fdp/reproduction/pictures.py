@@ -28,7 +28,7 @@ def draw(of: Reproduction, figure: str, results: Mapping[Part, Results], path: P
     """
     panels = of.file.figures[figure].panels
     parts = [part for part in of.parts([figure], of.file.data_sets) if part in results and len(results[part].table)]
-    if not parts:
+    if not parts or not panels:
         return False
     cells = [[(part, panel) for panel in panels] for part in parts]
     if len(panels) == 1:

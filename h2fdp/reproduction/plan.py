@@ -14,7 +14,7 @@ from h2fdp.experiment.reading import Setting, named_document
 from h2fdp.reproduction.claims import ClaimsFile
 from h2fdp.reproduction.figures_file import COLUMNS, Column, FiguresFile
 from h2fdp.reproduction.points import points_of
-from h2fdp.reproduction.results import combinations_at
+from h2fdp.reproduction.results import combinations_at, from_table
 from h2fdp.sweeps.grid import points_of as grid_of
 from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.shared import Shared
@@ -55,8 +55,17 @@ class Reproduction:
         wanted = list(data_sets)
         for name in figures:
             for data_set in self.file.figures[name].data_sets:
-                for column in COLUMNS if data_set in wanted else ():
+                for column in self.columns(name) if data_set in wanted else ():
                     yield Part(name, data_set, column)
+
+    def columns(self, figure: str) -> Iterable[Column]:
+        """Those of a figure; a table has the first."""
+        return COLUMNS if self.table(figure) is None else ("claimed",)
+
+    def table(self, figure: str) -> Path | None:
+        """The CSV of a table; None of a figure with a sweep."""
+        name = self.file.figures[figure].table
+        return None if name is None else self.folder / name
 
     def study(self, part: Part, quick: bool, shared: Shared) -> Study:
         """The study of a part, every run checked.
@@ -68,6 +77,7 @@ class Reproduction:
 
     def _source(self, part: Part, quick: bool) -> tuple[Document, list[Setting]]:
         figure = self.file.figures[part.figure]
+        assert figure.file is not None, "a table has no study"
         at: list[tuple[tuple[str, ...], dict[str, Any]]] = [
             (("data_sets", part.data_set, "set"), self.file.data_sets[part.data_set].set)
         ]
@@ -142,14 +152,23 @@ def _strange_panels(of: Reproduction) -> Iterator[Problem]:
 def _strange_points(
     of: Reproduction, figure: str, ladders: Iterable[Any], document: Document, path: tuple[str | int, ...]
 ) -> Iterator[Problem]:
-    grid = [point.values for point in grid_of(named_document(of.folder / of.file.figures[figure].file))]
+    file, grid = _grid(of, figure)
     for ladder in ladders:
         for point in points_of(ladder):
             count = combinations_at(grid, point)
             if count != 1:
                 has = f"has {count} of it; name more of its keys" if count else "has it not"
-                text = f"expected a point of the grid of {of.file.figures[figure].file}, which {has}: {word(point)}"
+                text = f"expected a point of the grid of {file}, which {has}: {word(point)}"
                 yield Problem(text, document.where(path), document.key(path))
+
+
+def _grid(of: Reproduction, figure: str) -> tuple[str, list[Any]]:
+    """The file of a figure's runs, and their swept values."""
+    shown, table = of.file.figures[figure], of.table(figure)
+    if table is None:
+        assert shown.file is not None, "a sweep or a table"
+        return shown.file, [point.values for point in grid_of(named_document(of.folder / shown.file))]
+    return table.name, [dict(values) for name in shown.data_sets for values in from_table(table, name).values.values()]
 
 
 def _unknown(document: Document, path: tuple[str | int, ...], found: str, known: Iterable[str]) -> Problem:

@@ -1,17 +1,20 @@
-"""The results of a study: the rows of its runs, found by point and seed."""
+"""The results of a study, or of a table: the rows of its runs, found by point and seed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from h2fdp.errors import UserError
 from h2fdp.reproduction.points import Point, is_at
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SEED = "seed"
+_OF_A_TABLE = ("data_set", SEED, "accuracy")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,38 @@ class Results:
         """The seeds that are finished at all of these points."""
         found = [set(self.runs_at(point)) for point in points]
         return sorted(set.intersection(*found)) if found else []
+
+
+def from_table(path: Path, data_set: str) -> Results:
+    """The runs of a CSV on one data set.
+
+    Its columns are `data_set`, `seed`, `accuracy` (0 to 1, at the end of a run) and the keys that points name; lines
+    that begin with # say what made it.
+
+    Raises:
+        UserError: there is no such file, or it lacks a column.
+    """
+    import pandas as pd
+
+    if not path.is_file():
+        raise UserError("no such table", str(path))
+    rows = pd.read_csv(path, comment="#", dtype={"data_set": str})
+    missing = [name for name in _OF_A_TABLE if name not in rows]
+    if missing:
+        raise UserError(f"expected a column {missing[0]}, found {', '.join(rows.columns)}", f"{path}:1")
+    rows = rows[rows["data_set"] == data_set].assign(interval=1)
+    rows["run"] = [f"row-{number}" for number in rows.index]
+    keys = [name for name in rows if name not in ("run", "interval", "data_set", "accuracy")]
+    columns = (rows[key] for key in ("run", *keys))
+    values: dict[str, dict[str, Any]] = {
+        run: dict(zip(map(str, keys), each, strict=True)) for run, *each in zip(*columns, strict=True)
+    }
+    return Results(values, rows)
+
+
+def makers_of(path: Path) -> list[str]:
+    """What the comments of a table say."""
+    return [line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#")]
 
 
 def combinations_at(values: Iterable[Mapping[str, Any]], point: Point) -> int:

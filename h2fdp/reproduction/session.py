@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from h2fdp.reproduction.conduct import made_by, make, results_of
 from h2fdp.reproduction.evaluation import Found, Row, evaluate
 from h2fdp.reproduction.page import FigureResults, write_page
 from h2fdp.reproduction.plan import Part, Reproduction
-from h2fdp.reproduction.results import Results
+from h2fdp.reproduction.results import Results, from_table, makers_of
 from h2fdp.sweeps.conduct import Options
 from h2fdp.sweeps.shared import Shared
 from h2fdp.sweeps.study import Study
@@ -43,7 +43,8 @@ class Session:
         Raises:
             UserError: every problem of the first study that has one.
         """
-        return {part: self.of.study(part, self.quick, self._shared) for part in self.of.parts(figures, data_sets)}
+        parts = [part for part in self.of.parts(figures, data_sets) if self.of.table(part.figure) is None]
+        return {part: self.of.study(part, self.quick, self._shared) for part in parts}
 
     def make(self, part: Part, study: Study, options: Options) -> dict[str, Outcome]:
         """See `conduct.make`."""
@@ -52,10 +53,15 @@ class Session:
     @cached_property
     def found(self) -> Found:
         """What there is of every part, whichever command made it; asked for once all is made."""
-        parts = self.of.parts(self.of.file.figures, self.of.file.data_sets)
-        there = [part for part in parts if part.path(self.out).is_dir()]
-        studies = {part: self.of.study(part, self.quick, self._shared) for part in there}
-        return {part: results_of(part, study, self.out) for part, study in studies.items()}
+        found: dict[Part, Results | str] = {}
+        for part in self.of.parts(self.of.file.figures, self.of.file.data_sets):
+            table = self.of.table(part.figure)
+            if table is not None:
+                found[part] = from_table(table, part.data_set)
+                found[replace(part, column="accounted")] = "it has no noise, or one account only"
+            elif part.path(self.out).is_dir():
+                found[part] = results_of(part, self.of.study(part, self.quick, self._shared), self.out)
+        return found
 
     def evaluate(self) -> list[Row]:
         """All claims."""
@@ -87,7 +93,8 @@ class Session:
 
     def _made(self, figure: str) -> list[str]:
         """How the runs that are shown were made, each way once."""
-        notes: dict[str, None] = {}
+        table = self.of.table(figure)
+        notes: dict[str, None] = {} if table is None else dict.fromkeys(makers_of(table))
         for part, results in self.found.items():
             if part.figure == figure and isinstance(results, Results):
                 by = made_by(part.path(self.out))

@@ -1,0 +1,106 @@
+"""Tables of runs that a program of their own made: read, judged, written into the page, and never run."""
+
+import json
+
+import pytest
+
+from h2fdp import UserError
+from h2fdp.reproduction.plan import read_reproduction
+from h2fdp.reproduction.results import from_table
+from tests.reproduction.small import folder
+from tests.reproduction.test_reproducing import reproduce
+
+TABLE = """\
+# hand
+data_set,method,seed,accuracy
+plain,new,1,0.81
+plain,new,2,0.83
+plain,old,1,0.80
+plain,old,2,0.79
+hard,new,1,0.40
+hard,old,1,0.41
+"""
+FIGURE = """
+  table:
+    table: table.csv
+    apart: true
+    title: a table of another paper
+    data_sets: [plain, hard]
+"""
+CLAIM = """
+  - id: newer-is-better
+    figure: table
+    source: Table 1
+    words: new beats old
+    measure: final accuracy
+    comparison: difference
+    points: [[{method: new}, {method: old}]]
+    paper: {plain: 2, hard: 1}
+    tolerance: 1
+"""
+
+
+@pytest.fixture
+def experiments(tmp_path):
+    path = folder(
+        tmp_path / "experiments", figures=("other: {", "plain: {title: Plain}\n  hard: {title: Hard}\n  other: {")
+    )
+    (path / "table.csv").write_text(TABLE)
+    (path / "figures.yaml").write_text((path / "figures.yaml").read_text().rstrip() + FIGURE)
+    (path / "claims.yaml").write_text((path / "claims.yaml").read_text().rstrip() + CLAIM)
+    return path
+
+
+def test_a_table_is_judged_seed_by_seed_without_a_run(experiments):
+    answer = reproduce(experiments.parent, "table", "--json")
+    assert answer.exit_code == 0, answer.output
+    plain, hard = json.loads(answer.stdout)
+    # 81 - 80 and 83 - 79: 2.5 points, from 1 to 4.
+    assert plain["claimed"]["value"] == pytest.approx(2.5)
+    assert (plain["claimed"]["low"], plain["claimed"]["high"]) == pytest.approx((1.0, 4.0))
+    assert plain["claimed"]["verdict"] == "holds"
+    assert hard["claimed"]["verdict"] == plain["accounted"]["verdict"] == "not run"
+    assert not list((experiments.parent / "out").glob("full/*/*/table"))
+
+
+def test_the_page_counts_other_papers_apart_and_says_what_made_a_table(experiments):
+    page = experiments.parent / "page.md"
+    answer = reproduce(experiments.parent, "table", "--check", "--page", str(page))
+    assert answer.exit_code == 0, answer.output
+    text = page.read_text()
+    assert "| | noise by formula | noise by account | other papers |" in text
+    assert "| holds | 0 | 0 | 1 |" in text
+    assert "### a table of another paper" in text
+    assert "\nMade by hand.\n" in text
+
+
+def test_all_leaves_other_papers_out(experiments):
+    of = read_reproduction(experiments)
+    assert [name for name, figure in of.file.figures.items() if figure.apart] == ["table"]
+
+
+def test_a_point_that_a_table_has_not_is_told(experiments):
+    claims = experiments / "claims.yaml"
+    claims.write_text(
+        claims.read_text().replace("{method: old}]]\n    paper: {plain", "{method: odd}]]\n    paper: {plain")
+    )
+    with pytest.raises(
+        UserError, match=r"expected a point of the grid of table\.csv, which has it not: \{method: odd\}"
+    ):
+        read_reproduction(experiments)
+
+
+def test_a_table_without_a_column_is_told(tmp_path):
+    (tmp_path / "t.csv").write_text("data_set,method,seed\na,b,1\n")
+    with pytest.raises(UserError, match=r"t\.csv:1: expected a column accuracy, found data_set, method, seed"):
+        from_table(tmp_path / "t.csv", "a")
+    with pytest.raises(UserError, match="no such table"):
+        from_table(tmp_path / "none.csv", "a")
+
+
+@pytest.mark.parametrize("line", ["", "    table: other.csv\n"])
+def test_a_figure_has_a_sweep_or_a_table(tmp_path, line):
+    with pytest.raises(UserError, match="expected one of file and table"):
+        read_reproduction(
+            folder(tmp_path, figures=("    file: one.yaml\n", line + "    file: one.yaml\n" * bool(line)))
+        )
