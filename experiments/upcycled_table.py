@@ -3,8 +3,9 @@
     python -m experiments.upcycled_table DATA --out DIR
 
 DATA holds the authors' archives `iid.npz`, `0_0.npz`, `0.5_0.5.npz`, `1_1.npz`. For each data set and method a small
-grid (`GRIDS`) is searched with one seed on a validation split of the training data; the best goes into the
-table with four other seeds and all training data. Personal models have no validation records: pFedMe's grid is
+grid (`GRIDS`) is searched with one seed on a validation split of the training data, then, with the best, the factor of
+upcycling (`SHARES` of the published one of FedAvg); the best go into the table with four other seeds and all training
+data. Personal models have no validation records: pFedMe's grid is
 judged by its personal models on the test data. Finished runs are kept in DIR and not done again. `DIR/upcycled.csv` has
 the accuracy of every run of the table: as `experiments/upcycled.csv` it is what `h2fdp reproduce upcycled` judges.
 """
@@ -28,7 +29,8 @@ from h2fdp.reproduction.conduct import commit_of
 from h2fdp.topology import Topology
 
 DATA_SETS = {"iid": 0.1, "0_0": 0.1, "0.5_0.5": 0.005, "1_1": 0.005}  # and FedAvg's step size in the authors' program
-FACTORS = {"iid": 0.9, "0_0": 0.3, "0.5_0.5": 0.7, "1_1": 0.9}  # of upcycled FedAvg there; here of all methods
+FACTORS = {"iid": 0.9, "0_0": 0.3, "0.5_0.5": 0.7, "1_1": 0.9}  # of upcycled FedAvg there
+SHARES = (1.0, 0.3)
 PAPER = {  # Table 1: plain, upcycled
     "fedavg": [(98.06, 98.83), (79.28, 81.46), (81.58, 82.89), (80.40, 81.49)],
     "fedavgm": [(98.43, 98.72), (80.29, 81.74), (82.60, 83.13), (80.59, 81.37)],
@@ -44,11 +46,16 @@ GRIDS: dict[str, list[dict[str, Any]]] = {  # keys of the method; `step` is a fa
     "fedprox": [{"step": 1.0, "objective.mu": mu} for mu in (0.1, 0.5)],
     "scaffold": [{"step": step} for step in (1.0, 0.3)],
     "feddyn": [{"step": 1.0, "objective.alpha": alpha} for alpha in (0.01, 0.1)],
-    "pfedme": [{"step": step, "objective.inner_step_size": 0.05} for step in (1.0, 0.1)],
+    "pfedme": [
+        {"step": 1.0, "objective.inner_step_size": 0.05},
+        {"step": 0.1, "objective.inner_step_size": 0.05},
+        {"step": 1.0, "objective.inner_step_size": 0.1, "objective.penalty": 5.0},
+    ],
     "fedyogi": [{"step": 1.0, "server.server_step": server} for server in (0.01, 0.1)],
 }
 SEEDS = (1, 2, 3, 4)
 GRID_SEED = 100
+Grids = dict[tuple[str, str], list[dict[str, Any]]]
 LAST = 5  # intervals whose mean accuracy judges a point of the grid: the curves oscillate
 
 
@@ -106,6 +113,11 @@ def train(job: tuple[Path, dict[str, Any]]) -> tuple[Path, list[dict[str, float]
     return out, rows, seconds
 
 
+def words(choice: dict[str, Any]) -> str:
+    """A choice as the name of a folder."""
+    return "_".join(f"{key}={value:g}" for key, value in choice.items())
+
+
 def score(rows: list[dict[str, float]], column: str) -> float:
     """Mean over the last intervals; a run that diverged scores nothing."""
     return float(np.nan_to_num(np.mean([row[column] for row in rows]), nan=0.0))
@@ -119,13 +131,13 @@ def run_all(
         return {out: (rows, seconds) for out, rows, seconds in pool.imap_unordered(train, jobs)}
 
 
-def searched(data: Path, out: Path, workers: int) -> dict[tuple[str, str], dict[str, Any]]:
+def searched(data: Path, out: Path, workers: int, grids: Grids) -> dict[tuple[str, str], dict[str, Any]]:
     """(data set, method) -> the best of its grid on the validation split."""
     jobs = {}
-    for name, method in product(DATA_SETS, PAPER):
-        for choice in GRIDS[method]:
+    for (name, method), choices in grids.items():
+        for choice in choices:
             validation = 0.0 if method == "pfedme" else 0.2
-            folder = out / "grid" / name / method / "_".join(f"{key}={value:g}" for key, value in choice.items())
+            folder = out / "grid" / name / method / words(choice)
             jobs[folder] = (name, method, choice, settings(data, name, method, choice, GRID_SEED, validation))
     found = run_all(((folder, job[3]) for folder, job in jobs.items()), workers)
     best: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
@@ -158,13 +170,15 @@ def main() -> None:
     given = parser.parse_args()
     data, out, workers = given.data.resolve(), given.out, given.workers
     started = time.perf_counter()
-    plain = searched(data, out, workers)
-    upcycled = {(name, method): choice | {"factor": FACTORS[name]} for (name, method), choice in plain.items()}
-    jobs = {
-        out / "table" / name / f"{kind}{method}" / str(seed): (name, method, kind, choices[name, method], seed)
-        for kind, choices in (("", plain), ("upcycled-", upcycled))
-        for name, method, seed in product(DATA_SETS, PAPER, SEEDS)
-    }
+    plain = searched(data, out, workers, {(name, method): GRIDS[method] for name, method in product(DATA_SETS, PAPER)})
+    factors = {key: [choice | {"factor": FACTORS[key[0]] * share} for share in SHARES] for key, choice in plain.items()}
+    upcycled = searched(data, out, workers, factors)
+    jobs = {}
+    for kind, choices in (("", plain), ("upcycled-", upcycled)):
+        for name, method, seed in product(DATA_SETS, PAPER, SEEDS):
+            choice = choices[name, method]
+            folder = out / "table" / name / f"{kind}{method}" / words(choice) / str(seed)
+            jobs[folder] = name, method, kind, choice, seed
     found = run_all(((folder, settings(data, *job[:2], job[3], job[4], 0.0)) for folder, job in jobs.items()), workers)
     cells: dict[str, dict[str, Any]] = {}
     for folder, (name, method, kind, choice, _) in jobs.items():
@@ -174,7 +188,7 @@ def main() -> None:
         cell["seconds"].append(found[folder][1])
     (out / "table.json").write_text(json.dumps(cells, indent=1))
     write_runs(out / "upcycled.csv", cells)
-    print("| method | " + " | ".join(DATA_SETS) + " |\n|---" * 1 + "|---" * len(DATA_SETS) + "|")
+    print("| method | " + " | ".join(DATA_SETS) + " |\n" + "|---" * (len(DATA_SETS) + 1) + "|")
     for method, kind in product(PAPER, ("", "upcycled-")):
         texts = []
         for place, name in enumerate(DATA_SETS):
