@@ -5,7 +5,7 @@
 Runs `ali-dpfl.yaml` under the papers' account, and its third column (epsilon = 2) under `pld` with an R_c that is never
 overspent: what the same epsilon buys with a tight account. Prints R_c of every epsilon and account, the table with the
 difference to the paper, and tau as it was chosen. `OUT/ali-dpfl.csv` has the accuracy of every run: as
-`experiments/ali-dpfl.csv` it is what `h2fdp reproduce ali-dpfl` judges.
+`experiments/ali-dpfl.csv` it is what `h2fdp reproduce ali-dpfl` judges. `OUT/ali-dpfl-tau.png` draws tau by round.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 import h2fdp
 from h2fdp.privacy.accounting import ACCOUNTANTS
@@ -28,7 +30,7 @@ PAPER = {  # accuracy in per cent, by schedule and epsilon
     "ali-dpfl": {1.55: 80.17, 1.75: 82.02, 2.0: 83.44, 2.75: 84.07},
     "tau = 10": {1.55: 75.32, 1.75: 76.32, 2.0: 78.23, 2.75: 76.78},
 }
-BEST_FIXED = {1.55: (79.98, 1), 1.75: (81.94, 1), 2.0: (83.20, 2), 2.75: (83.60, 3)}
+SCARCE = (2.0, 2.75)  # epsilons at which R_c is above R_s
 TIGHT = (
     "privacy.accountant=pld",
     "method.privacy.rc_search=safe",
@@ -91,6 +93,38 @@ def as_table(runs: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def draw_taus(table: pd.DataFrame, path: Path) -> None:
+    """tau_k as ALI-DPFL chose it, by its program's estimates and by its paper's, where rounds are scarce."""
+    rows = table.assign(
+        schedule=[word(*key) for key in zip(table["method.schedule"], table["training.local_steps"], strict=True)]
+    )
+    picture = Figure(figsize=(6.6, 2.8), layout="constrained")
+    FigureCanvasAgg(picture)
+    styles = {
+        "ali-dpfl": ("by its program's estimates", "#0072B2", "-"),
+        "ali-dpfl-paper": ("as printed", "#D55E00", "--"),
+    }
+    for axes, epsilon in zip(picture.subplots(1, len(SCARCE), sharey=True), SCARCE, strict=True):
+        for schedule, (label, colour, dash) in styles.items():
+            own = rows[(rows["schedule"] == schedule) & (rows["privacy.epsilon"] == epsilon)]
+            for number, (_, run) in enumerate(own.sort_values("interval").groupby("run")):
+                axes.plot(
+                    run["interval"],
+                    run["local_steps"],
+                    dash,
+                    color=colour,
+                    linewidth=1,
+                    label=None if number else label,
+                )
+        axes.set_yscale("log")
+        axes.set_xlabel("round")
+        axes.set_title(f"$\\epsilon$ = {epsilon:g}", fontsize=9)
+        axes.grid(alpha=0.3, linewidth=0.5)
+    picture.axes[0].set_ylabel(r"local steps $\tau$")
+    picture.axes[0].legend(fontsize=8)
+    picture.savefig(path, dpi=150)
+
+
 def main() -> None:
     """Run what is left, print, and write the runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -99,16 +133,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", type=Path, default=Path("sweeps/ali"))
     asked = parser.parse_args()
-    found = []
+    found, tables = [], []
     for account, settings in (("classic-rdp", ()), ("pld", TIGHT)):
         made = (*settings, f"sweep.seed={asked.seeds}")
         done = h2fdp.sweep(FILE, made, asked.out / account, data_root=asked.data_root, jobs=asked.jobs)
         assert not done.failures, f"runs failed: see {done.directory / 'failures'}"
         found.append(runs_of(done.table, account))
+        tables.append(done.table)
     runs = pd.concat(found)
     file = asked.out / "ali-dpfl.csv"
     made_by = f"# `python -m experiments.ali_table --data-root DIR` at {commit_of(FILE.parent)}\n"
     file.write_text(made_by + runs.to_csv(index=False, float_format="%.6g"))
+    draw_taus(tables[0], asked.out / "ali-dpfl-tau.png")
     print(budgets(), *(f"\n{account}\n\n{as_table(part)}" for account, part in runs.groupby("account")), sep="\n")
 
 
