@@ -49,7 +49,8 @@ GRIDS: dict[str, list[dict[str, Any]]] = {  # keys of the method; `step` is a fa
     "pfedme": [
         {"step": 1.0, "objective.inner_step_size": 0.05},
         {"step": 0.1, "objective.inner_step_size": 0.05},
-        {"step": 1.0, "objective.inner_step_size": 0.1, "objective.penalty": 5.0},
+        {"step": 1.0, "objective.inner_step_size": 0.05, "objective.penalty": 5.0},
+        {"step": 1.0, "objective.inner_step_size": 0.05, "objective.penalty": 1.0},
     ],
     "fedyogi": [{"step": 1.0, "server.server_step": server} for server in (0.01, 0.1)],
 }

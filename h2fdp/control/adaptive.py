@@ -100,7 +100,11 @@ class AdaptiveSchedule(Schedule):
     def observe(self, seen: Observation) -> None:
         """See `Schedule.observe`."""
         self._constants = self._constants.learned(seen)
-        self._last_tau = seen.local_steps
+        self.skipped(seen.interval, seen.local_steps, seen.spent)
+
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        """See `Schedule.skipped`."""
+        self._last_tau = local_steps
 
     def state(self) -> dict[str, Any]:
         """See `Schedule.state`."""

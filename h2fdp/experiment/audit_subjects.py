@@ -59,9 +59,6 @@ def check_request(run: Preparation, observer: str, canaries: int, kind: str, con
     if run.blueprint.measuring is not None:
         text = "estimates are not audited; expected released"
         raise UserError(text, key="control.estimates")
-    if run.probes:
-        text = "raw measurements are beyond every audit; expected a schedule that does not measure"
-        raise UserError(text, key="method.schedule")
     if run.blueprint.momentum:
         raise UserError("canaries take plain steps; expected 0", key="training.momentum")
     if observer == "public" and (run.config.method.server.name != "average" or run.config.method.upcycle is not None):

@@ -70,6 +70,10 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
         yield "privacy.calibration", f"expected paper: what {schedule.name} will do is not known before the run"
     if not schedule.measures:
         return
+    if experiment.method.privacy.name != "dp-sgd":
+        text = f"devices tell {schedule.name} what they measured beside raw updates, which they do not send here"
+        yield "method.schedule", f"{text}; expected lipschitz, smoothness and divergence, or privacy none or dp-sgd"
+        return
     if control.estimates == "private":
         text = f"expected oracle or released: what {schedule.name} measures has no range to be released in"
         yield "control.estimates", text

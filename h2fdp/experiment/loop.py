@@ -40,8 +40,8 @@ def run_intervals(
     3. the releases are written to the ledger and synced to disk;
     4. the subnets run the interval, the cloud averages;
     5. the model is evaluated, when it is due;
-    6. the schedule learns of its loss, on the validation split where there is one, and may take another model to go on
-       from; what it cost is added up: energy, delay, simulated time;
+    6. the schedule learns of its loss, and may take another model to go on from; what it cost is added up: energy,
+       delay, simulated time;
     7. a row is added to the metrics, and a checkpoint is written, when it is due.
     """
     scoreboard = Scoreboard(run)
@@ -81,7 +81,7 @@ def run_intervals(
             progress.costs.add(plan)
             due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
             scores = scoreboard.scores(cloud) if due or cloud.scores else {}
-            cloud.close(scores.get("validation_loss", scores.get("loss")))
+            cloud.close(scores.get(run.steering_loss))
             columns = progress.watch.columns() | progress.costs.columns()
             row = _row(plan, scores | columns, time.perf_counter() - started)
             progress.rows.append(row)

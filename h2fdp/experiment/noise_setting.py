@@ -42,7 +42,8 @@ def setting_of(run: Preparation, module: nn.Module) -> Setting:
         sampling_rates=run.blueprint.rates,
         sampling=run.blueprint.sampling,
         gain=partial(gain, training.momentum),
-        gradients_attained=training.clip_scope == "batch" and not training.momentum,
+        # In epochs a record is drawn exactly once in each, not by chance at every step.
+        gradients_attained=training.clip_scope == "batch" and not training.momentum and training.local_epochs is None,
         mu=config.method.objective.mu or 0.0,
         biased=any(parameter.ndim == 1 for parameter in module.parameters()),
     )

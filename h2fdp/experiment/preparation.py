@@ -61,6 +61,16 @@ class Preparation:
         return self.noise is not None and (self.probes or (measuring is not None and measuring.leaks))
 
     @property
+    def steering_loss(self) -> str:
+        """The metrics column by which a schedule judges models.
+
+        That of the validation split where there is one; it is held out of devices' records, though, and under noise
+        nothing may depend on these outside the account: then it is the test data's.
+        """
+        split = self.data.validation is not None and self.noise is None
+        return "validation_loss" if split else "loss"
+
+    @property
     def probes(self) -> bool:
         """Whether devices measure constants of their losses for the schedule: not for ALI-DPFL with rounds enough for
         all iterations, where tau is 1 whatever they are (Lemma 1)."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from h2fdp.errors import UserError
 from h2fdp.experiment.preparation import Preparation
 from h2fdp.experiment.privacy_plan import empty_accounts, planned_accounts
 from h2fdp.experiment.privacy_report import attained_about
@@ -16,8 +17,24 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.statement import statement, verdict_of
 
 
+def _too_small(run: Preparation, observer: Observer, spent: float) -> UserError:
+    """What is said of a budget that no interval fits in."""
+    text = (
+        f"the first interval is epsilon {spent:.4g} for observer {observer} by the account, and {{}} would end the run "
+    )
+    text += "before it; expected a larger number"
+    if observer in run.config.privacy.budget:
+        return UserError(text.format("this budget"), key=f"privacy.budget.{observer}")
+    schedule = run.config.method.schedule.name
+    return UserError(text.format(f"epsilon, a budget under {schedule},"), key="privacy.epsilon")
+
+
 class PrivacyWatch:
-    """Keeps the accounts of one run."""
+    """Keeps the accounts of one run.
+
+    Raises:
+        UserError: a budget that the first interval would exceed.
+    """
 
     def __init__(self, run: Preparation) -> None:
         self._run = run
@@ -27,6 +44,8 @@ class PrivacyWatch:
         if run.noise is not None and run.budgets:
             interval = planned_accounts(run.without_faults, 1)
             self._filter = BudgetFilter.planned(run.budgets, self._delta, interval)
+            if (observer := self._filter.exceeded(interval)) is not None:
+                raise _too_small(run, observer, self._filter.spent(interval, observer))
         self._local = self._global = 0
         self._unplanned = False
 

@@ -20,6 +20,7 @@ from h2fdp.control import (
     ResourceBudgetSchedule,
     Schedule,
     SearchRule,
+    draw_participants,
 )
 from h2fdp.control.fixed import shared
 from h2fdp.errors import UserError
@@ -147,13 +148,18 @@ def _resource_budget(run: Preparation) -> Schedule:
 
 
 def _prices(run: Preparation, interval: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(c, b) in joules and in seconds of the clock, of an interval in which all devices take part.
+    """(c, b) in joules and in seconds of the clock, of an interval of those that it draws; who will fail is not known.
 
     A local step costs what devices spend on it, and the time of one. The rest of an interval of one step is its
     aggregation; local aggregations of longer ones come on top, and are charged when they have happened.
     """
-    numbers = list(range(run.topology.edges))
-    rows = [np.arange(size) for size in run.topology.sizes.tolist()]
+    counts, streams = _participation(run).tolist(), run.blueprint.streams
+    rows = [
+        draw_participants(streams, subnet.name, interval, subnet.size, count)
+        for subnet, count in zip(run.topology.subnets, counts, strict=True)
+        if count
+    ]
+    numbers = [number for number, count in enumerate(counts) if count]
     cost = interval_cost(run.costs.drawn(interval), run.topology, numbers, rows, [(1,)] * len(numbers))
     joules, seconds = float(cost.compute_energy_j.sum()), run.topology.compute.seconds_per_step
     return (joules, cost.energy_j - joules), (seconds, cost.clock_s - seconds)

@@ -82,7 +82,7 @@ def test_what_a_method_cannot_mean(method, words):
 
 
 def test_a_schedule_that_measures_private_losses_is_marked_or_refused():
-    leaking = {"extends": "hfl-dp", "topology": "star", "schedule": {"name": "resource-budget", "joules": 5.0}}
+    leaking = {"extends": "fedavg-dp", "schedule": {"name": "resource-budget", "joules": 5.0}}
     assert Experiment(method=leaking).config.control.estimates == "oracle"
     assert "leaks" in refusal(method=leaking, control={"estimates": "released"})
     assert "has no range" in refusal(method=leaking, control={"estimates": "private"})
@@ -102,17 +102,6 @@ def test_schedules_of_one_step_size_refuse_a_falling_one():
         ({"method": {"extends": "h2fdp", "server": "momentum"}}, "public", "reads the averages off"),
         ({"method": "upcycled-h2fdp"}, "public", "reads the averages off"),
         ({"method": "hfl-dp", "momentum": 0.5}, "edge", "plain steps"),
-        (
-            {
-                "method": {
-                    "extends": "hfl-dp",
-                    "topology": "star",
-                    "schedule": {"name": "resource-budget", "joules": 9.0},
-                }
-            },
-            "edge",
-            "raw",
-        ),
     ],
 )
 def test_what_an_audit_would_get_wrong_is_refused(settings, observer, words):

@@ -104,7 +104,8 @@ def test_every_step_of_a_dp_sgd_run_is_noisy_and_in_the_ledger(tmp_path, monkeyp
                 noises.append(0.9 * CLIP / (rate * records[edge][device]))
                 for observer in OBSERVERS:
                     key = (interval, start + step, edge, device + 1, observer)
-                    expected[key] = ("step", "poisson", CLIP, 0.9 * CLIP, 1, rate)
+                    hidden = ("poisson", rate) if normalize == "expected" else ("fixed", 1.0)
+                    expected[key] = ("step", hidden[0], CLIP, 0.9 * CLIP, 1, hidden[1])
     run = made.run(tmp_path / "run")
     assert_same(ledger_of(run), expected)
     assert len(added) == len(noises)
@@ -316,6 +317,7 @@ OBJECTIVE = {"name": "objective", "input_bound": 60.0}
 REFUSED = [
     ("central", {}, r"training\.aggregations_per_interval: local aggregations are broadcast to peers without noise"),
     ("central", {"clip_norm": None, **ONE_UPLOAD}, r"training\.clip_norm: a guarantee needs clipped updates"),
+    ("central", {"clip_scope": "record", **ONE_UPLOAD}, r"training\.clip_scope: central clips a device's whole update"),
     ("central", {"budget": {"cloud": 1.0}, **ONE_UPLOAD}, r"privacy\.budget\.cloud: the cloud is trusted"),
     ("central", {"budget": {"edge": 1.0}, **ONE_UPLOAD}, r"privacy\.budget\.edge: every edge server"),
     ("central", {"control": {"enabled": True}, **ONE_UPLOAD}, r"control\.enabled: .* hierarchical or local"),

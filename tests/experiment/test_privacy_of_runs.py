@@ -168,16 +168,23 @@ def test_what_would_protect_nothing_is_refused_without_noise(settings):
         small(method="hfl", **settings).prepare()
 
 
+def test_nothing_is_said_to_be_attained_in_epochs_where_a_record_is_drawn_exactly_once_in_each():
+    training = {"local_epochs": 1, "batch_size": 40, "intervals": 2, "clip_norm": 1.0}
+    made = Experiment(data="digits", method="hfl-dp", epsilon=10.0, training=training)
+    found = privacy_report(made.prepare())["observers"]["edge"]
+    assert found["attained"] is None
+    assert found["verdict"] == "open"
+
+
 def test_a_budget_for_edge_servers_that_see_raw_updates_is_refused():
     with pytest.raises(UserError, match="sees raw updates, which no budget covers"):
         small(Topology.regular(edges=2, devices=2, trust=1.0), budget={"edge": 1.0}).prepare()
 
 
-def test_a_budget_that_forbids_the_first_interval_leaves_the_initial_model(tmp_path):
-    run = small(budget={"cloud": 1e-6}).run(tmp_path / "run")
-    assert (run.summary["state"], run.summary["intervals"]) == ("budget spent", 0)
-    assert run.model() is not None
-    assert run.privacy.epsilon(observer="cloud") is None
+def test_a_budget_that_forbids_the_first_interval_is_told_before_anything_runs(tmp_path):
+    with pytest.raises(UserError, match=r"privacy\.budget\.cloud: the first interval is epsilon .* for observer cloud"):
+        small(budget={"cloud": 1e-6}).run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """Schedules of the other papers in whole runs: what a run under them returns, measures, foresees and refuses."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
-from h2fdp import Experiment, UserError
+from h2fdp import Experiment, Topology, UserError
 from h2fdp.experiment.outcome import Scoreboard
 from h2fdp.experiment.privacy_report import privacy_report
 from h2fdp.models import Flat
@@ -36,13 +38,21 @@ def test_the_summary_tells_the_worth_of_the_model_that_is_kept(tmp_path):
     assert Scoreboard(prepared).scores_of(vector)["loss"] == pytest.approx(run.summary["loss"], rel=1e-6)
 
 
-@pytest.mark.parametrize(("validation", "column"), [(0.0, "loss"), (0.25, "validation_loss")])
-def test_schedules_steer_by_the_validation_split_where_there_is_one(validation, column, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("validation", "privacy", "column"),
+    [(0.0, "none", "loss"), (0.25, "none", "validation_loss"), (0.25, DP_SGD, "loss")],
+)
+def test_schedules_steer_by_held_out_records_only_where_nothing_is_private(
+    validation, privacy, column, tmp_path, monkeypatch
+):
     told = []
     close = Cloud.close
     monkeypatch.setattr(Cloud, "close", lambda self, loss: (told.append(loss), close(self, loss))[1])
     data = {"name": "digits", "validation": validation}
-    run = Experiment(data=data, method=stated(), training={"intervals": 5, **STEPS}).run(tmp_path / "run")
+    training = {"intervals": 5, **STEPS, "clip_norm": 1.0}
+    run = Experiment(data=data, method=stated() | {"privacy": privacy}, epsilon=1e4, training=training).run(
+        tmp_path / "run"
+    )
     np.testing.assert_array_equal(told, run.metrics[column])
 
 
@@ -69,6 +79,35 @@ def test_ali_dpfl_measures_nothing_where_rounds_abound(tmp_path):
     assert not run.summary["leaking"]
     assert run.metrics["local_steps"].tolist() == [1] * (rounds - 1)
     assert run.privacy.epsilon(observer="cloud", accountant="rdp") <= 20.0
+
+
+@pytest.mark.parametrize("privacy", ["local", "output", {"name": "central", "noise_multiplier": 1.0}])
+def test_devices_that_send_no_raw_update_measure_nothing(privacy):
+    method = {"extends": "adaptive-fl", "schedule": UNITS, "privacy": privacy}
+    with pytest.raises(UserError, match="expected lipschitz, smoothness and divergence, or privacy none or dp-sgd"):
+        Experiment(data="digits", method=method, training=STEPS)
+
+
+def test_noise_made_for_a_claim_that_is_far_off_ends_no_run_at_its_beginning(tmp_path):
+    made = Experiment(data="digits", method={"extends": "adap-dpfl", "privacy": "output"}, epsilon=2.0, training=STEPS)
+    with pytest.raises(
+        UserError, match=r"privacy\.epsilon: the first interval is epsilon .* a budget under noise-decay"
+    ):
+        made.run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_prices_in_joules_are_those_of_the_devices_that_take_part(share, tmp_path):
+    schedule = {"name": "resource-budget", "joules": 3.0, **CONSTANTS}
+    topology = Topology.regular(edges=2, devices=8, trust=0.5, seed=1)
+    keys = {"intervals": 4, "participation": share, "local_steps": 1, "batch_size": 4, "step_size": 0.1}
+    method = {"extends": "adaptive-fl", "schedule": schedule}
+    run = Experiment(topology=topology, data="digits", method=method, training=keys).run(tmp_path / "run")
+    rows = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
+    spent = run.metrics["energy_j"].diff().fillna(run.metrics["energy_j"])
+    for row, tau, joules in zip(rows, run.metrics["local_steps"], spent, strict=True):
+        budget = row["budgets"]["energy_j"]
+        assert budget["c"] * tau + budget["b"] == pytest.approx(joules, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,9 @@ class Central(Placement):
             text = "control variates go up beside the update, unclipped and without noise; expected another objective"
             yield "method.objective", text
         yield from clipped(request, "updates")
+        if request.clip_scope is not None:
+            text = f"central clips a device's whole update; expected nothing here, found {request.clip_scope}"
+            yield "training.clip_scope", text
         yield from given_noise("noise_multiplier", self.noise_multiplier, request)
         yield from uncontrolled(request)
         if request.local_aggregations:

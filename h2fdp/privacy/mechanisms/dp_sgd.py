@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 
 Normalize = Literal["expected", "drawn"]
 DRAWN = (
-    "normalize drawn: how many records a batch drew scales its noise, and shows in it; the account holds for "
-    "neighbours where a record gets a gradient of zero and is still counted, not for a record that is missing"
+    "normalize drawn: how many records a batch drew scales its noise, and shows in it, so sampling hides nothing: the "
+    "account has no amplification, and holds for neighbours where a record gets a gradient of zero and is still "
+    "counted, not for a record that is missing; the claim, and R_c, amplify, as ALI-DPFL's paper does"
 )
 
 OVERSPENT = (
@@ -57,6 +59,9 @@ class StepMechanism(Mechanism):
         exposed: a step of the device with the largest rate, at a noise multiplier of 1.
         planned: steps of a device in the planned run.
         search: how R_c is found; None where the noise is made for the planned steps, which then are all there are.
+        amplified: whether sampling hides a record. A sum that is divided by the number of records drawn tells that
+            number by the scale of its noise; given b of D, the record is in the batch with probability b/D, and no
+            amplification by q is left.
     """
 
     noise_multiplier: float
@@ -65,6 +70,7 @@ class StepMechanism(Mechanism):
     exposed: ReleaseType
     planned: int
     search: RcSearch | None
+    amplified: bool = True
 
     def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
         """(len(segments), s) standard deviations on the sum."""
@@ -81,8 +87,10 @@ class StepMechanism(Mechanism):
             rates = upload.sampling_rates[there]
             columns = np.empty((len(rates), 4))
             columns[:, 0], columns[:, 1] = self.clip_norm, upload.noise_std[there]
-            columns[:, 2], columns[:, 3] = rates, 1
+            columns[:, 2], columns[:, 3] = rates if self.amplified else 1, 1
             changes = {"slot": upload.first_slot + step, "kind": "step", "rows": upload.rows[there]}
+            if not self.amplified:
+                changes["sampling"] = "fixed"
             found = upload.as_releases(self.clip_norm, **changes)
             for observer in OBSERVERS:
                 if observer != "peer" or upload.size > 1:
@@ -95,8 +103,20 @@ class StepMechanism(Mechanism):
 
     def claimed(self, accounts: Accounts, made: Made) -> float | None:
         """By orders 2 to 64 and the classic conversion, as ALI-DPFL counts, of the steps really made."""
+        if not self.amplified:
+            return self._claimed_with_amplification(accounts)
         divergences = accounts.rdp("edge")
         return float(classic_epsilon_from_rdp(divergences, self.delta).max()) if divergences.size else 0.0
+
+    def _claimed_with_amplification(self, accounts: Accounts) -> float:
+        """As if every device drew at the largest rate, without being seen to."""
+        classic, found = ACCOUNTANTS["classic-rdp"], 0.0
+        for each in accounts.classes("edge"):
+            drawn: Counter[ReleaseType] = Counter()
+            for step, count in each.composition.items():
+                drawn[replace(self.exposed, noise_multiplier=step.noise_multiplier)] += count
+            found = max(found, classic.epsilon(drawn, self.delta))
+        return found
 
     def scaled(self, factor: float) -> StepMechanism:
         """See `Mechanism.scaled`."""
@@ -196,7 +216,8 @@ class DpSgd(Placement):
         planned = setting.intervals * setting.local_steps
         noise = self.noise_multiplier or calibrated_multiplier({exposed: planned}, setting.epsilon, setting.delta)
         search = None if self.noise_multiplier is None else self.rc_search
-        return StepMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search)
+        amplified = self.normalize == "expected"
+        return StepMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified)
 
 
 def calibrated_multiplier(steps: Composition, epsilon: float, delta: float) -> float:
