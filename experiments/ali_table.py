@@ -5,7 +5,7 @@
 Runs `ali-dpfl.yaml` under the papers' account, and one seed of its third column (epsilon = 2) by `pld`, with an R_c
 that is never overspent and sums divided by expected batches: what the same epsilon buys with a sound and tight account.
 Prints R_c of every epsilon and account, and the table with the difference to the paper. `OUT/ali-dpfl.csv` has the
-accuracy of every run: as `experiments/ali-dpfl.csv` it is what `h2fdp reproduce ali-dpfl` judges. `OUT/ali-dpfl-tau.png`
+accuracy of every run: as `experiments/ali-dpfl.csv` it is what `h2fdp reproduce ali-dpfl` judges; `ali-dpfl-tau.png`
 draws tau.
 """
 
