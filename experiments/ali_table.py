@@ -91,7 +91,8 @@ def as_table(runs: pd.DataFrame) -> str:
             own = runs[(runs["schedule"] == schedule) & (runs["epsilon"] == epsilon)]
             accuracy, paper = 100 * own["accuracy"], PAPER.get(schedule, {}).get(epsilon)
             against = "" if paper is None else f" ({accuracy.mean() - paper:+.1f})"
-            cells.append(f"{accuracy.mean():.1f} ± {accuracy.std():.1f}{against}, tau {own['mean_tau'].mean():.2f}")
+            spread = f" ± {accuracy.std():.1f}" if len(own) > 1 else ""
+            cells.append(f"{accuracy.mean():.1f}{spread}{against}, tau {own['mean_tau'].mean():.2f}")
         lines.append(f"| {schedule} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
