@@ -129,7 +129,7 @@ def summed_up(searched: Table, contrast: Table | None, weighed: Table, data_root
         "validation_accuracy": scores(searched.rows, OPEN).round(4).to_dict("records"),
         "methods": [] if contrast is None else scores(contrast.rows, METHODS).round(4).to_dict("records"),
         "target": round(target, 2),
-        "costs": weights.round(3).to_dict("records"),
+        "costs": weights.round(3).astype(object).where(weights.notna(), None).to_dict("records"),
     }
 
 

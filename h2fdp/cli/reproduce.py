@@ -53,7 +53,13 @@ def reproduce_command(
     figures = ours if name == ALL else _known([name], of.file.figures, "NAME", ALL)
     data_sets = _known(data_set or [next(iter(of.file.data_sets))], of.file.data_sets, "--data-set")
     session = Session(of, out / ("quick" if quick else "full"), quick, _command())
+    if check:
+        page = _page(session, folder, quick, page)
     planned = session.plan(figures, data_sets)
+    tables = [figure for figure in figures if of.table(figure) is not None]
+    if not planned and not tables:
+        shown_on = of.file.figures[figures[0]].data_sets
+        raise UserError(f"{name} is of {', '.join(shown_on)}, found {', '.join(data_sets)}", "--data-set")
     failed: list[str] = []
     with interruptible() as interrupt:
         try:
@@ -78,15 +84,15 @@ def reproduce_command(
         raise typer.Exit(interrupt.exit_code)
     pictures = session.draw(figures)
     rows = session.evaluate()
-    written = _page(session, of.folder, quick, page, rows) if check else None
-    tables = [figure for figure in figures if of.table(figure) is not None]
+    if check and page is not None:
+        session.write_page(page, rows)
     shown = [
         row for row in rows if row.claim.figure in figures and (row.data_set in data_sets or row.claim.figure in tables)
     ]
     if as_json:
         print_json([_as_json(row) for row in shown])
     else:
-        _show(shown, pictures, written)
+        _show(shown, pictures, page if check else None)
     for path in failed:
         print(f"a run failed: see {path}", file=sys.stderr)
     if failed:
@@ -104,10 +110,12 @@ def _command() -> str:
     return shlex.join(["h2fdp", *sys.argv[1:]])
 
 
-def _page(session: Any, folder: Path, quick: bool, page: Path | None, rows: list[Row]) -> Path:
+def _page(session: Any, folder: Path, quick: bool, page: Path | None) -> Path:
+    """Where --check writes; told before hours of runs if nothing can be written there."""
     if page is None:
-        page = session.out / "reproduction.md" if quick else folder.resolve().parent / "docs" / "reproduction.md"
-    session.write_page(page, rows)
+        return session.out / "reproduction.md" if quick else folder.resolve().parent / "docs" / "reproduction.md"
+    if page.is_dir() or not page.absolute().parent.is_dir():
+        raise UserError("expected a file in a folder that is there", str(page), "--page")
     return page
 
 

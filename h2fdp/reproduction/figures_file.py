@@ -98,6 +98,7 @@ class Figure(Section):
     Attributes:
         file: its sweep.
         table: instead of a sweep, a CSV of runs that a program of its own made (`results.from_table`).
+        keys: the columns of the table that points name.
         apart: of another paper than the others, and made by its name only.
         decided: only what the controller decides is wanted, which no training changes.
         data_sets: on which the paper shows it.
@@ -107,6 +108,7 @@ class Figure(Section):
 
     file: Text | None = None
     table: Text | None = None
+    keys: Annotated[list[Text], Expect("a list of columns")] = Field(default_factory=list)
     apart: Flag = False
     title: Text
     decided: Flag = False
@@ -119,6 +121,8 @@ class Figure(Section):
     def _one_source(self) -> Figure:
         if (self.file is None) == (self.table is None):
             raise ValueError("expected one of file and table")
+        if (self.table is None) != (not self.keys):
+            raise ValueError("expected table and keys together")
         if self.file is not None and not self.panels:
             raise ValueError("panels: expected a list of panels, found none")
         return self

@@ -102,20 +102,20 @@ def _not_run(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
 
 def paper_words(row: Row) -> str:
     """What the paper says, as a relation to a number with its unit."""
-    number = row.claim.paper[row.data_set]
+    number, at_least = row.claim.paper[row.data_set], row.claim.relation == "at least"
+    tolerance = f" ({'−' if at_least else '+'} {row.claim.tolerance:g})" if row.claim.tolerance else ""
     if number is None:
-        return "> 0" if row.claim.comparison not in ("least rise", "least fall") else "every step"
-    tolerance = f" (± {row.claim.tolerance:g})" if row.claim.tolerance else ""
+        return ("> 0" if row.claim.comparison not in ("least rise", "least fall") else "every step") + tolerance
     return f"{_SIGNS[row.claim.relation]} {number:g} {row.claim.unit}{tolerance}"
 
 
 def found_words(claim: Claim, judged: Judged) -> str:
-    """What was found, with its interval; a dash where nothing was."""
+    """What was found, with its interval over n seeds; a dash where nothing was."""
     if judged.finding is None:
         return "–"
     places = 2 if claim.how.unit == "times the gain" else MEASURES[claim.measure].places if not claim.how.unit else 1
-    words = estimate_words(judged.finding.size, places)
-    return words if judged.target is None else f"{words} at {judged.target:.1f} %"
+    words = f"{estimate_words(judged.finding.size, places)}, n = {judged.finding.seeds}"
+    return words if judged.target is None else f"{words}, at {judged.target:.1f} %"
 
 
 def estimate_words(estimate: Estimate, places: int) -> str:

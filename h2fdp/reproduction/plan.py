@@ -168,7 +168,9 @@ def _grid(of: Reproduction, figure: str) -> tuple[str, list[Any]]:
     if table is None:
         assert shown.file is not None, "a sweep or a table"
         return shown.file, [point.values for point in grid_of(named_document(of.folder / shown.file))]
-    return table.name, [dict(values) for name in shown.data_sets for values in from_table(table, name).values.values()]
+    return table.name, [
+        dict(values) for name in shown.data_sets for values in from_table(table, name, shown.keys).values.values()
+    ]
 
 
 def _unknown(document: Document, path: tuple[str | int, ...], found: str, known: Iterable[str]) -> Problem:

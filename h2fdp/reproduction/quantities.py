@@ -12,7 +12,7 @@ A ladder is a list of points; `m` are means over seeds.
 | least difference, largest difference | the least, the largest of several ladders' differences | itself |
 | least rise | the smallest step m(next) - m(one) within any ladder | the least m(last) - m(first) of any ladder |
 | least fall | the same of -m | the same of -m |
-| gain ratio | (m(first) - m(last)) / (m(second) - m(last)) | m(first) - m(second) |
+| gain ratio | (m(first) - m(last)) / (m(second) - m(last)) | the lesser of the two steps down |
 | saving | 100 (1 - m(first) / m(last)), in percent | itself |
 """
 
@@ -106,7 +106,7 @@ COMPARISONS: Mapping[str, Comparison] = {
     "least rise": Comparison(_least(_least_step), _RISE, exact=False, one_ladder=False),
     "least fall": Comparison(_least(lambda means: _least_step(-means)), _DIFFERENCE, exact=False, one_ladder=False),
     "gain ratio": Comparison(
-        _gain_ratio, lambda ladders: ladders[0][:, 0] - ladders[0][:, 1], points=3, unit="times the gain"
+        _gain_ratio, lambda ladders: -np.diff(ladders[0], axis=1).max(axis=1), points=3, unit="times the gain"
     ),
     "saving": Comparison(_saving, _saving, unit="%"),
 }

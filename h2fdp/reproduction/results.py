@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from h2fdp.errors import UserError
 from h2fdp.reproduction.points import Point, is_at
@@ -41,31 +44,57 @@ class Results:
         return sorted(set.intersection(*found)) if found else []
 
 
-def from_table(path: Path, data_set: str) -> Results:
+def from_table(path: Path, data_set: str, keys: Sequence[str]) -> Results:
     """The runs of a CSV on one data set.
 
-    Its columns are `data_set`, `seed`, `accuracy` (0 to 1, at the end of a run) and the keys that points name; lines
-    that begin with # say what made it.
+    Its columns are `data_set`, `seed`, `accuracy` (0 to 1, at the end of a run), the keys that points name, and any
+    others, which nothing is read of; lines that begin with # say what made it.
 
     Raises:
-        UserError: there is no such file, or it lacks a column.
+        UserError: there is no such file, it lacks a column, or a line has not what it should; two runs at one point
+            under one seed.
     """
     import pandas as pd
 
+    values: dict[str, dict[str, Any]] = {}
+    rows = []
+    for line, row in _lines_of(path, (*_OF_A_TABLE, *keys)):
+        where = f"{path}:{line}"
+        accuracy, seed = _number(row["accuracy"], where, "accuracy"), _number(row[SEED], where, SEED)
+        if not 0 <= accuracy <= 1:
+            raise UserError(f"expected a number from 0 to 1, found {accuracy:g}", where, "accuracy")
+        point = {SEED: int(seed), **{key: yaml.safe_load(row[key]) for key in keys}}
+        if row["data_set"] == data_set:
+            if point in values.values():
+                raise UserError("another line has this point and seed", where)
+            values[f"line-{line}"] = point
+            rows.append({"run": f"line-{line}", "interval": 1, "accuracy": accuracy})
+    return Results(values, pd.DataFrame(rows, columns=["run", "interval", "accuracy"]))
+
+
+def _lines_of(path: Path, columns: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, column -> text) of each row."""
     if not path.is_file():
         raise UserError("no such table", str(path))
-    rows = pd.read_csv(path, comment="#", dtype={"data_set": str})
-    missing = [name for name in _OF_A_TABLE if name not in rows]
-    if missing:
-        raise UserError(f"expected a column {missing[0]}, found {', '.join(rows.columns)}", f"{path}:1")
-    rows = rows[rows["data_set"] == data_set].assign(interval=1)
-    rows["run"] = [f"row-{number}" for number in rows.index]
-    keys = [name for name in rows if name not in ("run", "interval", "data_set", "accuracy")]
-    columns = (rows[key] for key in ("run", *keys))
-    values: dict[str, dict[str, Any]] = {
-        run: dict(zip(map(str, keys), each, strict=True)) for run, *each in zip(*columns, strict=True)
-    }
-    return Results(values, rows)
+    texts = enumerate(path.read_text().splitlines(), 1)
+    lines = [(number, next(csv.reader([text]))) for number, text in texts if text.strip() and not text.startswith("#")]
+    if not lines:
+        raise UserError("expected a line of column names, found none", str(path))
+    first, head = lines[0]
+    for column in columns:
+        if column not in head:
+            raise UserError(f"expected a column {column}, found {', '.join(head)}", f"{path}:{first}")
+    for number, cells in lines[1:]:
+        if len(cells) != len(head):
+            raise UserError(f"expected {len(head)} values, found {len(cells)}", f"{path}:{number}")
+        yield number, dict(zip(head, cells, strict=True))
+
+
+def _number(text: str, where: str, key: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"expected a number, found {text}", where, key) from None
 
 
 def makers_of(path: Path) -> list[str]:

@@ -57,7 +57,7 @@ class Session:
         for part in self.of.parts(self.of.file.figures, self.of.file.data_sets):
             table = self.of.table(part.figure)
             if table is not None:
-                found[part] = from_table(table, part.data_set)
+                found[part] = from_table(table, part.data_set, self.of.file.figures[part.figure].keys)
                 found[replace(part, column="accounted")] = "it has no noise, or one account only"
             elif part.path(self.out).is_dir():
                 found[part] = results_of(part, self.of.study(part, self.quick, self._shared), self.out)

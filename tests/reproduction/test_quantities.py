@@ -22,7 +22,7 @@ ladders = arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(2, 5)), el
         ("difference", 15, 15),
         ("least rise", -9, -15),
         ("least fall", 6, 15),
-        ("gain ratio", 15 / 6, 9),
+        ("gain ratio", 15 / 6, 6),
         ("saving", 100 * (1 - 70 / 55), 100 * (1 - 70 / 55)),
     ],
 )
@@ -73,7 +73,7 @@ def test_nothing_is_a_multiple_of_a_gain_that_may_be_none():
     unsure = np.array([[70.0, 60.0, 59.0], [70.0, 58.0, 60.0], [70.0, 61.0, 60.0], [70.0, 59.0, 59.5]])
     found = find(COMPARISONS["gain ratio"], [unsure])
     assert found.size.low == -math.inf
-    assert found.direction.low > 0
+    assert found.direction.low < 0  # the half-trusted network may gain nothing over the last
 
 
 def test_one_seed_has_no_interval():

@@ -23,6 +23,7 @@ hard,old,1,0.41
 FIGURE = """
   table:
     table: table.csv
+    keys: [method]
     apart: true
     title: a table of another paper
     data_sets: [plain, hard]
@@ -90,12 +91,29 @@ def test_a_point_that_a_table_has_not_is_told(experiments):
         read_reproduction(experiments)
 
 
-def test_a_table_without_a_column_is_told(tmp_path):
-    (tmp_path / "t.csv").write_text("data_set,method,seed\na,b,1\n")
-    with pytest.raises(UserError, match=r"t\.csv:1: expected a column accuracy, found data_set, method, seed"):
-        from_table(tmp_path / "t.csv", "a")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("data_set,method,seed\na,b,1\n", r"t\.csv:1: expected a column accuracy, found data_set, method, seed"),
+        ("# by hand\ndata_set,method,seed,accuracy\na,b,1,x\n", r"t\.csv:3: accuracy: expected a number, found x"),
+        ("data_set,method,seed,accuracy\na,b,1,50\n", r"t\.csv:2: accuracy: expected a number from 0 to 1, found 50"),
+        ("data_set,method,seed,accuracy\na,b,1\n", r"t\.csv:2: expected 4 values, found 3"),
+        ("data_set,method,seed,accuracy\na,b,1,0.5\na,b,1,0.9\n", r"t\.csv:3: another line has this point and seed"),
+        ("# nothing\n", "expected a line of column names, found none"),
+    ],
+)
+def test_a_table_with_something_wrong_is_told_by_its_line(tmp_path, text, words):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(UserError, match=words):
+        from_table(tmp_path / "t.csv", "a", ["method"])
     with pytest.raises(UserError, match="no such table"):
-        from_table(tmp_path / "none.csv", "a")
+        from_table(tmp_path / "none.csv", "a", ["method"])
+
+
+def test_columns_that_are_no_keys_are_results(tmp_path):
+    (tmp_path / "t.csv").write_text("data_set,method,seed,accuracy,steps\na,b,1,0.5,7\na,b,2,0.6,9\n")
+    found = from_table(tmp_path / "t.csv", "a", ["method"])
+    assert list(found.values.values()) == [{"seed": 1, "method": "b"}, {"seed": 2, "method": "b"}]
 
 
 @pytest.mark.parametrize("line", ["", "    table: other.csv\n"])
