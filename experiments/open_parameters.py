@@ -8,10 +8,7 @@
 3. `open_alphas.yaml`: the weights of energy and delay, alpha3 being 1. The best is the smallest geometric mean of
    energy and delay until 97 % of the highest validation accuracy of any candidate; those that stay below drop out.
 4. The factor on the formula's noise with which the account of all observers, by `rdp`, is epsilon at most under
-   control. For fig5.yaml that of what the controller will decide, which is known before a run, the largest of its
-   seeds. For fig8.yaml and fig10.yaml, which sweep the controller's weights, that of intervals of one slot or of the
-   longest: the formula's noise grows with tau, what is sent with the slots between aggregations, and their ratio is
-   least at one slot; the longest amplify least.
+   control: that of what the controller will decide in the runs of fig5.yaml, the largest of its seeds.
 
 The seeds are not those of the figures. Writes open_parameters.json; tests compare fig4.yaml to fig10.yaml with it.
 About an hour on two cores.
@@ -34,7 +31,6 @@ import yaml
 import h2fdp
 from h2fdp import Experiment
 from h2fdp.experiment.privacy_plan import planned_accounts
-from h2fdp.experiment.privacy_report import privacy_report
 from h2fdp.privacy.accounted import smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.reproduction.measures import cost_until, smoothed
@@ -103,17 +99,6 @@ def _epsilon(accountant: Any, delta: float, composition: Any) -> float:
     return float(accountant.epsilon(composition, delta))
 
 
-def any_factor(file: Path, settings: Sequence[str], data_root: Path | None) -> float:
-    """That of the shortest or the longest intervals, which covers all others."""
-    longest = yaml.safe_load(file.read_text())["control"]["tau_max"]
-    changes = ["method=h2fdp", "privacy.calibration=accounted", *settings]
-    found = []
-    for tau in (1, longest):
-        run = Experiment.from_file(file, [*changes, f"training.local_steps={tau}"]).prepare(data_root)
-        found.append(float(privacy_report(run)["factor"]))
-    return max(found)
-
-
 def summed_up(searched: Table, contrast: Table | None, weighed: Table, data_root: Path | None) -> dict[str, Any]:
     """Everything that is written down, from the tables of the three studies."""
     chosen = best_of(searched)
@@ -121,7 +106,6 @@ def summed_up(searched: Table, contrast: Table | None, weighed: Table, data_root
     alphas = {key: float(weights.iloc[0][key]) for key in ALPHAS}
     settings = settings_of(chosen)
     factors = {"fig5": decided_factor(FOLDER / "fig5.yaml", [*settings, *settings_of(alphas)], data_root)}
-    factors |= {name: any_factor(FOLDER / f"{name}.yaml", settings, data_root) for name in ("fig8", "fig10")}
     return {
         "chosen": chosen | alphas,
         "factors": {name: round(factor, 3) for name, factor in factors.items()},

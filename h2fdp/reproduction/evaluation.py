@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +12,13 @@ from h2fdp.reproduction.claims import Claim
 from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.measures import MEASURES, reachable
 from h2fdp.reproduction.plan import Part
-from h2fdp.reproduction.points import points_of
+from h2fdp.reproduction.points import Point, points_of
 from h2fdp.reproduction.quantities import Finding, find
 from h2fdp.reproduction.results import Results
 from h2fdp.reproduction.verdict import Verdict, verdict
 
 Found = Mapping[Part, Results | str]
+LEAST_TARGET = 2 / 3  # of the claim's: below it runs are compared at what they reach by doing little
 
 
 @dataclass(frozen=True)
@@ -64,21 +65,30 @@ def judge(claim: Claim, data_set: str, results: Results) -> Judged:
     seeds = results.seeds_at(point for ladder in ladders for point in ladder)
     if not seeds:
         return Judged(Verdict.NOT_RUN, why="no seed has finished runs at all of its points")
-    target = target_of(claim.target, results)
+    target = target_of(claim.target, results, [point for ladder in ladders for point in ladder], seeds)
+    if target is not None and claim.target is not None and target < LEAST_TARGET * claim.target:
+        why = f"its runs have no more than {target:.1f} % in common, too little to compare"
+        return Judged(Verdict.NOT_RUN, target=target, why=why)
     numbers = [_numbers(claim.measure, ladder, seeds, results, target) for ladder in ladders]
     if any(np.isnan(each).any() for each in numbers):
         return Judged(Verdict.NOT_RUN, why=f"{claim.measure} is not known of all runs")
     finding = find(claim.how, numbers)
     judged = verdict(claim.relation, claim.paper[data_set] or 0, claim.tolerance, finding.size, finding.direction)
+    if judged is Verdict.HOLDS and target is not None and target != claim.target:
+        judged = Verdict.IN_DIRECTION
     why = "one seed, so no interval" if judged is Verdict.NOT_RUN else ""
     return Judged(judged, finding, target, why)
 
 
-def target_of(wanted: float | None, results: Results) -> float | None:
-    """The accuracy in percent that every run of a study reaches, at most the wanted one."""
+def target_of(
+    wanted: float | None, results: Results, points: Sequence[Point], seeds: Sequence[int] | None = None
+) -> float | None:
+    """The accuracy in percent that every run at some points reaches, at most the wanted one; all seeds by default."""
     if wanted is None:
         return None
-    return reachable((rows.sort_values("interval") for _, rows in results.table.groupby("run")), wanted)
+    runs = {run for point in points for seed, run in results.runs_at(point).items() if seeds is None or seed in seeds}
+    table = results.table[results.table["run"].isin(runs)]
+    return reachable((rows.sort_values("interval") for _, rows in table.groupby("run")), wanted)
 
 
 def numbers_at(

@@ -104,6 +104,7 @@ class Figure(Section):
         data_sets: on which the paper shows it.
         quick: changes for `--quick`, after the general ones.
         accounted: changes for equal accounted epsilon, instead of the general ones.
+        one_column: why there is no column of them, where it would say nothing.
     """
 
     file: Text | None = None
@@ -115,6 +116,7 @@ class Figure(Section):
     data_sets: Annotated[list[Text], Field(min_length=1), Expect("a list of data sets")]
     quick: Keys = Field(default_factory=dict)
     accounted: Keys | None = None
+    one_column: Text | None = None
     panels: Annotated[list[Panel], Expect("a list of panels")] = Field(default_factory=list)
 
     @model_validator(mode="after")

@@ -59,7 +59,7 @@ def _curves(axes: Axes, panel: Curves, results: Results) -> None:
 
 
 def _bars(axes: Axes, panel: Bars, results: Results) -> None:
-    target = target_of(panel.target, results)
+    target = target_of(panel.target, results, [line.at for line in panel.lines])
     numbers = numbers_at(panel.measure, [line.at for line in panel.lines], results, target)
     found = means_with_intervals(numbers)
     for place, (mean, colour, hatch) in enumerate(zip(found.mean, cycle(COLOURS), cycle(_HATCHES), strict=False)):

@@ -59,8 +59,13 @@ class Reproduction:
                     yield Part(name, data_set, column)
 
     def columns(self, figure: str) -> Iterable[Column]:
-        """Those of a figure; a table has the first."""
-        return COLUMNS if self.table(figure) is None else ("claimed",)
+        """Those of a figure; the first, where it has one only."""
+        return COLUMNS if self.one_column(figure) is None else ("claimed",)
+
+    def one_column(self, figure: str) -> str | None:
+        """Why a figure has no second column; None where it has one."""
+        stated = self.file.figures[figure].one_column
+        return "a table has one column" if stated is None and self.table(figure) is not None else stated
 
     def table(self, figure: str) -> Path | None:
         """The CSV of a table; None of a figure with a sweep."""

@@ -55,10 +55,12 @@ class Session:
         """What there is of every part, whichever command made it; asked for once all is made."""
         found: dict[Part, Results | str] = {}
         for part in self.of.parts(self.of.file.figures, self.of.file.data_sets):
-            table = self.of.table(part.figure)
+            table, figure = self.of.table(part.figure), self.of.file.figures[part.figure]
+            why = self.of.one_column(part.figure)
+            if why is not None:
+                found[replace(part, column="accounted")] = why
             if table is not None:
-                found[part] = from_table(table, part.data_set, self.of.file.figures[part.figure].keys)
-                found[replace(part, column="accounted")] = "it has no noise, or one account only"
+                found[part] = from_table(table, part.data_set, figure.keys)
             elif part.path(self.out).is_dir():
                 found[part] = results_of(part, self.of.study(part, self.quick, self._shared), self.out)
         return found
