@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from h2fdp.errors import UserError
 from h2fdp.records import METRICS_SCHEMA, RunDirectory
 from h2fdp.records.atomic import replacing
 from h2fdp.sweeps.bootstrap import means_with_intervals
@@ -34,7 +36,7 @@ def write_tables(directory: SweepDirectory, keys: Sequence[str], values: Mapping
 
 
 def _table(directory: SweepDirectory, keys: Sequence[str], values: Mapping[str, Mapping[str, Any]]) -> pa.Table:
-    parts = [pq.read_table(RunDirectory(directory.run(name)).metrics) for name in values]
+    parts = [_metrics_of(directory.run(name)) for name in values]
     metrics = pa.concat_tables(parts or [METRICS_SCHEMA.empty_table()], promote_options="default")
     rows = [part.num_rows for part in parts]
     columns = {RUN: _repeated(pa.array(list(values), pa.string()), rows)}
@@ -42,6 +44,18 @@ def _table(directory: SweepDirectory, keys: Sequence[str], values: Mapping[str, 
         columns[key] = _repeated(column_of([point[key] for point in values.values()]), rows)
     names = [*columns, *metrics.column_names]
     return pa.table([*columns.values(), *metrics.columns], names=names)
+
+
+def _metrics_of(run: Path) -> pa.Table:
+    """The metrics of a finished run."""
+    path = RunDirectory(run).metrics
+    try:
+        return pq.read_table(path)
+    except (pa.ArrowInvalid, FileNotFoundError):
+        text = (
+            "missing or damaged, though its run is done; remove the run's folder, and the same command makes it again"
+        )
+        raise UserError(text, str(path)) from None
 
 
 def _repeated(column: pa.Array, rows: Sequence[int]) -> pa.Array:

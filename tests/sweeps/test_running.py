@@ -1,6 +1,7 @@
 """A sweep in one process: runs as `h2fdp run` makes them, going on, changes noticed, failures kept apart."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -56,6 +57,19 @@ def test_finished_runs_are_not_redone_and_the_grid_may_grow(tmp_path):
     fewer = sweep(study(tmp_path, "{seed: [2]}"), out=tmp_path / "out", inline=True)
     assert set(fewer.table["run"]) == {"seed=2"}
     assert files_of(tmp_path / "out" / "runs" / "seed=1") == before  # left aside, not lost
+
+
+@pytest.mark.parametrize("harm", ["damaged", "removed"])
+def test_metrics_that_cannot_be_read_are_told_and_their_run_can_be_made_again(tmp_path, harm):
+    done = sweep(study(tmp_path), out=tmp_path / "out", inline=True)
+    run = next(iter(sorted((tmp_path / "out" / "runs").iterdir())))
+    metrics = run / "metrics.parquet"
+    metrics.write_text("x") if harm == "damaged" else metrics.unlink()
+    with pytest.raises(UserError, match=r"metrics\.parquet: missing or damaged, though its run is done"):
+        sweep(study(tmp_path), out=tmp_path / "out", inline=True)
+    shutil.rmtree(run)
+    again = sweep(study(tmp_path), out=tmp_path / "out", inline=True)
+    assert len(again.table) == len(done.table)
 
 
 def test_a_changed_configuration_is_noticed_and_only_those_runs_are_redone(tmp_path):
