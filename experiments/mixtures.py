@@ -20,12 +20,11 @@ import yaml
 from scipy import stats
 
 import h2fdp
-from experiments.open_parameters import scores
+from experiments.open_parameters import LAST, scores
 
 FILE = Path(__file__).parent / "mixtures.yaml"
 STEP = "training.step_size"
 SEEDS = (1, 2, 3, 4, 5)
-LAST = 20
 
 
 def confirming(best: dict[str, float], methods: dict[str, object]) -> dict[str, object]:

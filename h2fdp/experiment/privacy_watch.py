@@ -19,14 +19,11 @@ from h2fdp.privacy.statement import statement, verdict_of
 
 def _too_small(run: Preparation, observer: Observer, spent: float) -> UserError:
     """What is said of a budget that no interval fits in."""
-    text = (
-        f"the first interval is epsilon {spent:.4g} for observer {observer} by the account, and {{}} would end the run "
-    )
-    text += "before it; expected a larger number"
-    if observer in run.config.privacy.budget:
-        return UserError(text.format("this budget"), key=f"privacy.budget.{observer}")
-    schedule = run.config.method.schedule.name
-    return UserError(text.format(f"epsilon, a budget under {schedule},"), key="privacy.epsilon")
+    stated = observer in run.config.privacy.budget
+    limit = "this budget" if stated else f"epsilon, a budget under {run.config.method.schedule.name},"
+    text = f"the first interval is epsilon {spent:.4g} for observer {observer} by the account, and {limit} would end"
+    key = f"privacy.budget.{observer}" if stated else "privacy.epsilon"
+    return UserError(f"{text} the run before it; expected a larger number", key=key)
 
 
 class PrivacyWatch:
