@@ -122,14 +122,14 @@ def _page(session: Any, folder: Path, quick: bool, page: Path | None) -> Path:
 def _as_json(row: Row) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for column, judged in row.columns.items():
-        columns[column] = {"verdict": str(judged.verdict), "why": judged.why, "target": judged.target}
+        columns[column] = {key: getattr(judged, key) for key in ("verdict", "undecided", "why", "target")}
         if judged.finding:
             columns[column] |= vars(judged.finding.size) | {"seeds": judged.finding.seeds}
     return {"id": row.claim.id, "data_set": row.data_set, "paper": row.claim.paper[row.data_set], **columns}
 
 
 def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
-    from h2fdp.reproduction.page import found_words, paper_words
+    from h2fdp.reproduction.page import UNDECIDED, found_words, paper_words
 
     print_table(
         [
@@ -138,7 +138,7 @@ def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
                 "paper": paper_words(row),
                 **{
                     column: f"{found_words(row.claim, judged)}: {judged.verdict}"
-                    + (f" ({judged.why})" if judged.why else "")
+                    + (f" ({UNDECIDED if judged.undecided else judged.why})" if judged.undecided or judged.why else "")
                     for column, judged in row.columns.items()
                 },
             }

@@ -15,7 +15,7 @@ from h2fdp.reproduction.plan import Part
 from h2fdp.reproduction.points import Point, points_of
 from h2fdp.reproduction.quantities import Finding, find
 from h2fdp.reproduction.results import Results
-from h2fdp.reproduction.verdict import Verdict, verdict
+from h2fdp.reproduction.verdict import Verdict, undecided, verdict
 
 Found = Mapping[Part, Results | str]
 LEAST_TARGET = 2 / 3  # of the claim's: below it runs are compared at what they reach by doing little
@@ -28,12 +28,14 @@ class Judged:
     Attributes:
         finding: None where it is not run; `why` says so then.
         target: the accuracy in percent that stood for the claim's target; None for measures without one.
+        undecided: it does not hold, but its interval is too wide to say that it never will.
     """
 
     verdict: Verdict
     finding: Finding | None = None
     target: float | None = None
     why: str = ""
+    undecided: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,12 @@ def judge(claim: Claim, data_set: str, results: Results) -> Judged:
     if any(np.isnan(each).any() for each in numbers):
         return Judged(Verdict.NOT_RUN, why=f"{claim.measure} is not known of all runs")
     finding = find(claim.how, numbers)
-    judged = verdict(claim.relation, claim.paper[data_set] or 0, claim.tolerance, finding.size, finding.direction)
+    found = (claim.relation, claim.paper[data_set] or 0, claim.tolerance, finding.size, finding.direction)
+    judged = verdict(*found)
     if judged is Verdict.HOLDS and target is not None and target != claim.target:
         judged = Verdict.IN_DIRECTION
     why = "one seed, so no interval" if judged is Verdict.NOT_RUN else ""
-    return Judged(judged, finding, target, why)
+    return Judged(judged, finding, target, why, judged is Verdict.FAILS and undecided(*found))
 
 
 def target_of(

@@ -17,6 +17,7 @@ from h2fdp.reproduction.quantities import Estimate
 from h2fdp.reproduction.verdict import Verdict
 
 BEGIN, END = "<!-- results begin: h2fdp reproduce --check writes them -->", "<!-- results end -->"
+UNDECIDED = "undecided"
 _SIGNS = {"at least": "≥", "at most": "≤"}
 
 
@@ -58,7 +59,7 @@ def _body(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureRes
         yield from _not_run(of, own)
         epsilons = [f"{epsilon:.3g} ({COLUMNS[column]})" for column, epsilon in results.accounted.items()]  # type: ignore[index]
         if epsilons:
-            yield f"\nLargest accounted epsilon of any observer in any run, by `rdp`: {', '.join(epsilons)}."
+            yield f"\nLargest accounted epsilon of any observer in any run: {', '.join(epsilons)}."
         for note in results.made:
             yield f"\nMade by {note}."
 
@@ -70,9 +71,15 @@ def _totals(of: Reproduction, rows: Sequence[Row]) -> Iterator[str]:
     yield "| | " + " | ".join(COLUMNS.values()) + (" | other papers |" if others else " |")
     yield "|---" * (len(COLUMNS) + 1 + bool(others)) + "|"
     for verdict in Verdict:
-        counts = [sum(row.columns[column].verdict is verdict for row in own) for column in COLUMNS]
-        counts += [sum(row.columns["claimed"].verdict is verdict for row in others)] if others else []
-        yield f"| {verdict} | " + " | ".join(map(str, counts)) + " |"
+        cells = [_count(verdict, (row.columns[column] for row in own)) for column in COLUMNS]
+        cells += [_count(verdict, (row.columns["claimed"] for row in others))] if others else []
+        yield f"| {verdict} | " + " | ".join(cells) + " |"
+
+
+def _count(verdict: Verdict, column: Iterable[Judged]) -> str:
+    found = [judged for judged in column if judged.verdict is verdict]
+    unsure = sum(judged.undecided for judged in found)
+    return f"{len(found)}, {unsure} of them {UNDECIDED}" if unsure else str(len(found))
 
 
 def _table(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
@@ -82,7 +89,10 @@ def _table(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
         cells = [row.claim.words, row.claim.source, of.file.data_sets[row.data_set].title, paper_words(row)]
         for column in COLUMNS:
             judged = row.columns[column]
-            cells += [found_words(row.claim, judged), f"**{judged.verdict}**"]
+            cells += [
+                found_words(row.claim, judged),
+                f"**{judged.verdict}**" + (f" ({UNDECIDED})" if judged.undecided else ""),
+            ]
         yield "| " + " | ".join(cells) + " |"
 
 

@@ -1,8 +1,8 @@
-"""Comparisons of points, each with a bootstrap interval over seeds.
+"""Comparisons of points, each with a 95 % interval over seeds.
 
-Points are compared under the same seeds: a seed is drawn with all of its runs, so what differs between seeds -
-networks, trust, data - does not blur a difference within them. The intervals are those of `h2fdp.sweeps.bootstrap`,
-of the same function of resampled means.
+Points are compared under the same seeds: what differs between seeds - networks, trust, data - does not blur a
+difference within them. An interval is that of the comparison of drawn means (`h2fdp.reproduction.student`), between the
+2.5 and 97.5 percentiles.
 
 A ladder is a list of points; `m` are means over seeds.
 
@@ -13,7 +13,7 @@ A ladder is a list of points; `m` are means over seeds.
 | least rise | the smallest step m(next) - m(one) within any ladder | the least m(last) - m(first) of any ladder |
 | least fall | the same of -m | the same of -m |
 | gain ratio | (m(first) - m(last)) / (m(second) - m(last)) | the lesser of the two steps down |
-| saving | 100 (1 - m(first) / m(last)), in percent | itself |
+| saving | 100 (1 - m(first) / m(last)), in percent | m(last) - m(first) |
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.sweeps.bootstrap import ends_of, resampled_means
+from h2fdp.reproduction.student import drawn_means
+from h2fdp.sweeps.bootstrap import ends_of
 
 Floats = NDArray[np.float64]
-Statistic = Callable[[Sequence[Floats]], Floats]  # ladders of means, each (resamples, points) -> (resamples,)
+Statistic = Callable[[Sequence[Floats]], Floats]  # ladders of means, each (draws, points) -> (draws,)
 _LEAST_SEEDS = 2
 
 
@@ -94,8 +95,10 @@ def _gain_ratio(ladders: Sequence[Floats]) -> Floats:
 
 
 def _saving(ladders: Sequence[Floats]) -> Floats:
+    """Minus infinity where what is compared with may cost nothing."""
     (means,) = ladders
-    return np.asarray(100 * (1 - means[:, 0] / means[:, -1]))
+    cost, base = means[:, 0], means[:, -1]
+    return 100 * (1 - np.divide(cost, base, out=np.full_like(cost, math.inf), where=base > 0))
 
 
 _DIFFERENCE, _RISE = _least(_difference), _least(lambda means: -_difference(means))
@@ -108,7 +111,7 @@ COMPARISONS: Mapping[str, Comparison] = {
     "gain ratio": Comparison(
         _gain_ratio, lambda ladders: -np.diff(ladders[0], axis=1).max(axis=1), points=3, unit="times the gain"
     ),
-    "saving": Comparison(_saving, _saving, unit="%"),
+    "saving": Comparison(_saving, _RISE, unit="%"),
 }
 
 
@@ -124,7 +127,7 @@ def find(comparison: Comparison, ladders: Sequence[Floats]) -> Finding:
         draws = None
     else:
         sizes = np.cumsum([ladder.shape[1] for ladder in ladders])[:-1]
-        draws = np.split(resampled_means(np.concatenate(ladders, axis=1)), sizes, axis=1)
+        draws = np.split(drawn_means(np.concatenate(ladders, axis=1)), sizes, axis=1)
     return Finding(_estimate(comparison.size, means, draws), _estimate(comparison.direction, means, draws), seeds)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from h2fdp.errors import UserError
+from h2fdp.records import read_summary
 from h2fdp.reproduction.points import Point, is_at
 
 if TYPE_CHECKING:
@@ -100,6 +101,12 @@ def _number(text: str, where: str, key: str) -> float:
 def makers_of(path: Path) -> list[str]:
     """What the comments of a table say."""
     return [line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#")]
+
+
+def largest_accounted(run: Path) -> float | None:
+    """The largest epsilon of a run's observers, each by the tighter account; None where nothing is accounted."""
+    worst = ((read_summary(run) or {}).get("privacy") or {}).get("worst", {})
+    return max((min(numbers["rdp"], numbers["pld"]) for numbers in worst.values()), default=None)
 
 
 def combinations_at(values: Iterable[Mapping[str, Any]], point: Point) -> int:

@@ -12,14 +12,14 @@ from h2fdp.reproduction.conduct import made_by, make, results_of
 from h2fdp.reproduction.evaluation import Found, Row, evaluate
 from h2fdp.reproduction.page import FigureResults, write_page
 from h2fdp.reproduction.plan import Part, Reproduction
-from h2fdp.reproduction.results import Results, from_table, makers_of
+from h2fdp.reproduction.results import Results, from_table, largest_accounted, makers_of
 from h2fdp.sweeps.conduct import Options
+from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.shared import Shared
 from h2fdp.sweeps.study import Study
 from h2fdp.sweeps.task import Outcome
 
 PICTURES = "figures"
-_OBSERVERS = ("edge", "peer", "cloud", "public")
 
 
 @dataclass
@@ -108,8 +108,9 @@ class Session:
         found: dict[str, float] = {}
         for part, results in self.found.items():
             if part.figure == figure and isinstance(results, Results):
-                columns = [f"epsilon_{name}" for name in _OBSERVERS if f"epsilon_{name}" in results.table]
-                largest = results.table[columns].max().max() if columns else float("nan")
-                if largest == largest:
-                    found[part.column] = max(float(largest), found.get(part.column, 0.0))
+                runs = SweepDirectory(part.path(self.out))
+                epsilons = [largest_accounted(runs.run(name)) for name in results.table["run"].unique()]
+                known = [epsilon for epsilon in (*epsilons, found.get(part.column)) if epsilon is not None]
+                if known:
+                    found[part.column] = max(known)
         return found

@@ -42,3 +42,14 @@ def verdict(relation: Relation, number: float, tolerance: float, size: Estimate,
     if direction.low <= 0:
         return Verdict.FAILS
     return Verdict.HOLDS if size.low >= number - tolerance else Verdict.IN_DIRECTION
+
+
+def undecided(relation: Relation, number: float, tolerance: float, size: Estimate, direction: Estimate) -> bool:
+    """Whether more seeds could still show a claim that does not hold, at least in direction.
+
+    >>> undecided("at least", 6, 1, wide := Estimate(4.0, -1.0, 9.0), wide)
+    True
+    >>> undecided("at least", 6, 1, below := Estimate(-4.0, -9.0, -1.0), below)
+    False
+    """
+    return size.low <= number + tolerance if relation == "at most" else direction.high > 0

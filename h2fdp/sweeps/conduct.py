@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from h2fdp.errors import UserError
+from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.fingerprint import package_digest
 from h2fdp.records.atomic import write_text
 from h2fdp.records.directory import locked
@@ -77,10 +77,12 @@ def conduct(study: Study, path: Path, shared: Shared, options: Options) -> dict[
         what came of the runs that were made or gone on with, by point.
 
     Raises:
-        UserError: the directory holds something else, or is in use; runs are there that would differ now.
+        UserError: the directory holds something else, or is in use; runs are there that would differ now; no data
+            can be loaded, and nothing is written then.
     """
     directory = SweepDirectory(path.absolute())
     before = read_entries(directory)
+    _check_data(study, directory, shared, options.data_root)
     with locked(directory.path, str(path), "sweep"):
         states = _begun(study, directory, before, options.overwrite, shared)
         names = [planned.point.name for planned in study.runs]
@@ -92,6 +94,25 @@ def conduct(study: Study, path: Path, shared: Shared, options: Options) -> dict[
             values = {planned.point.name: planned.point.values for planned in study.runs}
             write_tables(directory, study.keys, {name: values[name] for name in directory.finished(names)})
             states.write()
+
+
+def _check_data(study: Study, directory: SweepDirectory, shared: Shared, root: Path | None) -> None:
+    """Refuse a study none of whose data can be loaded: that is told once, and not by every run."""
+    finished = set(directory.finished(planned.point.name for planned in study.runs))
+    problems: list[Problem] = []
+    tried = []
+    for planned in study.runs:
+        config, topology = shared.experiment(study.document, planned.settings)
+        if planned.point.name not in finished and config.data not in tried:
+            tried.append(config.data)
+            try:
+                shared.load(config, topology, root)
+            except UserError as error:
+                problems += error.problems
+            else:
+                return
+    if problems:
+        raise UserError(problems)
 
 
 def _begun(

@@ -17,6 +17,7 @@ from h2fdp.experiment.prepare import configured_data, prepare
 from h2fdp.experiment.privacy_plan import calibrated
 from h2fdp.experiment.reading import Settings, draw_topology, experiment_from
 from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.yaml_text import yaml_text
 
@@ -66,6 +67,14 @@ class Shared:
     def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> Preparation:
         """See `Experiment.prepare`."""
         return calibrated(prepare(config, topology, root, configured_data(config, self._pool)))
+
+    def load(self, config: ExperimentFile, topology: Topology, root: Path | None) -> None:
+        """Load a run's data once, to find out whether that is possible.
+
+        Raises:
+            UserError: it is not.
+        """
+        configured_data(config, self._pool)(topology, Streams(config.seed), root)
 
     def _topology(self, document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:
         values = [(key, value) for key, value, _ in settings]

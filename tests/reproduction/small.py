@@ -72,7 +72,7 @@ claims:
     comparison: difference
     points: [[{method: hfl}, {method: h2fdp}]]
     relation: at most
-    paper: {digits: 100, other: 100}
+    paper: {digits: 500, other: 500}
   - id: energy
     figure: two
     source: Sec. 2

@@ -72,7 +72,7 @@ def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
     assert page.startswith(f"# Head\n\nwords\n\n{BEGIN}\n")
     assert page.endswith(f"{END}\n\ntail\n")
     assert "stale words" not in page
-    assert "| noise costs accuracy | Sec. 1 | Digits | ≤ 100 points |" in page
+    assert "| noise costs accuracy | Sec. 1 | Digits | ≤ 500 points |" in page
     assert "| tau rises | Sec. 3 | Digits | every step |" in page
     assert "Not run. Other: it would be the same." in page
     assert "Made by `h2fdp" in page

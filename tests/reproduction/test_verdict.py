@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.reproduction.quantities import Estimate
-from h2fdp.reproduction.verdict import Verdict, verdict
+from h2fdp.reproduction.verdict import Verdict, undecided, verdict
 
 numbers = st.floats(-100, 100)
 lengths = st.floats(0, 50)
@@ -61,3 +61,13 @@ def test_without_an_interval_nothing_is_judged(relation, number, tolerance, valu
 def test_six_points_with_one_of_tolerance(low, high, expected):
     size = Estimate((low + high) / 2, low, high)
     assert verdict("at least", 6, 1, size, size) == expected
+
+
+@given(st.sampled_from(["at least", "at most"]), numbers, lengths, estimates())
+def test_what_does_not_hold_is_undecided_exactly_where_a_narrower_interval_could_be_judged_better(
+    relation, number, tolerance, size
+):
+    if verdict(relation, number, tolerance, size, size) is Verdict.FAILS:
+        best = Estimate(*[size.low if relation == "at most" else size.high] * 3)
+        better = verdict(relation, number, tolerance, best, best) is not Verdict.FAILS
+        assert undecided(relation, number, tolerance, size, size) == better

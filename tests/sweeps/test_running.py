@@ -219,3 +219,11 @@ def test_topologies_are_drawn_once_for_equal_seeds(tmp_path):
 def test_the_directory_is_named_after_the_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert sweep(study(tmp_path, "{seed: [1]}").name, inline=True).directory == Path("sweeps/small")
+
+
+def test_data_that_are_not_there_are_told_once_before_anything_is_written(tmp_path):
+    path = study(tmp_path, "{seed: [1, 2], training.step_size: [0.1, 0.2]}")
+    with pytest.raises(UserError) as error:
+        sweep(path, ["data={name: npz, path: none.npz}"], tmp_path / "out", inline=True)
+    assert message(error).count("none.npz") == 1
+    assert not (tmp_path / "out").exists()
