@@ -57,8 +57,8 @@ def reproduce_command(
         page = _page(session, folder, quick, page)
     planned = session.plan(figures, data_sets)
     tables = [figure for figure in figures if of.table(figure) is not None]
-    if not planned and not tables:
-        shown_on = of.file.figures[figures[0]].data_sets
+    shown_on = of.file.figures[figures[0]].data_sets
+    if not planned and not (tables and (data_set is None or {*data_set} & {*shown_on})):
         raise UserError(f"{name} is of {', '.join(shown_on)}, found {', '.join(data_sets)}", "--data-set")
     failed: list[str] = []
     with interruptible() as interrupt:
@@ -87,7 +87,10 @@ def reproduce_command(
     if check and page is not None:
         session.write_page(page, rows)
     shown = [
-        row for row in rows if row.claim.figure in figures and (row.data_set in data_sets or row.claim.figure in tables)
+        row
+        for row in rows
+        if row.claim.figure in figures
+        and (row.data_set in data_sets or (data_set is None and row.claim.figure in tables))
     ]
     if as_json:
         print_json([_as_json(row) for row in shown])

@@ -64,6 +64,13 @@ def test_a_table_is_judged_seed_by_seed_without_a_run(experiments):
     assert not list((experiments.parent / "out").glob("full/*/*/table"))
 
 
+def test_a_table_is_shown_on_the_data_sets_that_are_asked_for(experiments):
+    answer = reproduce(experiments.parent, "table", "--json", "--data-set", "hard")
+    assert [row["data_set"] for row in json.loads(answer.stdout)] == ["hard"]
+    refused = reproduce(experiments.parent, "table", "--data-set", "digits")
+    assert str(refused.exception) == "--data-set: table is of plain, hard, found digits"
+
+
 def test_the_page_counts_other_papers_apart_and_says_what_made_a_table(experiments):
     page = experiments.parent / "page.md"
     answer = reproduce(experiments.parent, "table", "--check", "--page", str(page))
