@@ -55,6 +55,8 @@ def reproduce_command(
     session = Session(of, out / ("quick" if quick else "full"), quick, _command())
     if check:
         page = _page(session, folder, quick, page)
+    elif page is not None:
+        raise UserError("expected --check, which writes it", "--page")
     planned = session.plan(figures, data_sets)
     tables = [figure for figure in figures if of.table(figure) is not None]
     shown_on = of.file.figures[figures[0]].data_sets
@@ -125,14 +127,14 @@ def _page(session: Any, folder: Path, quick: bool, page: Path | None) -> Path:
 def _as_json(row: Row) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for column, judged in row.columns.items():
-        columns[column] = {key: getattr(judged, key) for key in ("verdict", "undecided", "why", "target")}
+        columns[column] = {key: getattr(judged, key) for key in ("verdict", "remark", "why", "target")}
         if judged.finding:
             columns[column] |= vars(judged.finding.size) | {"seeds": judged.finding.seeds}
     return {"id": row.claim.id, "data_set": row.data_set, "paper": row.claim.paper[row.data_set], **columns}
 
 
 def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
-    from h2fdp.reproduction.page import UNDECIDED, found_words, paper_words
+    from h2fdp.reproduction.page import found_words, paper_words
 
     print_table(
         [
@@ -141,13 +143,13 @@ def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
                 "paper": paper_words(row),
                 **{
                     column: f"{found_words(row.claim, judged)}: {judged.verdict}"
-                    + (f" ({UNDECIDED if judged.undecided else judged.why})" if judged.undecided or judged.why else "")
+                    + (f" ({judged.remark or judged.why})" if judged.remark or judged.why else "")
                     for column, judged in row.columns.items()
                 },
             }
             for row in rows
         ],
-        title="claims, with noise by the paper's formula (claimed) and for the same accounted epsilon",
+        title="claims: noise by the paper's formula (claimed), noise by account (accounted)",
     )
     facts: dict[str, Any] = {"picture" if len(pictures) == 1 else f"picture {number}": path
                              for number, path in enumerate(pictures, 1)}  # fmt: skip

@@ -1,7 +1,7 @@
 """What the controller decides in the runs of a study, without training.
 
 tau_k and s_c^k depend on the channels, the slot and the constants of the noise, on nothing that is learned
-(`tests/reproduction/test_decisions.py` compares with trained runs): so they cost seconds, not hours.
+(`tests/reproduction/test_reproducing.py` compares with trained runs): so they cost seconds, not hours.
 """
 
 from __future__ import annotations

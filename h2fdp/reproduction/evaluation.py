@@ -15,7 +15,12 @@ from h2fdp.reproduction.plan import Part
 from h2fdp.reproduction.points import Point, points_of
 from h2fdp.reproduction.quantities import Finding, find
 from h2fdp.reproduction.results import Results
-from h2fdp.reproduction.verdict import Verdict, undecided, verdict
+from h2fdp.reproduction.verdict import Verdict, remark, verdict
+
+
+class NoColumn(str):
+    """Why a figure has no such column."""
+
 
 Found = Mapping[Part, Results | str]
 LEAST_TARGET = 2 / 3  # of the claim's: below it runs are compared at what they reach by doing little
@@ -28,14 +33,16 @@ class Judged:
     Attributes:
         finding: None where it is not run; `why` says so then.
         target: the accuracy in percent that stood for the claim's target; None for measures without one.
-        undecided: it does not hold, but its interval is too wide to say that it never will.
+        remark: what the verdict leaves out, see `verdict.remark`.
+        absent: the figure has no such column.
     """
 
     verdict: Verdict
     finding: Finding | None = None
     target: float | None = None
     why: str = ""
-    undecided: bool = False
+    remark: str = ""
+    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,9 @@ def evaluate(claims: list[Claim], found: Found) -> list[Row]:
 
 def _judged(claim: Claim, data_set: str, found: Found, column: Column) -> Judged:
     results = found.get(Part(claim.figure, data_set, column), "no runs were made")
-    return Judged(Verdict.NOT_RUN, why=results) if isinstance(results, str) else judge(claim, data_set, results)
+    if isinstance(results, str):
+        return Judged(Verdict.NOT_RUN, why=results, absent=isinstance(results, NoColumn))
+    return judge(claim, data_set, results)
 
 
 def judge(claim: Claim, data_set: str, results: Results) -> Judged:
@@ -80,7 +89,7 @@ def judge(claim: Claim, data_set: str, results: Results) -> Judged:
     if judged is Verdict.HOLDS and target is not None and target != claim.target:
         judged = Verdict.IN_DIRECTION
     why = "one seed, so no interval" if judged is Verdict.NOT_RUN else ""
-    return Judged(judged, finding, target, why, judged is Verdict.FAILS and undecided(*found))
+    return Judged(judged, finding, target, why, remark(judged, *found))
 
 
 def target_of(

@@ -105,6 +105,7 @@ class Figure(Section):
         quick: changes for `--quick`, after the general ones.
         accounted: changes for equal accounted epsilon, instead of the general ones.
         one_column: why there is no column of them, where it would say nothing.
+        fitted: why they serve the first data set at full length only.
     """
 
     file: Text | None = None
@@ -117,6 +118,7 @@ class Figure(Section):
     quick: Keys = Field(default_factory=dict)
     accounted: Keys | None = None
     one_column: Text | None = None
+    fitted: Text | None = None
     panels: Annotated[list[Panel], Expect("a list of panels")] = Field(default_factory=list)
 
     @model_validator(mode="after")

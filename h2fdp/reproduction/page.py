@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,13 @@ from pathlib import Path
 from h2fdp.records.atomic import write_text
 from h2fdp.reproduction.claims import Claim
 from h2fdp.reproduction.evaluation import Judged, Row
-from h2fdp.reproduction.figures_file import COLUMNS
+from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.measures import MEASURES
 from h2fdp.reproduction.plan import Reproduction
 from h2fdp.reproduction.quantities import Estimate
 from h2fdp.reproduction.verdict import Verdict
 
 BEGIN, END = "<!-- results begin: h2fdp reproduce --check writes them -->", "<!-- results end -->"
-UNDECIDED = "undecided"
 _SIGNS = {"at least": "≥", "at most": "≤"}
 
 
@@ -28,12 +28,12 @@ class FigureResults:
     Attributes:
         picture: a path relative to the page; None where nothing was drawn.
         made: the commands and commits that made its runs.
-        accounted: column -> the largest accounted epsilon of its runs, where one is known.
+        accounted: column -> the largest accounted epsilon of its runs, in epsilons that they are meant to have.
     """
 
     picture: str | None
     made: Sequence[str]
-    accounted: Mapping[str, float]
+    accounted: Mapping[Column, float]
 
 
 def write_page(page: Path, of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureResults]) -> None:
@@ -57,29 +57,34 @@ def _body(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureRes
             yield f"![{figure.title}]({results.picture})\n"
         yield from _table(of, own)
         yield from _not_run(of, own)
-        epsilons = [f"{epsilon:.3g} ({COLUMNS[column]})" for column, epsilon in results.accounted.items()]  # type: ignore[index]
-        if epsilons:
-            yield f"\nLargest accounted epsilon of any observer in any run: {', '.join(epsilons)}."
+        shares = [f"{share:.3g} ({COLUMNS[column]})" for column, share in results.accounted.items()]
+        if shares:
+            words = ", ".join(shares)
+            yield f"\nLargest accounted epsilon of any observer in any run, over the epsilon meant: {words}."
         for note in results.made:
             yield f"\nMade by {note}."
 
 
 def _totals(of: Reproduction, rows: Sequence[Row]) -> Iterator[str]:
-    """How many claims there are of each verdict: the paper's in both columns, those of other papers by formula."""
-    own = [row for row in rows if not of.file.figures[row.claim.figure].apart]
-    others = [row for row in rows if of.file.figures[row.claim.figure].apart]
-    yield "| | " + " | ".join(COLUMNS.values()) + (" | other papers |" if others else " |")
-    yield "|---" * (len(COLUMNS) + 1 + bool(others)) + "|"
+    """How many claims there are of each verdict: of the paper by data set and column, and of other papers."""
+    columns: dict[str, list[Judged]] = {}
+    for row in rows:
+        apart = of.file.figures[row.claim.figure].apart
+        for column, judged in row.columns.items():
+            head = "other papers" if apart else f"{of.file.data_sets[row.data_set].title}, {COLUMNS[column]}"
+            if not judged.absent:
+                columns.setdefault(head, []).append(judged)
+    yield "| | " + " | ".join(columns) + " |"
+    yield "|---" * (len(columns) + 1) + "|"
     for verdict in Verdict:
-        cells = [_count(verdict, (row.columns[column] for row in own)) for column in COLUMNS]
-        cells += [_count(verdict, (row.columns["claimed"] for row in others))] if others else []
-        yield f"| {verdict} | " + " | ".join(cells) + " |"
+        yield f"| {verdict} | " + " | ".join(_count(verdict, column) for column in columns.values()) + " |"
 
 
 def _count(verdict: Verdict, column: Iterable[Judged]) -> str:
+    """With how many of them have which remark."""
     found = [judged for judged in column if judged.verdict is verdict]
-    unsure = sum(judged.undecided for judged in found)
-    return f"{len(found)}, {unsure} of them {UNDECIDED}" if unsure else str(len(found))
+    remarks = Counter(judged.remark for judged in found if judged.remark)
+    return ", ".join([str(len(found)), *(f"{count} {remark}" for remark, count in remarks.items())])
 
 
 def _table(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
@@ -89,10 +94,7 @@ def _table(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
         cells = [row.claim.words, row.claim.source, of.file.data_sets[row.data_set].title, paper_words(row)]
         for column in COLUMNS:
             judged = row.columns[column]
-            cells += [
-                found_words(row.claim, judged),
-                f"**{judged.verdict}**" + (f" ({UNDECIDED})" if judged.undecided else ""),
-            ]
+            cells += [found_words(row.claim, judged), "–" if judged.absent else verdict_words(judged)]
         yield "| " + " | ".join(cells) + " |"
 
 
@@ -126,6 +128,11 @@ def found_words(claim: Claim, judged: Judged) -> str:
     places = 2 if claim.how.unit == "times the gain" else MEASURES[claim.measure].places if not claim.how.unit else 1
     words = f"{estimate_words(judged.finding.size, places)}, n = {judged.finding.seeds}"
     return words if judged.target is None else f"{words}, at {judged.target:.1f} %"
+
+
+def verdict_words(judged: Judged) -> str:
+    """The verdict, with what it leaves out."""
+    return f"**{judged.verdict}**" + (f" ({judged.remark})" if judged.remark else "")
 
 
 def estimate_words(estimate: Estimate, places: int) -> str:

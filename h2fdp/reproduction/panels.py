@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#222222", "#0072B2", "#D55E00", "#009E73", "#CC79A7")  # black, and four of Okabe and Ito's
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)), (0, (1, 1)))
+_SHORT = 14  # letters of a legend's labels that stand three in a row
 _MARKERS, _HATCHES = "osD^v", ("", "////", "....", "xxxx", "\\\\\\\\")
 _SYMBOLS = {"alpha1": r"$\alpha_1$", "alpha2": r"$\alpha_2$", "alpha3": r"$\alpha_3$", "p_c": "$p_c$", "s_c": "$s_c$",
             "epsilon": r"$\epsilon$"}  # fmt: skip
@@ -88,7 +89,11 @@ def _levels(axes: Axes, panel: Levels, results: Results) -> None:
 
 def _legend(axes: Axes) -> None:
     """Below the panel, where it hides nothing."""
-    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, frameon=False, handlelength=3)
+    labels = axes.get_legend_handles_labels()[1]
+    columns = 3 if len(labels) == 3 and max(map(len, labels)) <= _SHORT else 2
+    axes.legend(
+        fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, frameon=False, handlelength=3
+    )
 
 
 def _styles() -> Any:

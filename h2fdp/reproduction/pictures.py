@@ -47,6 +47,8 @@ def draw(of: Reproduction, figure: str, results: Mapping[Part, Results], path: P
             axes.set_axisbelow(True)
             head = f"{of.file.data_sets[part.data_set].title}: {COLUMNS[part.column]}"
             axes.set_title("\n".join(filter(None, (head, symbols(panel.title or "")))), fontsize=8)
+            if len(panels) == 1 and axes is not axes_row[0]:
+                axes.set_ylabel("")  # they share the axis of the first
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         picture.savefig(path, dpi=150)

@@ -50,22 +50,24 @@ class Reproduction:
     file: FiguresFile
     claims: ClaimsFile
 
-    def parts(self, figures: Iterable[str], data_sets: Iterable[str]) -> Iterator[Part]:
+    def parts(self, figures: Iterable[str], data_sets: Iterable[str], quick: bool = False) -> Iterator[Part]:
         """All parts of some figures on some data sets, as far as the paper shows them."""
         wanted = list(data_sets)
         for name in figures:
             for data_set in self.file.figures[name].data_sets:
-                for column in self.columns(name) if data_set in wanted else ():
+                for column in self.columns(name, data_set, quick) if data_set in wanted else ():
                     yield Part(name, data_set, column)
 
-    def columns(self, figure: str) -> Iterable[Column]:
+    def columns(self, figure: str, data_set: str, quick: bool) -> Iterable[Column]:
         """Those of a figure; the first, where it has one only."""
-        return COLUMNS if self.one_column(figure) is None else ("claimed",)
+        return COLUMNS if self.one_column(figure, data_set, quick) is None else ("claimed",)
 
-    def one_column(self, figure: str) -> str | None:
+    def one_column(self, figure: str, data_set: str, quick: bool) -> str | None:
         """Why a figure has no second column; None where it has one."""
-        stated = self.file.figures[figure].one_column
-        return "a table has one column" if stated is None and self.table(figure) is not None else stated
+        shown = self.file.figures[figure]
+        if shown.fitted is not None and (quick or data_set != shown.data_sets[0]):
+            return shown.fitted
+        return "a table has one column" if shown.one_column is None and shown.table is not None else shown.one_column
 
     def table(self, figure: str) -> Path | None:
         """The CSV of a table; None of a figure with a sweep."""

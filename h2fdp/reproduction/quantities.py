@@ -1,8 +1,10 @@
 """Comparisons of points, each with a 95 % interval over seeds.
 
 Points are compared under the same seeds: what differs between seeds - networks, trust, data - does not blur a
-difference within them. An interval is that of the comparison of drawn means (`h2fdp.reproduction.student`), between the
-2.5 and 97.5 percentiles.
+difference within them. An interval lies between the 2.5 and 97.5 percentiles of the comparison of drawn means
+(`h2fdp.reproduction.student`). The least of k numbers is below a bound as soon as one of them is, and above it only if
+all are: its interval goes from the least of their low ends to the least of their high ends, these taken at the level
+divided by k (Bonferroni); the largest is its mirror image.
 
 A ladder is a list of points; `m` are means over seeds.
 
@@ -26,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.reproduction.student import drawn_means
-from h2fdp.sweeps.bootstrap import ends_of
+from h2fdp.sweeps.bootstrap import CONFIDENCE
 
 Floats = NDArray[np.float64]
-Statistic = Callable[[Sequence[Floats]], Floats]  # ladders of means, each (draws, points) -> (draws,)
 _LEAST_SEEDS = 2
+_BEYOND = (1 - CONFIDENCE) / 2
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,19 @@ class Estimate:
     value: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number from means over seeds: one of, the least of, or the largest of several.
+
+    Attributes:
+        of: means of one ladder, shape (draws, points) -> these numbers, shape (draws, numbers); NaN where there is no
+            such number, which then may be any.
+    """
+
+    of: Callable[[Floats], Floats]
+    largest: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,8 +68,8 @@ class Comparison:
         unit: None for the measure's own.
     """
 
-    size: Statistic
-    direction: Statistic
+    size: Quantity
+    direction: Quantity
     points: int = 2
     exact: bool = True
     one_ladder: bool = True
@@ -71,47 +86,43 @@ class Finding:
 
 
 def _difference(means: Floats) -> Floats:
-    return np.asarray(means[:, 0] - means[:, -1])
+    return means[:, :1] - means[:, -1:]
 
 
-def _least(of: Callable[[Floats], Floats]) -> Statistic:
-    return lambda ladders: np.min([of(means) for means in ladders], axis=0)
+def _rise(means: Floats) -> Floats:
+    return means[:, -1:] - means[:, :1]
 
 
-def _largest(of: Callable[[Floats], Floats]) -> Statistic:
-    return lambda ladders: np.max([of(means) for means in ladders], axis=0)
+def _steps(means: Floats) -> Floats:
+    return np.diff(means, axis=1)
 
 
-def _least_step(means: Floats) -> Floats:
-    return np.asarray(np.diff(means, axis=1).min(axis=1))
+def _steps_down(means: Floats) -> Floats:
+    return -np.diff(means, axis=1)
 
 
-def _gain_ratio(ladders: Sequence[Floats]) -> Floats:
-    """Minus infinity where there is no gain to compare with: nothing is a multiple of it."""
-    (means,) = ladders
-    gain, base = means[:, 0] - means[:, 2], means[:, 1] - means[:, 2]
-    ratio = np.divide(gain, base, out=np.full_like(gain, -math.inf), where=base > 0)
-    return np.asarray(ratio)
+def _gain_ratio(means: Floats) -> Floats:
+    """Nothing is a multiple of no gain."""
+    return _ratio(means[:, :1] - means[:, 2:], means[:, 1:2] - means[:, 2:])
 
 
-def _saving(ladders: Sequence[Floats]) -> Floats:
-    """Minus infinity where what is compared with may cost nothing."""
-    (means,) = ladders
-    cost, base = means[:, 0], means[:, -1]
-    return 100 * (1 - np.divide(cost, base, out=np.full_like(cost, math.inf), where=base > 0))
+def _saving(means: Floats) -> Floats:
+    return 100 * (1 - _ratio(means[:, :1], means[:, -1:]))
 
 
-_DIFFERENCE, _RISE = _least(_difference), _least(lambda means: -_difference(means))
+def _ratio(above: Floats, below: Floats) -> Floats:
+    return np.divide(above, below, out=np.full_like(above, math.nan), where=below > 0)
+
+
+_DIFFERENCE, _LARGEST, _RISE = Quantity(_difference), Quantity(_difference, largest=True), Quantity(_rise)
 COMPARISONS: Mapping[str, Comparison] = {
     "difference": Comparison(_DIFFERENCE, _DIFFERENCE),
     "least difference": Comparison(_DIFFERENCE, _DIFFERENCE, one_ladder=False),
-    "largest difference": Comparison(_largest(_difference), _largest(_difference), one_ladder=False),
-    "least rise": Comparison(_least(_least_step), _RISE, exact=False, one_ladder=False),
-    "least fall": Comparison(_least(lambda means: _least_step(-means)), _DIFFERENCE, exact=False, one_ladder=False),
-    "gain ratio": Comparison(
-        _gain_ratio, lambda ladders: -np.diff(ladders[0], axis=1).max(axis=1), points=3, unit="times the gain"
-    ),
-    "saving": Comparison(_saving, _RISE, unit="%"),
+    "largest difference": Comparison(_LARGEST, _LARGEST, one_ladder=False),
+    "least rise": Comparison(Quantity(_steps), _RISE, exact=False, one_ladder=False),
+    "least fall": Comparison(Quantity(_steps_down), _DIFFERENCE, exact=False, one_ladder=False),
+    "gain ratio": Comparison(Quantity(_gain_ratio), Quantity(_steps_down), points=3, unit="times the gain"),
+    "saving": Comparison(Quantity(_saving), _RISE, unit="%"),
 }
 
 
@@ -131,10 +142,24 @@ def find(comparison: Comparison, ladders: Sequence[Floats]) -> Finding:
     return Finding(_estimate(comparison.size, means, draws), _estimate(comparison.direction, means, draws), seeds)
 
 
-def _estimate(of: Statistic, means: Sequence[Floats], draws: Sequence[Floats] | None) -> Estimate:
-    value = float(of(means)[0])
+def _estimate(quantity: Quantity, means: Sequence[Floats], draws: Sequence[Floats] | None) -> Estimate:
+    pick = np.max if quantity.largest else np.min
+    found = _numbers(quantity, means, -math.inf)
+    value, count = float(pick(found)), found.shape[1]
     if draws is None:
         return Estimate(value, math.nan, math.nan)
-    with np.errstate(invalid="ignore"):  # between two infinities
-        low, high = ends_of(of(draws))
-    return Estimate(value, -math.inf if math.isnan(low) else float(low), math.inf if math.isnan(high) else float(high))
+    below, above = (_BEYOND / count, _BEYOND) if quantity.largest else (_BEYOND, _BEYOND / count)
+    low = pick(_quantile(_numbers(quantity, draws, -math.inf), below))
+    high = pick(_quantile(_numbers(quantity, draws, math.inf), 1 - above))
+    return Estimate(value, float(low), float(high))
+
+
+def _numbers(quantity: Quantity, ladders: Sequence[Floats], unknown: float) -> Floats:
+    """All numbers of all ladders, shape (draws, numbers); those that are none stand for the worst."""
+    found = np.concatenate([quantity.of(means) for means in ladders], axis=1)
+    return np.where(np.isnan(found), unknown, found)
+
+
+def _quantile(numbers: Floats, level: float) -> Floats:
+    """Of each column; a draw's own value, so that infinite ones are no trouble."""
+    return np.asarray(np.quantile(numbers, level, axis=0, method="lower" if level < 0.5 else "higher"))

@@ -104,9 +104,15 @@ def makers_of(path: Path) -> list[str]:
 
 
 def largest_accounted(run: Path) -> float | None:
-    """The largest epsilon of a run's observers, each by the tighter account; None where nothing is accounted."""
-    worst = ((read_summary(run) or {}).get("privacy") or {}).get("worst", {})
-    return max((min(numbers["rdp"], numbers["pld"]) for numbers in worst.values()), default=None)
+    """The largest accounted epsilon of a run's observers, by the tighter account, in epsilons that it is meant to have.
+
+    None where nothing is accounted. (`pld` looks at the 24 accounts of an observer that are worst by `rdp`.)
+    """
+    worst = ((read_summary(run) or {}).get("privacy") or {}).get("worst")
+    if not worst:
+        return None
+    meant = float(yaml.safe_load((run / "config.yaml").read_text())["privacy"]["epsilon"])
+    return max(min(float(numbers["rdp"]), float(numbers["pld"])) for numbers in worst.values()) / meant
 
 
 def combinations_at(values: Iterable[Mapping[str, Any]], point: Point) -> int:

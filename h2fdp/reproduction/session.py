@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from h2fdp.reproduction.conduct import made_by, make, results_of
-from h2fdp.reproduction.evaluation import Found, Row, evaluate
+from h2fdp.reproduction.evaluation import Found, NoColumn, Row, evaluate
+from h2fdp.reproduction.figures_file import Column
 from h2fdp.reproduction.page import FigureResults, write_page
 from h2fdp.reproduction.plan import Part, Reproduction
 from h2fdp.reproduction.results import Results, from_table, largest_accounted, makers_of
@@ -43,7 +44,7 @@ class Session:
         Raises:
             UserError: every problem of the first study that has one.
         """
-        parts = [part for part in self.of.parts(figures, data_sets) if self.of.table(part.figure) is None]
+        parts = [part for part in self.of.parts(figures, data_sets, self.quick) if self.of.table(part.figure) is None]
         return {part: self.of.study(part, self.quick, self._shared) for part in parts}
 
     def make(self, part: Part, study: Study, options: Options) -> dict[str, Outcome]:
@@ -54,11 +55,11 @@ class Session:
     def found(self) -> Found:
         """What there is of every part, whichever command made it; asked for once all is made."""
         found: dict[Part, Results | str] = {}
-        for part in self.of.parts(self.of.file.figures, self.of.file.data_sets):
+        for part in self.of.parts(self.of.file.figures, self.of.file.data_sets, self.quick):
             table, figure = self.of.table(part.figure), self.of.file.figures[part.figure]
-            why = self.of.one_column(part.figure)
+            why = self.of.one_column(part.figure, part.data_set, self.quick)
             if why is not None:
-                found[replace(part, column="accounted")] = why
+                found[replace(part, column="accounted")] = NoColumn(why)
             if table is not None:
                 found[part] = from_table(table, part.data_set, figure.keys)
             elif part.path(self.out).is_dir():
@@ -103,9 +104,9 @@ class Session:
                 notes |= {by[run]: None for run in results.table["run"].unique() if by.get(run)}
         return list(notes)
 
-    def _accounted(self, figure: str) -> dict[str, float]:
-        """Column -> the largest accounted epsilon of any observer in its runs."""
-        found: dict[str, float] = {}
+    def _accounted(self, figure: str) -> dict[Column, float]:
+        """Column -> the largest of `largest_accounted` of its runs."""
+        found: dict[Column, float] = {}
         for part, results in self.found.items():
             if part.figure == figure and isinstance(results, Results):
                 runs = SweepDirectory(part.path(self.out))

@@ -8,6 +8,7 @@ from typing import Literal
 
 from h2fdp.reproduction.quantities import Estimate
 
+UNDECIDED, BY_LESS = "undecided", "by less"
 Relation = Literal["at least", "at most"]
 
 
@@ -44,12 +45,21 @@ def verdict(relation: Relation, number: float, tolerance: float, size: Estimate,
     return Verdict.HOLDS if size.low >= number - tolerance else Verdict.IN_DIRECTION
 
 
-def undecided(relation: Relation, number: float, tolerance: float, size: Estimate, direction: Estimate) -> bool:
-    """Whether more seeds could still show a claim that does not hold, at least in direction.
+def remark(
+    judged: Verdict, relation: Relation, number: float, tolerance: float, size: Estimate, direction: Estimate
+) -> str:
+    """What a verdict leaves out.
 
-    >>> undecided("at least", 6, 1, wide := Estimate(4.0, -1.0, 9.0), wide)
-    True
-    >>> undecided("at least", 6, 1, below := Estimate(-4.0, -9.0, -1.0), below)
-    False
+    *Undecided*: the claim does not hold, but the interval is too wide to say that it never will, at least in
+    direction. *By less*: it holds in direction, and the whole interval misses the number.
+
+    >>> wide, below, small = Estimate(4.0, -1.0, 9.0), Estimate(-4.0, -9.0, -1.0), Estimate(2.0, 1.0, 3.0)
+    >>> [remark(Verdict.FAILS, "at least", 6, 1, each, each) for each in (wide, below)]
+    ['undecided', '']
+    >>> remark(Verdict.IN_DIRECTION, "at least", 6, 1, small, small)
+    'by less'
     """
-    return size.low <= number + tolerance if relation == "at most" else direction.high > 0
+    if judged is Verdict.FAILS:
+        open_yet = size.low <= number + tolerance if relation == "at most" else direction.high > 0
+        return UNDECIDED if open_yet else ""
+    return BY_LESS if judged is Verdict.IN_DIRECTION and size.high < number - tolerance else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from h2fdp.data.registry import origin
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.fingerprint import package_digest
 from h2fdp.records.atomic import write_text
@@ -78,14 +79,20 @@ def conduct(study: Study, path: Path, shared: Shared, options: Options) -> dict[
 
     Raises:
         UserError: the directory holds something else, or is in use; runs are there that would differ now; no data
-            can be loaded, and nothing is written then.
+            can be read, and nothing is touched then.
     """
     directory = SweepDirectory(path.absolute())
     before = read_entries(directory)
-    _check_data(study, directory, shared, options.data_root)
+    changed = changed_runs(study, directory, before, package_digest(), shared)
+    if changed and not options.overwrite:
+        refuse(changed)
+    names = [planned.point.name for planned in study.runs]
+    stand = set(directory.finished(names)) - set(changed)
+    _check_data(
+        (planned for planned in study.runs if planned.point.name not in stand), study, shared, options.data_root
+    )
     with locked(directory.path, str(path), "sweep"):
-        states = _begun(study, directory, before, options.overwrite, shared)
-        names = [planned.point.name for planned in study.runs]
+        states = _begun(study, directory, before, changed)
         tasks = _tasks(study, directory, set(directory.finished(names)))
         options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals - task.done for task in tasks))
         try:
@@ -96,17 +103,16 @@ def conduct(study: Study, path: Path, shared: Shared, options: Options) -> dict[
             states.write()
 
 
-def _check_data(study: Study, directory: SweepDirectory, shared: Shared, root: Path | None) -> None:
-    """Refuse a study none of whose data can be loaded: that is told once, and not by every run."""
-    finished = set(directory.finished(planned.point.name for planned in study.runs))
+def _check_data(left: Iterable[Planned], study: Study, shared: Shared, root: Path | None) -> None:
+    """Refuse a study if the data of none of the runs that are left can be read: told once, and not by every run."""
     problems: list[Problem] = []
-    tried = []
-    for planned in study.runs:
-        config, topology = shared.experiment(study.document, planned.settings)
-        if planned.point.name not in finished and config.data not in tried:
-            tried.append(config.data)
+    tried = set()
+    for planned in left:
+        request = shared.request(*shared.experiment(study.document, planned.settings), root)
+        if origin(request) not in tried:
+            tried.add(origin(request))
             try:
-                shared.load(config, topology, root)
+                shared.read(request)
             except UserError as error:
                 problems += error.problems
             else:
@@ -115,14 +121,13 @@ def _check_data(study: Study, directory: SweepDirectory, shared: Shared, root: P
         raise UserError(problems)
 
 
-def _begun(
-    study: Study, directory: SweepDirectory, before: dict[str, Entry], overwrite: bool, shared: Shared
-) -> States:
-    """The states of all runs that are there or to come; `sweep.json` says what each is made of before it is made."""
+def _begun(study: Study, directory: SweepDirectory, before: dict[str, Entry], changed: Iterable[str]) -> States:
+    """The states of all runs that are there or to come; `sweep.json` says what each is made of before it is made.
+
+    Args:
+        changed: runs that are there and are to be made anew.
+    """
     code = package_digest()
-    changed = changed_runs(study, directory, before, code, shared)
-    if changed and not overwrite:
-        refuse(changed)
     for name in changed:
         remove_run(directory.run(name))
     current = {

@@ -23,6 +23,7 @@ from h2fdp.topology.yaml_text import yaml_text
 
 Value = TypeVar("Value")
 MOST_TOPOLOGIES, MOST_POOLS = 8, 2  # a pool may take 200 MB
+_DRAWN = ("synthetic",)
 
 
 class Kept(Generic[Value]):
@@ -68,13 +69,19 @@ class Shared:
         """See `Experiment.prepare`."""
         return calibrated(prepare(config, topology, root, configured_data(config, self._pool)))
 
-    def load(self, config: ExperimentFile, topology: Topology, root: Path | None) -> None:
-        """Load a run's data once, to find out whether that is possible.
+    def request(self, config: ExperimentFile, topology: Topology, root: Path | None) -> Request:
+        """What a run asks of its data set."""
+        groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
+        return Request(config.data, groups, Streams(config.seed), root)
+
+    def read(self, request: Request) -> None:
+        """Read the records of a data set, to find out whether that is possible; drawn ones always are.
 
         Raises:
             UserError: it is not.
         """
-        configured_data(config, self._pool)(topology, Streams(config.seed), root)
+        if request.section.name not in _DRAWN:
+            self._pool(request)
 
     def _topology(self, document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:
         values = [(key, value) for key, value, _ in settings]

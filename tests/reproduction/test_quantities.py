@@ -10,10 +10,20 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
+from h2fdp.reproduction import student
 from h2fdp.reproduction.quantities import COMPARISONS, find
 
 SEEDS = np.array([[70.0, 60.0, 55.0], [72.0, 61.0, 57.0], [68.0, 62.0, 53.0]])  # three points, means 70, 61, 55
 ladders = arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(2, 5)), elements=st.floats(1, 100))
+
+
+@pytest.fixture
+def few_draws(monkeypatch):
+    """10,000 draws, for tests of many findings: a level of 0.025 is met to 0.0016."""
+    monkeypatch.setattr(student, "DRAWS", 10_000)
+    student._proportions.cache_clear()
+    yield
+    student._proportions.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +66,7 @@ def test_the_interval_of_a_difference_is_students(values):
 
 
 @pytest.mark.parametrize("seeds", [2, 5])
-def test_a_difference_that_is_none_is_found_above_zero_once_in_forty(seeds):
+def test_a_difference_that_is_none_is_found_above_zero_once_in_forty(few_draws, seeds):
     """1,000 samples: five standard errors of a share; fails once in two million. By the bootstrap it is found in 250 of
     1,000 cases with two seeds, in 80 with five."""
     rng = np.random.default_rng(seeds)
@@ -83,8 +93,32 @@ def test_the_interval_of_a_saving_is_fiellers():
 
 def test_a_saving_on_what_may_cost_nothing_is_not_known():
     found = find(COMPARISONS["saving"], [np.array([[1.0, 1.0], [1.0, 9.0]])])
-    assert found.size.low == -math.inf
+    assert (found.size.low, found.size.high) == (-math.inf, math.inf)
     assert found.direction.low < 0
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+@pytest.mark.parametrize("name", ["least difference", "largest difference"])
+def test_the_least_of_four_differences_is_seldom_outside_its_interval(few_draws, seeds, name):
+    """Of four that are truly none, so that the least found is far below: 400 samples, and at most 2.5 in 100 at each
+    end, to five standard errors. Drawing the least itself has it outside in more than half of the samples."""
+    rng = np.random.default_rng(seeds)
+    found = [find(COMPARISONS[name], [rng.normal(size=(seeds, 2)) for _ in range(4)]).size for _ in range(400)]
+    most = 0.025 + 5 * math.sqrt(0.025 * 0.975 / 400)
+    assert np.mean([each.low > 0 for each in found]) < most
+    assert np.mean([each.high < 0 for each in found]) < most
+
+
+def test_the_ends_of_a_least_and_a_largest_are_students():
+    rng = np.random.default_rng(1)
+    ladders = [rng.normal(size=(5, 2)) for _ in range(4)]
+    apart = [stats.ttest_1samp(each[:, 0] - each[:, 1], 0).confidence_interval for each in ladders]
+    plain, shared = ([each(level) for each in apart] for level in (0.95, 1 - 0.05 / 4))
+    least, largest = (find(COMPARISONS[f"{word} difference"], ladders).size for word in ("least", "largest"))
+    assert least.low == pytest.approx(min(each.low for each in plain), rel=0.03)
+    assert least.high == pytest.approx(min(each.high for each in shared), rel=0.05)
+    assert largest.low == pytest.approx(max(each.low for each in shared), rel=0.05)
+    assert largest.high == pytest.approx(max(each.high for each in plain), rel=0.03)
 
 
 def test_nothing_is_a_multiple_of_a_gain_that_may_be_none():

@@ -33,6 +33,12 @@ def done(tmp_path_factory):
     return path, answer
 
 
+def share_of(page, figure):
+    """What the page says of the noise by formula of a figure."""
+    section = page.split(f"(figures/{figure}.png)")[1]
+    return section.split("over the epsilon meant: ")[1].split(" ")[0]
+
+
 def runs_of(path, *parts):
     return sorted(each.name for each in path.joinpath("out", "full", "digits", *parts, "runs").iterdir())
 
@@ -76,6 +82,15 @@ def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
     assert "| tau rises | Sec. 3 | Digits | every step |" in page
     assert "Not run. Other: it would be the same." in page
     assert "Made by `h2fdp" in page
+    runs = path / "out" / "full" / "digits" / "accounted" / "two" / "runs"
+    summaries = [json.loads(each.read_text())["privacy"]["worst"] for each in runs.glob("*/summary.json")]
+    largest = max(min(row["rdp"], row["pld"]) for each in summaries for row in each.values())
+    assert largest <= 20
+    assert (
+        f"over the epsilon meant: {share_of(page, 'two')} (noise by formula), {largest / 20:.3g} (noise by account)."
+        in page
+    )
+    assert float(share_of(page, "two")) > 1
     for name in ("one", "two", "three"):
         assert f"](figures/{name}.png)" in page
         assert imread(path / "docs" / "figures" / f"{name}.png").std() > 0.05  # something is drawn

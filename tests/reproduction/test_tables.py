@@ -76,10 +76,37 @@ def test_the_page_counts_other_papers_apart_and_says_what_made_a_table(experimen
     answer = reproduce(experiments.parent, "table", "--check", "--page", str(page))
     assert answer.exit_code == 0, answer.output
     text = page.read_text()
-    assert "| | noise by formula | noise by account | other papers |" in text
-    assert "| holds | 0 | 0 | 1 |" in text
+    columns = (
+        "| | Digits, noise by formula | Digits, noise by account | Other, noise by formula | Other, noise by account"
+    )
+    assert f"{columns} | other papers |" in text
+    assert "| holds | 0 | 0 | 0 | 0 | 1 |" in text
+    assert "| not run | 3 | 3 | 1 | 1 | 1 |" in text  # of the table: on hard data; it has no second column to run
+    assert "| new beats old | Table 1 | Plain | ≥ 2 points (− 1) | 2.5 [1.2, 3.8], n = 2 | **holds** | – | – |" in text
     assert "### a table of another paper" in text
     assert "\nMade by hand.\n" in text
+
+
+def test_what_a_verdict_leaves_out_is_said_everywhere(experiments):
+    """84 - 80 and 79.2 - 79 points: 2.1, and an interval about it that reaches far beyond both 0 and 2."""
+    table, page = experiments / "table.csv", experiments.parent / "page.md"
+    table.write_text(TABLE.replace("0.824", "0.84").replace("0.816", "0.792"))
+    answer = reproduce(experiments.parent, "table", "--json", "--check", "--page", str(page))
+    plain = json.loads(answer.stdout)[0]["claimed"]
+    assert (plain["verdict"], plain["remark"]) == ("does not hold", "undecided")
+    assert "**does not hold** (undecided)" in page.read_text()
+    assert "| does not hold | 0 | 0 | 0 | 0 | 1, 1 undecided |" in page.read_text()
+    table.write_text(TABLE.replace("0.824", "0.805").replace("0.816", "0.795"))
+    plain = json.loads(reproduce(experiments.parent, "table", "--json").stdout)[0]["claimed"]
+    assert (plain["verdict"], plain["remark"]) == ("holds in direction", "by less")
+    shown = " ".join(reproduce(experiments.parent, "table").stdout.split())
+    assert "less)" in shown
+    assert "undecided" not in shown
+
+
+def test_a_page_needs_check(experiments):
+    refused = reproduce(experiments.parent, "table", "--page", str(experiments.parent / "page.md"))
+    assert str(refused.exception) == "--page: expected --check, which writes it"
 
 
 def test_all_leaves_other_papers_out(experiments):

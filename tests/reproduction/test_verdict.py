@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.reproduction.quantities import Estimate
-from h2fdp.reproduction.verdict import Verdict, undecided, verdict
+from h2fdp.reproduction.verdict import BY_LESS, UNDECIDED, Verdict, remark, verdict
 
 numbers = st.floats(-100, 100)
 lengths = st.floats(0, 50)
@@ -63,11 +63,18 @@ def test_six_points_with_one_of_tolerance(low, high, expected):
     assert verdict("at least", 6, 1, size, size) == expected
 
 
-@given(st.sampled_from(["at least", "at most"]), numbers, lengths, estimates())
-def test_what_does_not_hold_is_undecided_exactly_where_a_narrower_interval_could_be_judged_better(
-    relation, number, tolerance, size
+@given(st.sampled_from(["at least", "at most"]), numbers, lengths, estimates(), estimates())
+def test_a_verdict_is_final_exactly_where_no_number_of_its_intervals_would_be_judged_better(
+    relation, number, tolerance, size, direction
 ):
-    if verdict(relation, number, tolerance, size, size) is Verdict.FAILS:
-        best = Estimate(*[size.low if relation == "at most" else size.high] * 3)
-        better = verdict(relation, number, tolerance, best, best) is not Verdict.FAILS
-        assert undecided(relation, number, tolerance, size, size) == better
+    judged = verdict(relation, number, tolerance, size, direction)
+    best = [Estimate(*[each.low if relation == "at most" else each.high] * 3) for each in (size, direction)]
+    word = remark(judged, relation, number, tolerance, size, direction)
+    if judged is Verdict.FAILS:
+        better = verdict(relation, number, tolerance, *best) is not Verdict.FAILS
+        assert word == (UNDECIDED if better else "")
+    elif judged is Verdict.IN_DIRECTION:
+        better = verdict(relation, number, tolerance, *best) is Verdict.HOLDS
+        assert word == ("" if better else BY_LESS)
+    else:
+        assert word == ""

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from h2fdp.records.directory import locked
 from h2fdp.sweeps.conduct import Options, conduct
 from h2fdp.sweeps.shared import Shared
 from h2fdp.sweeps.study import read_study
-from tests.sweeps.studies import BASE, assert_equal_runs, study
+from tests.sweeps.studies import BASE, TOPOLOGY, assert_equal_runs, study
 
 
 def files_of(run):
@@ -221,9 +222,30 @@ def test_the_directory_is_named_after_the_study(tmp_path, monkeypatch):
     assert sweep(study(tmp_path, "{seed: [1]}").name, inline=True).directory == Path("sweeps/small")
 
 
-def test_data_that_are_not_there_are_told_once_before_anything_is_written(tmp_path):
-    path = study(tmp_path, "{seed: [1, 2], training.step_size: [0.1, 0.2]}")
+def test_data_that_are_not_there_are_told_once_and_nothing_is_touched(tmp_path):
+    path, own = study(tmp_path, "{seed: [1, 2], training.step_size: [0.1, 0.2]}"), tmp_path / "own.npz"
+    x, y = np.zeros((8, 3), np.float32), np.arange(8) % 2
+    np.savez(own, x_train=x, y_train=y, x_test=x, y_test=y)
+    data = f"data={{name: npz, path: {own}, partition: iid}}"
+    first = sweep(path, [data], tmp_path / "out", inline=True)
+    assert not first.failures
+    before = {name: files_of(run.directory) for name, run in first.runs.items()}
+    own.unlink()
+    again = sweep(path, [data], tmp_path / "out", inline=True)  # nothing is left, so nothing is read
     with pytest.raises(UserError) as error:
-        sweep(path, ["data={name: npz, path: none.npz}"], tmp_path / "out", inline=True)
-    assert message(error).count("none.npz") == 1
-    assert not (tmp_path / "out").exists()
+        sweep(path, [data, "training.intervals=2"], tmp_path / "out", inline=True, overwrite=True)
+    assert message(error).count("no such file") == 1
+    assert {name: files_of(run.directory) for name, run in again.runs.items()} == before
+    with pytest.raises(UserError):
+        sweep(path, [data], tmp_path / "new", inline=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_data_that_only_some_runs_can_use_stop_no_other_run(tmp_path):
+    few = "{edges: [{name: a, trusted: true, devices: {count: 3}}]}"
+    shards = "data={name: digits, partition: {shards: 60, per_device: 20}}"
+    grid = f"{{topology: [{TOPOLOGY}, {few}]}}"
+    done = sweep(
+        study(tmp_path, grid, BASE.replace(f"topology: {TOPOLOGY}\n", "")), [shards], tmp_path / "out", inline=True
+    )
+    assert (len(done.runs), len(done.failures)) == (1, 1)
