@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#222222", "#0072B2", "#D55E00", "#009E73", "#CC79A7")  # black, and four of Okabe and Ito's
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)), (0, (1, 1)))
-_SHORT = 14  # letters of a legend's labels that stand three in a row
+_SHORT = 18  # letters of a legend's labels that stand three in a row
 _MARKERS, _HATCHES = "osD^v", ("", "////", "....", "xxxx", "\\\\\\\\")
 _SYMBOLS = {"alpha1": r"$\alpha_1$", "alpha2": r"$\alpha_2$", "alpha3": r"$\alpha_3$", "p_c": "$p_c$", "s_c": "$s_c$",
             "epsilon": r"$\epsilon$"}  # fmt: skip

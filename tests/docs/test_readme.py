@@ -1,0 +1,29 @@
+"""What README.md sums up is what the pages say."""
+
+from h2fdp.reproduction.page import BEGIN
+from h2fdp.reproduction.verdict import Verdict
+from tests.docs.reader import REPOSITORY
+
+README = (REPOSITORY / "README.md").read_text()
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def test_the_counts_of_verdicts_are_those_of_the_page():
+    results = (REPOSITORY / "docs" / "reproduction.md").read_text().split(BEGIN)[1].splitlines()
+    head = cells(results[1])
+    shown = [number for number, cell in enumerate(head) if cell.startswith("Fashion-MNIST, ")]
+    assert len(shown) == 2
+    for verdict in Verdict:
+        (row,) = [cells(line) for line in results[:10] if line.startswith(f"| {verdict} |")]
+        assert f"| {verdict} | {row[shown[0]]} | {row[shown[1]]} |" in README
+
+
+def test_the_figures_of_speed_are_those_of_the_page():
+    page = (REPOSITORY / "docs" / "performance.md").read_text()
+    section = README.split("## Fast")[1].split("## ")[0]
+    for figure in ("18,110", "24,779", "1,831", "2,073", "289", "83", "20.7", "43 s", "2.5 GB"):
+        assert figure in section
+        assert figure in page
