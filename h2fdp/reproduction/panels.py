@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from h2fdp.reproduction.evaluation import numbers_at, target_of
+from h2fdp.reproduction.evaluation import LEAST_TARGET, numbers_at, target_of
 from h2fdp.reproduction.figures_file import Bars, Curves, Levels
 from h2fdp.reproduction.measures import MEASURES, PERCENT
 from h2fdp.reproduction.points import points_of
@@ -61,6 +61,12 @@ def _curves(axes: Axes, panel: Curves, results: Results) -> None:
 
 def _bars(axes: Axes, panel: Bars, results: Results) -> None:
     target = target_of(panel.target, results, [line.at for line in panel.lines])
+    if target is not None and target < LEAST_TARGET * panel.target:
+        text = f"the runs have no more than\n{target:.1f} % in common:\ntoo little to compare"
+        axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=8, transform=axes.transAxes)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
     numbers = numbers_at(panel.measure, [line.at for line in panel.lines], results, target)
     found = means_with_intervals(numbers)
     for place, (mean, colour, hatch) in enumerate(zip(found.mean, cycle(COLOURS), cycle(_HATCHES), strict=False)):
