@@ -62,7 +62,7 @@ def means_with_intervals(values: NDArray[Any]) -> Means:
     return found
 
 
-def resampled_means(values: Floats) -> Floats:
+def _resampled_means(values: Floats) -> Floats:
     """The means of `RESAMPLES` draws of runs, the same draws for all columns and for all groups of equally many runs.
 
     Args:
@@ -76,7 +76,7 @@ def resampled_means(values: Floats) -> Floats:
     return means
 
 
-def ends_of(resampled: Floats) -> Floats:
+def _ends_of(resampled: Floats) -> Floats:
     """The ends of the interval of what was resampled: shape (2, ...) for (RESAMPLES, ...)."""
     ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
     return np.asarray(np.quantile(resampled, ends, axis=0))
@@ -89,6 +89,6 @@ def _weights(runs: int) -> Floats:
 
 def _intervals(values: Floats) -> tuple[Floats, Floats]:
     step = max(1, _LARGEST_BLOCK // RESAMPLES)
-    blocks = [ends_of(resampled_means(values[:, start : start + step])) for start in range(0, values.shape[1], step)]
+    blocks = [_ends_of(_resampled_means(values[:, start : start + step])) for start in range(0, values.shape[1], step)]
     low, high = np.concatenate(blocks, axis=1)
     return low, high
