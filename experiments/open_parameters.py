@@ -30,10 +30,10 @@ import yaml
 
 import h2fdp
 from h2fdp import Experiment
-from h2fdp.experiment.privacy_plan import planned_accounts
 from h2fdp.privacy.accounted import scaled, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.reproduction.measures import cost_until, smoothed
+from h2fdp.run.planned_privacy import planned_accounts
 
 FOLDER = Path(__file__).parent
 RESULT = FOLDER / "open_parameters.json"

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.experiment.api import Experiment
 from h2fdp.reproduction.conduct import commit_of
+from h2fdp.run.api import Experiment
 from h2fdp.topology import Topology
 
 DATA_SETS = {"iid": 0.1, "0_0": 0.1, "0.5_0.5": 0.005, "1_1": 0.005}  # and FedAvg's step size in the authors' program

@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from h2fdp.experiment import Experiment as Experiment
-    from h2fdp.experiment import Run as Run
-    from h2fdp.experiment import load_model as load_model
-    from h2fdp.experiment.plan import plan as plan
-    from h2fdp.experiment.resume import resume as resume
     from h2fdp.reports import report as report
+    from h2fdp.run import Experiment as Experiment
+    from h2fdp.run import Run as Run
+    from h2fdp.run import load_model as load_model
+    from h2fdp.run.controller_preview import plan as plan
+    from h2fdp.run.resume import resume as resume
     from h2fdp.sweeps import Sweep as Sweep
     from h2fdp.sweeps import sweep as sweep
     from h2fdp.topology import Topology as Topology
@@ -33,12 +33,12 @@ __all__ = [
 
 # torch takes two seconds to import: names are looked up when they are used, so that `h2fdp --help` answers at once.
 _HOMES = {
-    "Experiment": "h2fdp.experiment",
-    "Run": "h2fdp.experiment",
-    "load_model": "h2fdp.experiment",
-    "plan": "h2fdp.experiment.plan",
+    "Experiment": "h2fdp.run",
+    "Run": "h2fdp.run",
+    "load_model": "h2fdp.run",
+    "plan": "h2fdp.run.controller_preview",
     "report": "h2fdp.reports",
-    "resume": "h2fdp.experiment.resume",
+    "resume": "h2fdp.run.resume",
     "Sweep": "h2fdp.sweeps",
     "sweep": "h2fdp.sweeps",
     "Topology": "h2fdp.topology",

@@ -11,8 +11,8 @@ from pydantic_core import CoreSchema
 
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Expect, NamedSection, Section
-from h2fdp.control.schedule_section import ScheduleSection
 from h2fdp.privacy.noise_placement import PlacementSection
+from h2fdp.schedules.schedule_section import ScheduleSection
 from h2fdp.training.objectives import ObjectiveSection
 from h2fdp.training.server import ServerSection, UpcycleSection
 

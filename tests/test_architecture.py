@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from h2fdp.experiment.fingerprint import ABOVE_RUNS
+from h2fdp.run.fingerprint import ABOVE_RUNS
 
 PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {
@@ -22,16 +22,18 @@ FLOORS = {
     "records": 2,
     "radio": 2,
     "theory": 2,
-    "control": 3,
+    "schedules": 3,
     "reports": 3,
-    "nodes": 4,
+    "protocol": 4,
     "runtime": 5,
     "methods": 6,
     "experiment": 6,
-    "sweeps": 7,
-    "reproduction": 8,
-    "cli": 9,
-    "__main__": 10,
+    "run": 7,
+    "audit": 8,
+    "sweeps": 9,
+    "reproduction": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 ALLOWED_ON_ONE_FLOOR = {("config", "errors"), ("config", "streams"), ("experiment", "methods")}
 
@@ -71,7 +73,8 @@ def test_rooms_import_only_from_floors_below():
 
 
 @pytest.mark.parametrize(
-    "room", ["nodes", "privacy", "training", "control", "data", "models", "topology", "radio", "records", "reports"]
+    "room",
+    ["protocol", "privacy", "training", "schedules", "data", "models", "topology", "radio", "records", "reports"],
 )
 def test_nothing_below_the_runtime_knows_ray(room):
     for file in (PACKAGE / room).rglob("*.py"):
@@ -79,7 +82,7 @@ def test_nothing_below_the_runtime_knows_ray(room):
 
 
 def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
-    above = {room for room, floor in FLOORS.items() if floor > FLOORS["experiment"]}
+    above = {room for room, floor in FLOORS.items() if floor > FLOORS["run"]}
     assert {Path(name).stem for name in ABOVE_RUNS} == above | {"reports"}
 
 
@@ -103,4 +106,4 @@ def test_the_command_line_answers_without_the_slow_libraries():
 
 
 def test_an_inline_run_needs_neither_ray_nor_opacus_nor_torchvision():
-    assert not {"ray", "opacus", "torchvision"} & loaded_by("import h2fdp.experiment.api")
+    assert not {"ray", "opacus", "torchvision"} & loaded_by("import h2fdp.run.api")

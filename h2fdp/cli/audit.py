@@ -22,8 +22,8 @@ def audit_command(
     as_json: AsJson = False,
 ) -> None:
     """Bound epsilon from below by one training run: what an observer can guess of canaries among the records."""
-    from h2fdp.experiment import Experiment
-    from h2fdp.experiment.audit import as_dict, audit
+    from h2fdp.audit.run_audit import as_dict, audit
+    from h2fdp.run import Experiment
 
     run = Experiment.from_file(file, settings or [], seed).prepare(data_root)
     with progress(run.config.training.intervals, quiet=as_json, verbose=False) as display:

@@ -12,7 +12,7 @@ from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from h2fdp.experiment.plan import ObjectiveMap, Plan
+    from h2fdp.run.controller_preview import ObjectiveMap, Plan
 
 _SHADES = "█▓▒░ "  # the best fifth of the logarithm first
 _MOST_COLUMNS = 66
@@ -28,11 +28,11 @@ def plan_command(
     as_json: AsJson = False,
 ) -> None:
     """Print what the controller would decide for the first interval, and why; nothing is trained."""
-    from h2fdp.experiment.plan import plan
+    from h2fdp.run.controller_preview import plan
 
     found = plan(file, [*(settings or []), *([] if seed is None else [f"seed={seed}"])], data_root)
     if png is not None:
-        from h2fdp.experiment.plan_picture import draw
+        from h2fdp.run.plan_picture import draw
 
         draw(found, png)
     if as_json:

@@ -25,8 +25,8 @@ def calibrate_command(
     as_json: AsJson = False,
 ) -> None:
     """Print all noises and, for each observer, claimed, accounted and attained epsilon, without running."""
-    from h2fdp.experiment import Experiment
-    from h2fdp.experiment.privacy_report import privacy_report
+    from h2fdp.run import Experiment
+    from h2fdp.run.privacy_report import privacy_report
 
     report = privacy_report(Experiment.from_file(file, settings or [], seed).prepare(data_root))
     if as_json:
@@ -56,8 +56,8 @@ def account_command(
 ) -> None:
     """Recompute every observer's epsilon from the ledger of a run."""
     from h2fdp.errors import UserError
-    from h2fdp.experiment.ledger_account import RunPrivacy
     from h2fdp.privacy.accounting import ACCOUNTANTS
+    from h2fdp.run.privacy import RunPrivacy
 
     wanted = accountant or ["rdp", "pld"]
     if unknown := [name for name in wanted if name not in ACCOUNTANTS]:

@@ -14,7 +14,7 @@ from h2fdp.cli.progress import Display
 from h2fdp.cli.session import watch
 
 if TYPE_CHECKING:
-    from h2fdp.experiment import Run
+    from h2fdp.run import Run
 
 
 def resume_command(
@@ -29,8 +29,8 @@ def resume_command(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was stopped, killed or ran out of disk, from its last checkpoint."""
-    from h2fdp.experiment import Experiment
-    from h2fdp.experiment.resume import is_finished, resume_run
+    from h2fdp.run import Experiment
+    from h2fdp.run.resume import is_finished, resume_run
 
     experiment = Experiment.of_run(directory, settings or [])
     if is_finished(directory):

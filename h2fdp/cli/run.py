@@ -15,7 +15,7 @@ from h2fdp.cli.session import watch
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from h2fdp.experiment import Experiment, Run
+    from h2fdp.run import Experiment, Run
 
 
 def run_command(
@@ -31,7 +31,7 @@ def run_command(
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment and leave everything it recorded in a run directory."""
-    from h2fdp.experiment import Experiment
+    from h2fdp.run import Experiment
 
     experiment = Experiment.from_file(file, settings or [], seed)
     if experiment.config.sweep:
@@ -51,8 +51,8 @@ def _run(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    from h2fdp.experiment.api import default_directory
-    from h2fdp.experiment.run import start_run
+    from h2fdp.run.api import default_directory
+    from h2fdp.run.result import start_run
 
     preparation = experiment.prepare(data_root)
     directory = out or default_directory(experiment.config)
@@ -72,7 +72,7 @@ def _run(
 
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:
-    from h2fdp.experiment.estimate import estimate
+    from h2fdp.run.dry_run import estimate
 
     plan = estimate(experiment.prepare(data_root))
     if as_json:

@@ -15,7 +15,7 @@ from h2fdp.cli.progress import Display, progress
 from h2fdp.cli.tables import print_facts, print_json
 
 if TYPE_CHECKING:
-    from h2fdp.experiment import Run
+    from h2fdp.run import Run
 
 _ADDERS = {"device": "each device", "edge": "the edge server", "cloud": "the cloud"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from h2fdp.config import Document, check
-from h2fdp.control.schedule_section import ADAPTIVE, ScheduleSection
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.combinations import ONE_STEP_SIZE, problems
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.privacy import placement_of
+from h2fdp.schedules.schedule_section import ADAPTIVE, ScheduleSection
 
 
 def check_experiment(document: Document) -> ExperimentFile:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from h2fdp.control import Rhythm
-from h2fdp.control.schedule_section import ADAPTIVE
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.privacy import Request, placement_of
+from h2fdp.schedules import Rhythm
+from h2fdp.schedules.schedule_section import ADAPTIVE
 from h2fdp.training.objectives import objective_of
 
 ONE_STEP_SIZE = ("ali-dpfl", "ali-dpfl-v1", "resource-budget")  # schedules that plan with one step size

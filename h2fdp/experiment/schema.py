@@ -8,12 +8,12 @@ from pydantic import Field
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Expect, Text
-from h2fdp.control import ControlSection, Horizon
 from h2fdp.data import DataSection
 from h2fdp.experiment.sections import FaultsSection, PrivacySection, Seed, TrackingSection, TrainingSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.runtime.section import RuntimeSection
+from h2fdp.schedules import ControlSection, Horizon
 
 
 class ExperimentFile(Section):

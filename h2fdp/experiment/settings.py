@@ -6,11 +6,11 @@ import difflib
 from typing import Any
 
 from h2fdp.config import Section
-from h2fdp.control import ControlSection
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.experiment.sections import FaultsSection, PrivacySection, TrackingSection, TrainingSection
 from h2fdp.runtime.section import RuntimeSection
+from h2fdp.schedules import ControlSection
 
 _SECTIONS: dict[str, type[Section]] = {
     "training": TrainingSection,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from h2fdp.experiment.fingerprint import package_digest
 from h2fdp.records.atomic import write_text
 from h2fdp.reproduction.decisions import decide
 from h2fdp.reproduction.plan import Part, Reproduction
 from h2fdp.reproduction.results import Results
 from h2fdp.reproduction.reuse import borrow
+from h2fdp.run.fingerprint import package_digest
 from h2fdp.sweeps.conduct import Options, conduct
 from h2fdp.sweeps.directory import SweepDirectory, read_entries
 from h2fdp.sweeps.shared import Shared

@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 
 from h2fdp.errors import UserError
-from h2fdp.experiment.fingerprint import package_digest
-from h2fdp.experiment.preparation import Preparation
 from h2fdp.records.atomic import replacing
 from h2fdp.records.directory import locked
+from h2fdp.run.fingerprint import package_digest
+from h2fdp.run.preparation import Preparation
 from h2fdp.sweeps.conduct import Options
 from h2fdp.sweeps.directory import Entry, States, SweepDirectory, read_entries
 from h2fdp.sweeps.shared import Shared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from h2fdp.nodes import Team
+from h2fdp.protocol import Team
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import local_team, run_arithmetic
 from h2fdp.runtime.section import RuntimeSection, chosen_backend, inline_workers

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from h2fdp.nodes import Cloud, IntervalPlan, LocalTeam, Team
+from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Team
 from h2fdp.runtime.hardware import kinds_of
 from h2fdp.topology import CLOUD
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from h2fdp.nodes import Team
+from h2fdp.protocol import Team
 from h2fdp.records import versions
 
 _VARIABLES = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "DNNL_MAX_CPU_ISA")

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from h2fdp.nodes import LocalTeam, Team
+from h2fdp.protocol import LocalTeam, Team
 from h2fdp.records import PACKAGE
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.cloud_host import CloudNode

@@ -13,9 +13,9 @@ import torch
 
 from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.models import Flat
-from h2fdp.nodes import Bunch, Team
-from h2fdp.nodes.secants import SecantMeasurements
-from h2fdp.nodes.uploads import SubnetUpload
+from h2fdp.protocol import Bunch, Team
+from h2fdp.protocol.secants import SecantMeasurements
+from h2fdp.protocol.uploads import SubnetUpload
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.section import RuntimeSection
 

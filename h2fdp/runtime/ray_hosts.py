@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import ray
 
-from h2fdp.nodes import Team
+from h2fdp.protocol import Team
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.capacity import number_of_hosts, shares
 from h2fdp.runtime.cloud_host import CloudHost

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from h2fdp.nodes.plans import TrainingOrder
+from h2fdp.protocol.plans import TrainingOrder
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.training import ENGINES

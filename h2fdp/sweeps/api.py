@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from h2fdp.experiment.run import Run
+from h2fdp.run.result import Run
 from h2fdp.sweeps.conduct import Options, conduct, default_directory, jobs_of
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.shared import Shared

@@ -9,7 +9,7 @@ import yaml
 
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.fingerprint import counted
+from h2fdp.run.fingerprint import counted
 from h2fdp.sweeps.directory import Entry, SweepDirectory
 from h2fdp.sweeps.shared import Shared
 from h2fdp.sweeps.study import Planned, Study, configuration_of

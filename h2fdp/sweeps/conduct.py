@@ -8,9 +8,9 @@ from pathlib import Path
 
 from h2fdp.data.registry import origin
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.fingerprint import package_digest
 from h2fdp.records.atomic import write_text
 from h2fdp.records.directory import locked
+from h2fdp.run.fingerprint import package_digest
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.sweeps.changes import changed_runs, refuse
 from h2fdp.sweeps.directory import Entry, States, SweepDirectory, read_entries, remove_run

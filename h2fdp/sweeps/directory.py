@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.experiment.recording import FINISHED
 from h2fdp.records import in_use, read_summary
 from h2fdp.records.atomic import write_text
 from h2fdp.records.json_values import json_values
+from h2fdp.run.recorder import FINISHED
 
 SCHEMA_VERSION = 1
 WAITING = "waiting"

@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar
 from h2fdp.config import Document
 from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import origin, read_pool
-from h2fdp.experiment.fingerprint import hash_of
-from h2fdp.experiment.preparation import Preparation
-from h2fdp.experiment.prepare import configured_data, prepare
-from h2fdp.experiment.privacy_plan import calibrated
 from h2fdp.experiment.reading import Settings, draw_topology, experiment_from
 from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.run.fingerprint import hash_of
+from h2fdp.run.planned_privacy import calibrated
+from h2fdp.run.preparation import Preparation
+from h2fdp.run.prepare import configured_data, prepare
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.yaml_text import yaml_text

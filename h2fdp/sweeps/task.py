@@ -9,13 +9,13 @@ from pathlib import Path
 
 from h2fdp.config import Document
 from h2fdp.errors import UserError
-from h2fdp.experiment.api import Experiment
-from h2fdp.experiment.loop import OnInterval
 from h2fdp.experiment.reading import Setting
-from h2fdp.experiment.recording import FINISHED
-from h2fdp.experiment.resume import resume_run
-from h2fdp.experiment.run import Run, start_run
 from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.run.api import Experiment
+from h2fdp.run.loop import OnInterval
+from h2fdp.run.recorder import FINISHED
+from h2fdp.run.result import Run, start_run
+from h2fdp.run.resume import resume_run
 from h2fdp.sweeps.directory import remove_run
 from h2fdp.sweeps.shared import Shared
 from h2fdp.sweeps.study import digest_of

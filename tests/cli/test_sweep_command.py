@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from h2fdp import UserError
 from h2fdp.cli.main import app
 from h2fdp.cli.sweep_progress import Tally
-from h2fdp.nodes import Cloud
+from h2fdp.protocol import Cloud
 from h2fdp.sweeps.task import Outcome
 from tests.sweeps.studies import study
 

@@ -6,8 +6,8 @@ import pytest
 
 import h2fdp
 from h2fdp import Experiment, UserError
-from h2fdp.experiment.audit_subjects import check_request
-from h2fdp.experiment.run import start_run
+from h2fdp.audit.scope import check_request
+from h2fdp.run.result import start_run
 
 
 def refusal(**settings):

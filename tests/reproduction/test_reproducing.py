@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from h2fdp import Experiment
 from h2fdp.cli.main import app
-from h2fdp.experiment.preparation import Preparation
 from h2fdp.reproduction.decisions import decisions
 from h2fdp.reproduction.page import BEGIN, END
+from h2fdp.run.preparation import Preparation
 from tests.reproduction.small import folder
 
 

@@ -15,7 +15,7 @@ import torch
 from ray.cluster_utils import Cluster
 
 from h2fdp import UserError
-from h2fdp.nodes import LocalTeam
+from h2fdp.protocol import LocalTeam
 from h2fdp.runtime.capacity import Share
 from h2fdp.runtime.placement import Place
 from h2fdp.runtime.ray_session import _own_modules_by_value, _read_token_anew, ray_session

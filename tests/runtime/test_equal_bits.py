@@ -12,8 +12,8 @@ import torch
 
 import h2fdp
 from h2fdp import Topology, UserError
-from h2fdp.experiment.run import start_run
-from h2fdp.nodes import LocalTeam
+from h2fdp.protocol import LocalTeam
+from h2fdp.run.result import start_run
 from h2fdp.runtime.capacity import Share
 from h2fdp.runtime.cloud_host import CloudHost, CloudNode
 from h2fdp.runtime.placement import Place

@@ -11,7 +11,7 @@ import yaml
 
 from h2fdp import Experiment, UserError, sweep
 from h2fdp.data import registry
-from h2fdp.nodes import Cloud
+from h2fdp.protocol import Cloud
 from h2fdp.records.directory import locked
 from h2fdp.sweeps.conduct import Options, conduct
 from h2fdp.sweeps.shared import Shared

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.control import Faults
-from h2fdp.control.turnout import epochs_turnout
+from h2fdp.schedules import Faults
+from h2fdp.schedules.turnout import epochs_turnout
 from h2fdp.streams import Streams
 from h2fdp.training.epochs import EpochSampler, steps_per_epoch
 

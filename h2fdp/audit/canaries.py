@@ -1,0 +1,134 @@
+"""Canaries in local steps: records with a made-up gradient, each on a coordinate that no other record touches.
+
+They test privacy from outside (`h2fdp.audit`). A canary is a record of its device in every respect: drawn with
+the device's rate, counted in the batch when it was drawn, clipped with the rest. One that is out is the null record of
+the adjacency: it contributes nothing and is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from h2fdp.training.batches import Batches, BatchSampler
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.loop import LoopEngine
+from h2fdp.training.objectives import LocalObjective
+
+_LARGE = 1e6  # a data gradient under clip_scope batch whose length does not matter any more
+_OVERWHELMING = 1e14  # beside it a float32 forgets a batch of large gradients; its square is still a float32
+
+
+class CanaryModule(nn.Module):
+    """A module with N more parameters, last in its vector, that its output does not depend on.
+
+    So protocol, clipping and noise treat M + N coordinates alike, and data have no gradient on the last N.
+
+    >>> [tuple(each.shape) for each in CanaryModule(nn.Linear(2, 1, bias=False), canaries=3).parameters()]
+    [(1, 2), (3,)]
+    """
+
+    def __init__(self, model: nn.Module, canaries: int) -> None:
+        super().__init__()
+        self.model = model
+        self.coordinates = nn.ParameterList([nn.Parameter(torch.zeros(canaries))])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The model's output."""
+        output: Tensor = self.model(x)
+        return output
+
+
+@dataclass(frozen=True)
+class CanaryRecords:
+    """The canaries of one subnet's devices.
+
+    A canary's gradient is G e_j. Where canaries are to dominate, it outweighs all others, and the device's data are the
+    worst that there can be beside it: each record's gradient, instead of what it would be, is a large multiple of
+    -sum_j e_j over the device's canaries, in or out.
+
+    Attributes:
+        coordinates: for each row of the subnet, where its canaries act: (n_i,) positions in the vector of M + N.
+        included: for each row, (n_i,) bool: which of them are in.
+        dominating: see above.
+    """
+
+    coordinates: Sequence[np.ndarray]
+    included: Sequence[np.ndarray]
+    dominating: bool
+
+
+@dataclass(frozen=True)
+class CanarySampler(BatchSampler):
+    """Draws canaries along with a device's records: the k-th canary of a device has position D_i + k.
+
+    Each canary, in or out, is drawn with probability q_i at each slot from a stream of its device's own, so that no
+    coin changes any other draw. Those that are drawn and in come after the records of a batch.
+    """
+
+    canaries: CanaryRecords
+    device_name: Callable[[int], str]
+    together: ClassVar[bool] = False
+
+    def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str = "batch") -> Batches:
+        """See `BatchSampler.draw`; no canary is in a batch for anything but training."""
+        assert self.sampling == "poisson", "a canary is drawn independently of everything else"
+        batches = super().draw(interval, slots, rows, purpose)
+        if purpose != "batch":
+            return batches
+        drawn = [[self._drawn(interval, slot, int(row)) for row in rows] for slot in slots]
+        more = np.array([[len(each) for each in at_slot] for at_slot in drawn])
+        counts = batches.counts + more
+        indices = np.zeros((*counts.shape, max(int(counts.max()), 1)), dtype=np.int64)
+        width = min(indices.shape[2], batches.indices.shape[2])
+        indices[:, :, :width] = batches.indices[:, :, :width]
+        for at, device in np.argwhere(more > 0):
+            indices[at, device, batches.counts[at, device] : counts[at, device]] = drawn[at][device]
+        return Batches(indices, counts)
+
+    def _drawn(self, interval: int, slot: int, row: int) -> np.ndarray:
+        """Positions of the drawn canaries of a device that are in."""
+        included = self.canaries.included[row]
+        uniforms = self.streams.open(self.device_name(row), "canary", interval, slot).random(len(included))
+        return np.asarray(self.sizes[row] + np.flatnonzero(included & (uniforms < self.rates[row])))
+
+
+class CanaryEngine(LoopEngine):
+    """The reference engine, with canaries among the records of a batch.
+
+    Scope `batch`: (sum of data gradients + sum of canaries) / drawn, clipped to G. A dominating canary turns it from
+    -G sum_k e_k / sqrt(n_i) to G e_j: with one canary a device, by the 2 G that the account allows.
+    Scope `record`: the mean over the drawn of data gradients and canaries, each clipped to G.
+    """
+
+    def __init__(
+        self, module: nn.Module, clipping: Clipping, objective: LocalObjective, canaries: CanaryRecords
+    ) -> None:
+        super().__init__(module, clipping, objective)
+        self._canaries = canaries
+        self._bound = clipping.norm
+        self._free = canaries.dominating and clipping.scope == "batch"
+
+    def _bounded(self, records: DeviceRecords, row: int, drawn: np.ndarray, divisor: float, model: Tensor) -> Tensor:
+        """(M + N,) as `LoopEngine`, over records and canaries."""
+        if not drawn.size:
+            return torch.zeros_like(model)
+        size = int(records.sizes[row])
+        data, canaries = drawn[drawn < size], drawn[drawn >= size] - size
+        own = torch.from_numpy(self._canaries.coordinates[row])
+        worst = self._canaries.dominating and len(own) > 0
+        if not worst and not canaries.size:
+            return super()._bounded(records, row, data, divisor, model)
+        total = torch.zeros_like(model)
+        if worst:
+            total[own] -= data.size * (_LARGE if self._free else self._bound / len(own) ** 0.5)
+        elif data.size:
+            total += data.size * self._mean(model, *records.gather(data + records.offsets[row]), float(data.size))
+        total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._free else self._bound
+        return self._clipped_batch(total / drawn.size)

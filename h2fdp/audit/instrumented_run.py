@@ -1,0 +1,161 @@
+"""A run with canaries in it, overheard: what passes between its nodes, on the canaries' coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from h2fdp.audit import CanaryDesign, IntervalTranscript, SubnetTranscript
+from h2fdp.audit.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
+from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, SubnetPlan, Team
+from h2fdp.protocol.plans import present_weights
+from h2fdp.protocol.uploads import SubnetUpload
+from h2fdp.run.preparation import Preparation
+from h2fdp.training.work import Trained
+
+
+class Overheard:
+    """A team whose calls are overheard.
+
+    Attributes:
+        heard: since the last `forget`, for each call the model that went down, and what each node sent up.
+    """
+
+    def __init__(self, team: Team, first: int) -> None:
+        self._team = team
+        self._first = first
+        self.heard: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Team.call`."""
+        answers = self._team.call(method, shared, each)
+        self.heard.append((self._canaries(shared), {name: self._canaries(_sent(up)) for name, up in answers.items()}))
+        return answers
+
+    def _canaries(self, vectors: Tensor) -> np.ndarray:
+        return np.asarray(vectors[..., self._first :].numpy(), dtype=np.float64)
+
+    def forget(self) -> None:
+        """Start the next interval."""
+        self.heard = []
+
+
+def _sent(answer: Trained | SubnetUpload) -> Tensor:
+    """The updates of devices (s, M), or that of a subnet (M,)."""
+    return answer.update if isinstance(answer, SubnetUpload) else answer.updates
+
+
+class OverheardRun:
+    """The nodes of a run in this process, over M + N coordinates, with canaries in their devices' local steps.
+
+    Args:
+        noise_scale: what is really added, as a multiple of what is planned. 1, except to show that an audit notices.
+    """
+
+    def __init__(self, run: Preparation, design: CanaryDesign, noise_scale: float = 1.0) -> None:
+        first, devices = run.initial.numel(), run.topology.devices
+        module = run.blueprint.module
+        self.run = replace(
+            run,
+            initial=torch.cat([run.initial, torch.zeros(design.size)]),
+            blueprint=replace(
+                run.blueprint, module=lambda: CanaryModule(module(), design.size), device=torch.device("cpu")
+            ),
+        )
+        self._noise_scale = noise_scale
+        self._first = first
+        coordinates = design.coordinates(devices)
+        self._subnets: dict[str, Overheard] = {}
+        servers = {}
+        for number, subnet in enumerate(run.topology.subnets):
+            held = coordinates[int(run.blueprint.first_devices[number]) :][: subnet.size]
+            canaries = CanaryRecords(
+                [first + each for each in held], [design.included[each] for each in held], design.kind == "dominating"
+            )
+            groups = self._subnets[subnet.name] = Overheard(self._group(number, canaries), first)
+            servers[subnet.name] = replace(self.run.blueprint.edge_server(number), groups=groups)
+        self._edges = Overheard(LocalTeam(servers), first)
+        self.cloud: Cloud = self.run.cloud(self._edges)
+
+    def _group(self, number: int, canaries: CanaryRecords) -> Team:
+        """The devices of a subnet with canaries among their records."""
+        blueprint = self.run.blueprint
+        assert blueprint.clipping is not None, "a guarantee comes with clipping"
+        group = blueprint.device_group(number)
+        sampler = CanarySampler(**vars(group.sampler), canaries=canaries, device_name=group.device_name)
+        engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.objective, canaries)
+        return LocalTeam({"devices": replace(group, sampler=sampler, engine=engine)})
+
+    def run_interval(self, plan: IntervalPlan) -> IntervalTranscript:
+        """Run one interval and say what was sent."""
+        for team in (self._edges, *self._subnets.values()):
+            team.forget()
+        before = self.cloud.model
+        self.cloud.run_interval(self._with_scaled_noise(plan))
+        moved = (before - self.cloud.model)[self._first :].numpy().astype(np.float64)
+        return IntervalTranscript(plan.decision.step_size, tuple(self._transcripts(plan)), moved)
+
+    def _with_scaled_noise(self, plan: IntervalPlan) -> IntervalPlan:
+        scaled = {
+            name: replace(part, noise_std=part.noise_std * self._noise_scale) for name, part in plan.subnets.items()
+        }
+        return replace(plan, subnets=scaled)
+
+    def _transcripts(self, plan: IntervalPlan) -> list[SubnetTranscript]:
+        if not plan.subnets:
+            return []
+        ((start, uploads_to_cloud),) = self._edges.heard
+        first_devices = dict(zip(self._subnets, self.run.blueprint.first_devices.tolist(), strict=False))
+        sources = {facts.name: facts.noise_source for facts in self.run.blueprint.facts()}
+        found = []
+        for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            attendance = _attendance(part)
+            received, uploads = self._rounds(name, attendance, start - uploads_to_cloud[name])
+            found.append(
+                SubnetTranscript(
+                    source=sources[name],
+                    first_device=first_devices[name],
+                    rows=part.rows,
+                    weights=present_weights(part.weights, attendance > 0),
+                    share=share,
+                    steps=attendance,
+                    noise_std=part.noise_std,
+                    received=received,
+                    uploads=uploads,
+                    upload=uploads_to_cloud[name],
+                )
+            )
+        return found
+
+    def _rounds(self, name: str, steps: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(segments, N) models and (segments, s, N) uploads of a subnet; the model stays where nobody's arrived.
+
+        Args:
+            steps: (segments, s) behind each upload.
+            final: (N,) the subnet's model at the end.
+        """
+        heard = iter(self._subnets[name].heard)
+        uploads = np.zeros((*steps.shape, final.size))
+        received = np.empty((len(steps), final.size))
+        for segment, there in enumerate(steps > 0):
+            if there.any():
+                received[segment], sent = next(heard)
+                uploads[segment, there] = sent["devices"]
+        following = final
+        for segment in reversed(range(len(steps))):
+            if steps[segment].any():
+                following = received[segment]
+            received[segment] = following
+        return received, uploads
+
+
+def _attendance(part: SubnetPlan) -> np.ndarray:
+    """(segments, s) local steps behind each upload; 0 where there is none."""
+    if part.turnout is not None:
+        return part.turnout.steps
+    return np.repeat(np.array(part.segments)[:, None], len(part.rows), axis=1)

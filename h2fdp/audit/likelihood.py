@@ -1,0 +1,71 @@
+"""How much one observed value speaks for a canary: the likelihood ratio of "in" against "out"."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import binom
+
+from h2fdp.audit.design import CanaryKind
+
+
+def log_likelihood_ratio(values: np.ndarray, shift: float, noise_std: float, steps: int, rate: float) -> np.ndarray:
+    """log p(value | in) / p(value | out), for each value.
+
+    A canary that is in was drawn Bin(steps, rate) times and moved its coordinate by `shift` each time; one that is out
+    left it at 0; N(0, noise_std^2) came on top. For a weak canary this is the linear statistic
+    value * shift * steps * rate / noise_std^2 up to a constant; for a strong one it sees single draws. Ratios of
+    independent observations add up. The score is only a way to guess: a wrong model costs power, never validity.
+
+    Args:
+        values, shift, noise_std: in one unit.
+
+    >>> log_likelihood_ratio(np.array([0.0, 1.0]), shift=1.0, noise_std=1.0, steps=1, rate=1.0)
+    array([-0.5,  0.5])
+    """
+    draws = np.arange(steps + 1)
+    moved = draws * (shift / noise_std)
+    exponents = binom.logpmf(draws, steps, rate) + np.multiply.outer(values / noise_std, moved) - moved**2 / 2
+    return np.asarray(logsumexp(exponents, axis=-1))
+
+
+@dataclass(frozen=True)
+class CanaryEffect:
+    """What one local step does to a canary's coordinate of the clipped gradient, on average.
+
+    Attributes:
+        baseline: when the canary is not drawn.
+        shift: how much more when it is.
+    """
+
+    baseline: float
+    shift: float
+
+    @classmethod
+    def expected(
+        cls, kind: CanaryKind, clip_scope: str, clip_norm: float, records: int, rate: float, canaries: int
+    ) -> CanaryEffect:
+        """The effect of one of a device's canaries; the account allows a shift of 2 G.
+
+        One of B + 1 drawn records, B ~ Bin(D_i, q_i), has the share h = E[1 / (B + 1)] = (1 - (1-q)^(D+1)) / ((D+1) q).
+        `dirac`: G h. `dominating`: from -G / sqrt(n) - unless nothing was drawn, or another of the n canaries - to
+        G under scope `batch`, to G h - (1 - h) G / sqrt(n) under `record`.
+
+        Args:
+            records, rate, canaries: D_i, q_i and n_i of the device.
+
+        >>> CanaryEffect.expected("dominating", "batch", 2.0, records=1, rate=1.0, canaries=1)
+        CanaryEffect(baseline=-2.0, shift=4.0)
+        >>> CanaryEffect.expected("dirac", "batch", 2.0, records=1, rate=1.0, canaries=1)
+        CanaryEffect(baseline=0.0, shift=1.0)
+        """
+        share = (1 - (1 - rate) ** (records + 1)) / ((records + 1) * rate)
+        if kind == "dirac":
+            return cls(0.0, clip_norm * share)
+        against = clip_norm / math.sqrt(canaries)
+        baseline = -against * (1 - (1 - rate) ** records) * (1 - rate / 2) ** (canaries - 1)
+        drawn = clip_norm if clip_scope == "batch" else clip_norm * share - (1 - share) * against
+        return cls(baseline, drawn - baseline)

@@ -1,0 +1,113 @@
+"""What each observer really received of a device in an interval (spec of privacy, table of observers).
+
+The account credits an observer with more than it receives (the cloud's with every piece of an upload, a peer's with its
+subnet's part of a global model): an audit attacks with what is really there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from h2fdp.audit.transcript import IntervalTranscript, SubnetTranscript
+from h2fdp.privacy.releases import Observer
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One vector that holds something of one device.
+
+    Attributes:
+        device: its number over the whole network.
+        values: (N,) on the canaries' coordinates; those of the device's own canaries are of interest.
+        weight: the share of the device's update in it, the mean over its steps.
+        noise_std: of the noise that the observer cannot subtract, as planned.
+        steps: local steps of the device that it accumulates.
+    """
+
+    device: int
+    values: np.ndarray
+    weight: float
+    noise_std: float
+    steps: int
+
+
+PeerOf = Callable[[int], int]
+
+
+def observations(
+    observer: Observer,
+    transcript: IntervalTranscript,
+    watched: Container[int],
+    peer_of: PeerOf,
+    edge_is_cloud: bool = False,
+) -> Iterator[Observation]:
+    """What the observer received of each watched device of which anything arrived.
+
+    Args:
+        watched: the devices of interest; for `edge`, none under a trusted edge server.
+        peer_of: device -> the one other device of its subnet that spies on it, fixed in advance; only for `peer`.
+        edge_is_cloud: the edge server is the cloud's own (a star), so the cloud sees single uploads.
+    """
+    for subnet in transcript.subnets:
+        for position, row in enumerate(subnet.rows.tolist()):
+            device = subnet.first_device + row
+            if device not in watched or not subnet.steps[:, position].any():
+                continue
+            if observer == "edge" or (observer == "cloud" and edge_is_cloud):
+                yield from _by_edge(subnet, device, position)
+            elif observer == "peer":
+                yield from _by_peer(transcript, subnet, device, position, peer_of(device) - subnet.first_device)
+            elif observer == "cloud":
+                noise = math.sqrt(float(subnet.noise_variances.sum()))
+                weight, steps = _whole(subnet, position)
+                yield Observation(device, subnet.upload, weight, noise, steps)
+            else:
+                weight, steps = _whole(subnet, position)
+                noise = math.sqrt(transcript.noise_variance)
+                yield Observation(device, transcript.moved, subnet.share * weight, noise, steps)
+
+
+def _whole(subnet: SubnetTranscript, position: int) -> tuple[float, int]:
+    """Mean weight of a device's steps over the interval, and how many there are."""
+    steps = subnet.steps[:, position]
+    return float(subnet.weights[:, position] @ steps / steps.sum()), int(steps.sum())
+
+
+def _by_edge(subnet: SubnetTranscript, device: int, position: int) -> Iterator[Observation]:
+    """Each upload of the device, under its own noise."""
+    assert subnet.source == "device", "a trusted edge server sees raw updates: outside of the threat model"
+    for segment, steps in enumerate(subnet.steps[:, position].tolist()):
+        if steps:
+            noise = float(subnet.noise_std[segment, position])
+            yield Observation(device, subnet.uploads[segment, position], 1.0, noise, steps)
+
+
+def _by_peer(
+    transcript: IntervalTranscript, subnet: SubnetTranscript, device: int, position: int, spy: int
+) -> Iterator[Observation]:
+    """Each local average of the subnet, and what the global model adds to them, less what the spy itself sent."""
+    at = np.flatnonzero(subnet.rows == spy)  # empty where the spy did not take part: then it knows nothing
+    known = np.einsum("sp,spn->sn", subnet.weights[:, at], subnet.uploads[:, at])
+    hidden = subnet.noise_variances - subnet.noise_parts[:, at].sum(axis=1)
+    last = len(subnet.steps) - 1
+    weights, steps = subnet.weights[:, position].tolist(), subnet.steps[:, position].tolist()
+    for segment in np.flatnonzero(subnet.steps[:last, position]).tolist():
+        average = subnet.received[segment] - subnet.received[segment + 1]
+        yield Observation(
+            device, average - known[segment], weights[segment], math.sqrt(hidden[segment]), steps[segment]
+        )
+    if not steps[last]:
+        return
+    local_averages = subnet.received[0] - subnet.received[last]
+    others = transcript.noise_variance - subnet.share**2 * float(subnet.noise_variances.sum())
+    yield Observation(
+        device,
+        transcript.moved - subnet.share * (local_averages + known[last]),
+        subnet.share * weights[last],
+        math.sqrt(subnet.share**2 * float(hidden[last]) + max(others, 0.0)),
+        steps[last],
+    )

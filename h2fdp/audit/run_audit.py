@@ -1,0 +1,222 @@
+"""An empirical privacy audit: one run with canaries among the records, guessed from what one observer received."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from h2fdp.audit import (
+    CanaryDesign,
+    CanaryEffect,
+    CanaryKind,
+    epsilon_lower_bound,
+    guess,
+    guesses_planned,
+    log_likelihood_ratio,
+    observations,
+)
+from h2fdp.audit.instrumented_run import OverheardRun
+from h2fdp.audit.scope import UNSEEN, audited_devices, check_density, check_request, spies
+from h2fdp.errors import UserError
+from h2fdp.privacy import Observer
+from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, attained
+from h2fdp.run.live_accounts import PrivacyWatch
+from h2fdp.run.loop import OnInterval
+from h2fdp.run.preparation import Preparation
+from h2fdp.runtime.local_hosts import run_arithmetic
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found, and what it is to be held against.
+
+    Attributes:
+        canaries: N, of `devices` devices.
+        per_batch: canaries in a batch, on average, of the device that has the most.
+        intervals: that the audited run took.
+        guesses: r, fixed in advance.
+        right: v.
+        epsilon_lower: epsilon is at least that, at this confidence.
+        delta: of the guarantee under test.
+        compositions: what the ledger of the same run says that the observer received of the audited devices: one
+            for each distinct account, none if a budget allowed no interval.
+    """
+
+    observer: Observer
+    kind: CanaryKind
+    canaries: int
+    devices: int
+    per_batch: float
+    intervals: int
+    guesses: int
+    right: int
+    epsilon_lower: float
+    confidence: float
+    delta: float
+    clip_scope: str
+    compositions: tuple[Composition, ...]
+
+    def accounted(self, accountant: str) -> float:
+        """The ledger's epsilon about the worst audited device: what `epsilon_lower` must not exceed."""
+        return max((ACCOUNTANTS[accountant].epsilon(each, self.delta) for each in self.compositions), default=0.0)
+
+    def attained(self) -> float | None:
+        """What a dominating record of the worst audited device gets; None where records are clipped one by one."""
+        if self.clip_scope == "record":
+            return None
+        return max((attained(each, self.delta) for each in self.compositions), default=0.0)
+
+
+def audit(
+    run: Preparation,
+    observer: Observer,
+    canaries: int,
+    kind: CanaryKind = "dominating",
+    *,
+    confidence: float = 0.95,
+    noise_scale: float = 1.0,
+    on_interval: OnInterval | None = None,
+) -> Audit:
+    """Audit the prepared experiment for one observer; see `audits`."""
+    (found,) = audits(
+        run,
+        (observer,),
+        canaries,
+        kind,
+        confidence=confidence,
+        noise_scale=noise_scale,
+        on_interval=on_interval,
+    )
+    return found
+
+
+def audits(
+    run: Preparation,
+    observers: Sequence[Observer],
+    canaries: int,
+    kind: CanaryKind = "dominating",
+    *,
+    confidence: float = 0.95,
+    noise_scale: float = 1.0,
+    on_interval: OnInterval | None = None,
+) -> list[Audit]:
+    """Audit the prepared experiment in this process, by one run for all these observers.
+
+    1. N canaries are given to devices of which an observer receives something noisy, each in or out by a coin. An
+       observer is asked about those of its own devices; one that has none is left out.
+    2. The experiment runs, with canaries in the local steps; after each interval, what an observer received on each
+       canary's coordinate is added to the canary's score. A budget ends this run as it would end any.
+    3. The r/2 largest scores are guessed to be in, the r/2 smallest out; v right guesses bound epsilon from below, for
+       each observer at this confidence.
+
+    Args:
+        noise_scale: noise really added, as a multiple of the planned one that is accounted: below 1 the guarantee is
+            void, and the audit should show it.
+        on_interval: called with `{"interval": number}` after each.
+
+    Raises:
+        UserError: nothing to audit, or not like this.
+    """
+    for observer in observers:
+        check_request(run, observer, canaries, kind, confidence)
+    audited = {observer: audited_devices(run, observer) for observer in observers}
+    if not any(devices.size for devices in audited.values()):
+        raise UserError(f"nothing to audit; {UNSEEN[observers[0]]}", key="observer")
+    design = CanaryDesign.drawn(run.blueprint.streams, kind, canaries, np.unique(np.concatenate([*audited.values()])))
+    check_density(design, run.blueprint.rates)
+    scores, watch, intervals = _scores(run, audited, design, noise_scale, on_interval or (lambda row: None))
+    found = []
+    for observer, devices in audited.items():
+        asked = np.isin(design.owners, devices)
+        if asked.any():
+            right, guesses = _right_guesses(scores[observer][asked], design.included[asked])
+            lower = epsilon_lower_bound(right, guesses, int(asked.sum()), run.config.privacy.delta, confidence)
+            owners = design.owners[asked]
+            compositions = tuple(
+                each.composition for each in watch.accounts.classes(observer) if np.isin(each.devices, owners).any()
+            )
+            found.append(
+                Audit(
+                    observer=observer,
+                    kind=kind,
+                    canaries=int(asked.sum()),
+                    devices=len(np.unique(owners)),
+                    per_batch=design.per_batch(run.blueprint.rates),
+                    intervals=intervals,
+                    guesses=guesses,
+                    right=right,
+                    epsilon_lower=lower,
+                    confidence=confidence,
+                    delta=run.config.privacy.delta,
+                    clip_scope=run.config.training.clip_scope,
+                    compositions=compositions,
+                )
+            )
+    return found
+
+
+def _right_guesses(scores: np.ndarray, included: np.ndarray) -> tuple[int, int]:
+    """v and r."""
+    guesses = guesses_planned(len(scores))
+    return int(np.sum(guess(scores, guesses) == np.where(included, 1, -1))), guesses
+
+
+def _scores(
+    run: Preparation,
+    audited: Mapping[Observer, np.ndarray],
+    design: CanaryDesign,
+    noise_scale: float,
+    on_interval: OnInterval,
+) -> tuple[dict[Observer, np.ndarray], PrivacyWatch, int]:
+    """Observer -> (N,) log likelihood ratio of "in" against "out"; the accounts of the run; its intervals."""
+    blueprint = run.blueprint
+    mine = design.coordinates(run.topology.devices)
+    effects, spy_of = _effects(run, design), spies(run)
+    scores = {observer: np.zeros(design.size) for observer, devices in audited.items() if devices.size}
+    watch = PrivacyWatch(run)
+    done = 0
+    with run_arithmetic():
+        overheard = OverheardRun(run, design, noise_scale)
+        for interval in range(run.config.training.intervals):
+            if overheard.cloud.ended:
+                break
+            plan = overheard.cloud.plan(interval)
+            if watch.admit(plan, list(overheard.cloud.releases(plan))) is not None:
+                break
+            transcript = overheard.run_interval(plan)
+            for observer, score in scores.items():
+                asked = {device: effects[device] for device in audited[observer].tolist() if device in effects}
+                for seen in observations(observer, transcript, asked, spy_of.__getitem__, blueprint.star):
+                    at, unit, effect = mine[seen.device], transcript.step_size * seen.weight, effects[seen.device]
+                    moved = seen.values[at] - unit * effect.baseline * seen.steps
+                    rate = float(blueprint.rates[seen.device])
+                    score[at] += log_likelihood_ratio(moved, unit * effect.shift, seen.noise_std, seen.steps, rate)
+            done += 1
+            on_interval({"interval": done})
+    return scores, watch, done
+
+
+def _effects(run: Preparation, design: CanaryDesign) -> dict[int, CanaryEffect]:
+    """Device -> what its canaries do."""
+    clipping, rates = run.blueprint.clipping, run.blueprint.rates
+    assert clipping is not None, "a guarantee comes with clipping"
+    devices, canaries = np.unique(design.owners, return_counts=True)
+    return {
+        device: CanaryEffect.expected(
+            design.kind, clipping.scope, clipping.norm, int(run.data.sizes[device]), float(rates[device]), count
+        )
+        for device, count in zip(devices.tolist(), canaries.tolist(), strict=True)
+    }
+
+
+def as_dict(found: Audit) -> dict[str, Any]:
+    """The audit with the numbers that it is held against: for tables and JSON."""
+    numbers = {key: value for key, value in vars(found).items() if key != "compositions"}
+    return numbers | {
+        "attained": found.attained(),
+        "rdp": found.accounted("rdp"),
+        "pld": found.accounted("pld"),
+    }

@@ -1,0 +1,82 @@
+"""Whom an audit is about: the devices an observer can be asked about, its spies, and what cannot be audited."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+
+from h2fdp.audit import CanaryDesign, CanaryKind
+from h2fdp.errors import UserError
+from h2fdp.privacy import OBSERVERS, Observer
+from h2fdp.run.preparation import Preparation
+
+_MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
+# Why an observer may have nothing to be asked about.
+UNSEEN = {
+    "edge": "every edge server is trusted: it sees raw updates and is outside of the threat model",
+    "peer": "no subnet has two devices, so no device has a peer",
+}
+
+
+def spies(run: Preparation) -> list[int]:
+    """For each device, the other one of its subnet whose own noise is the largest part of the average; -1 if alone.
+
+    It is fixed for the whole run: a device's noise is proportional to q_j, its part of the average to rho_j q_j.
+    """
+    found: list[int] = []
+    for facts, first in zip(run.blueprint.facts(), run.blueprint.first_devices.tolist(), strict=False):
+        rows = np.arange(len(facts.records))
+        parts = facts.weights(rows, run.config.training.weights) * facts.sampling_rates
+        loudest, *others = np.argsort(-parts, kind="stable").tolist()
+        found += [first + (loudest if row != loudest else others[0]) if others else -1 for row in rows.tolist()]
+    return found
+
+
+def audited_devices(run: Preparation, observer: Observer) -> np.ndarray:
+    """Numbers of the devices of which this observer receives anything that the guarantee covers; may be none."""
+    found: list[int] = []
+    for facts, first in zip(run.blueprint.facts(), run.blueprint.first_devices.tolist(), strict=False):
+        size = len(facts.records)
+        if (observer == "edge" and facts.noise_source != "device") or (observer == "peer" and size == 1):
+            continue
+        found += range(first, first + size)
+    return np.array(found, dtype=np.int64)
+
+
+def check_request(run: Preparation, observer: str, canaries: int, kind: str, confidence: float) -> None:
+    """Refuse what is no audit, with a UserError."""
+    if observer not in OBSERVERS:
+        raise UserError(f'expected one of {", ".join(OBSERVERS)}, found "{observer}"', key="observer")
+    if kind not in get_args(CanaryKind):
+        raise UserError(f'expected one of {", ".join(get_args(CanaryKind))}, found "{kind}"', key="kind")
+    if canaries < 1:
+        raise UserError(f"expected a whole number of at least 1, found {canaries}", key="canaries")
+    if not 0 < confidence < 1:
+        raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
+    if run.placement.unaudited is not None:
+        raise UserError(run.placement.unaudited, key="method" if run.noise is None else "method.privacy")
+    if run.blueprint.measuring is not None:
+        text = "estimates are not audited; expected released"
+        raise UserError(text, key="control.estimates")
+    if run.blueprint.momentum:
+        raise UserError("canaries take plain steps; expected 0", key="training.momentum")
+    if observer == "public" and (run.config.method.server.name != "average" or run.config.method.upcycle is not None):
+        text = "an audit of public reads the averages off the global models; expected average, without upcycle"
+        raise UserError(text, key="method.server")
+    if run.config.training.sampling != "poisson":
+        raise UserError(
+            "an audit needs poisson; a canary in a batch of fixed size would push out a record", key="training.sampling"
+        )
+
+
+def check_density(design: CanaryDesign, rates: np.ndarray) -> None:
+    """Refuse more canaries than can be told apart, with a UserError that says how many can."""
+    expected = design.per_batch(rates)
+    if expected > _MOST_PER_BATCH:
+        most = int(design.size * _MOST_PER_BATCH / expected)
+        raise UserError(
+            f"{design.size} canaries put {expected:.1f} into one batch on average, and they would hide each other; "
+            f"expected at most about {most} with these devices and sampling rates",
+            key="canaries",
+        )

@@ -1,0 +1,151 @@
+"""Neighbouring subnets on one host, whose devices train as one computation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from h2fdp.protocol.device_group import DeviceGroup
+from h2fdp.protocol.edge_server import EdgeServer, Round
+from h2fdp.protocol.plans import SubnetPlan, TrainingOrder
+from h2fdp.protocol.team import LocalTeam
+from h2fdp.protocol.uploads import SubnetUpload
+from h2fdp.training.batches import Batches, draw_together, joined
+from h2fdp.training.work import Terms, Trained
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What one group of devices does in a round."""
+
+    edge: str
+    name: str
+    group: DeviceGroup
+    model: Tensor
+    order: TrainingOrder
+
+    @property
+    def alike(self) -> tuple[int, int, float]:
+        """Jobs with equal slots and step sizes train together."""
+        return self.order.first_slot, self.order.last_slot, self.order.step_size
+
+    def released(self, trained: Trained) -> Trained:
+        """What may leave the devices."""
+        return self.group.released(trained, self.model, self.order)
+
+
+class Bunch:
+    """Edge servers by name, a `Team`. All their device groups are here, with one block of records and one engine.
+
+    Args:
+        threads: where parts of the devices may train side by side; None for the caller's thread alone.
+        parts: how many at once.
+    """
+
+    def __init__(self, servers: Mapping[str, EdgeServer], threads: Executor | None = None, parts: int = 1) -> None:
+        self._threads = threads
+        self._parts = parts
+        self._servers = dict(servers)
+        self._team = LocalTeam(servers)
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Team.call`."""
+        return self._run(shared, each) if method == "run_interval" else self._team.call(method, shared, each)
+
+    def _run(self, broadcast: Tensor, plans: Mapping[str, SubnetPlan]) -> dict[str, SubnetUpload]:
+        """Run an interval of several edge servers in step: round by round, the devices of all at once."""
+        running = {name: self._servers[name].rounds(broadcast, plan) for name, plan in plans.items()}
+        rounds = {name: next(each) for name, each in running.items()}
+        uploads = {}
+        while rounds:
+            trained = self._train(rounds)
+            following = {}
+            for name in rounds:
+                try:
+                    following[name] = running[name].send(trained[name])
+                except StopIteration as end:
+                    uploads[name] = end.value
+            rounds = following
+        return {name: uploads[name] for name in plans}
+
+    def _train(self, rounds: Mapping[str, Round]) -> dict[str, dict[str, Trained]]:
+        """Edge server -> group -> what its devices upload."""
+        together: dict[tuple[int, int, float], list[_Job]] = {}
+        for job in self._jobs(rounds):
+            together.setdefault(job.alike, []).append(job)
+        uploads: dict[str, dict[str, Trained]] = {name: {} for name in rounds}
+        for jobs in together.values():
+            counts = [len(job.order.rows) for job in jobs]
+            starts = torch.cat([job.model.expand(count, -1) for job, count in zip(jobs, counts, strict=True)])
+            first = jobs[0].group
+            assert all(job.group.records is first.records for job in jobs), "a bunch has one block of records"
+            rows = np.concatenate([job.group.held(job.order) for job in jobs])
+            trained = self._trained(first, starts, rows, _batches(jobs), jobs[0].order.step_size, _terms(jobs))
+            released = self._at_once(_Job.released, jobs, list(trained.split(counts)))
+            for job, upload in zip(jobs, released, strict=True):
+                uploads[job.edge][job.name] = upload
+        return uploads
+
+    def _trained(
+        self,
+        group: DeviceGroup,
+        starts: Tensor,
+        rows: np.ndarray,
+        batches: Batches,
+        step_size: float,
+        terms: Terms,
+    ) -> Trained:
+        """These rows of the block; what a device computes does not depend on the part it is in."""
+
+        def part(devices: np.ndarray) -> Trained:
+            own = starts[torch.from_numpy(devices)]
+            given = batches.part(devices), step_size, terms.part(devices)
+            return group.engine.train(own, group.records, rows[devices], *given)
+
+        if self._threads is None or len(rows) < 2 * self._parts:
+            return group.engine.train(starts, group.records, rows, batches, step_size, terms)
+        return Trained.joined(self._at_once(part, np.array_split(np.arange(len(rows)), self._parts)))
+
+    def _at_once(self, work: Callable[..., Trained], *items: Sequence[Any]) -> list[Trained]:
+        """The work on each item, in their order, by whatever threads there are."""
+        return list(map(work, *items) if self._threads is None else self._threads.map(work, *items))
+
+    def _jobs(self, rounds: Mapping[str, Round]) -> Iterator[_Job]:
+        for edge, current in rounds.items():
+            groups = self._servers[edge].groups
+            assert isinstance(groups, LocalTeam), "the devices of a bunch are in its process"
+            for name, order in current.orders.items():
+                yield _Job(edge, name, groups.node(name), current.model, order)
+
+
+def _batches(jobs: Sequence[_Job]) -> Batches:
+    """The batches of all jobs, device after device."""
+    if not all(job.group.sampler.together for job in jobs):
+        return joined([job.group.batches(job.order) for job in jobs])
+    order = jobs[0].order
+    parts = [(job.group.sampler, job.order.rows) for job in jobs]
+    drawn = draw_together(parts, order.interval, order.slots)
+    expected = _together([job.group.expected_batches(job.order) for job in jobs])
+    if all(job.order.steps is None for job in jobs):
+        return replace(drawn, expected=expected)
+    every = len(order.slots)
+    finished = [np.full(len(job.order.rows), every) if job.order.steps is None else job.order.steps for job in jobs]
+    return replace(drawn, steps=np.concatenate(finished), expected=expected)
+
+
+def _together(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """All of them, or none at all: the devices of a bunch are under one mechanism."""
+    found = [part for part in parts if part is not None]
+    assert len(found) in (0, len(parts)), "batches are divided alike in the whole network"
+    return np.concatenate(found) if found else None
+
+
+def _terms(jobs: Sequence[_Job]) -> Terms:
+    """The terms of all jobs, device after device."""
+    return Terms.joined([job.group.terms(job.model, job.order) for job in jobs])

@@ -1,0 +1,208 @@
+"""The cloud: plans an interval, has the subnets run it, averages what comes up (14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from h2fdp.privacy import Release, add_gaussian_noise
+from h2fdp.protocol.edge_server import weighted_sum
+from h2fdp.protocol.interval import IntervalPlan, observation
+from h2fdp.protocol.planner import Planner
+from h2fdp.protocol.plans import SubnetPlan
+from h2fdp.protocol.secants import SecantMeasurements, SecantPlan
+from h2fdp.protocol.team import Team
+from h2fdp.protocol.uploads import DeviceMemories, SubnetUpload
+from h2fdp.schedules import DeviceSecants, Observation, Schedule
+from h2fdp.training.server import Average, ServerUpdate, Uploaded
+
+Meter = Callable[[IntervalPlan], Mapping[str, float]]
+
+
+class Cloud:
+    """Holds the global model w and the clock t_k.
+
+    One interval, in order:
+    1. `plan`: the schedule decides tau_k, eta_k and s_c^k; participants are drawn, and the faults that they meet;
+       noises follow from who is really averaged.
+    2. `releases`: what every observer will receive, for the ledger, before anything is sent.
+    3. `run_interval`: w(t_k) goes down to the subnets with active devices, their uploads come back.
+    4. The server update moves the model by the average, under the cloud's own noise where that is its part; plain
+       averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
+    5. A schedule that learns sees the uploads, and what subnets measured at w(t_{k+1}) if anything.
+    """
+
+    def __init__(
+        self,
+        model: Tensor,
+        planner: Planner,
+        edges: Team,
+        schedule: Schedule,
+        server: ServerUpdate | None = None,
+        remembers: bool = False,
+        meter: Meter | None = None,
+    ) -> None:
+        self.model = model
+        self.next_slot = 0
+        self._planner = planner
+        self._edges = edges
+        self._schedule = schedule
+        self._server = Average() if server is None else server
+        self._memories = DeviceMemories(model.numel()) if remembers else None
+        self._meter = meter
+        self._kept: dict[str, Any] = {}  # the state before the interval
+
+    def state(self) -> dict[str, Any]:
+        """What outlives an interval, in plain values and tensors, for a checkpoint."""
+        return {
+            "model": self.model,
+            "next_slot": self.next_slot,
+            "schedule": self._schedule.state(),
+            "server": self._server.state(),
+            "memories": None if self._memories is None else self._memories.state(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        self.model, self.next_slot = state["model"], state["next_slot"]
+        self._schedule.load(state["schedule"])
+        self._server.load(state["server"])
+        if self._memories is not None:
+            self._memories.load(state["memories"])
+
+    @property
+    def repeats(self) -> bool:
+        """Whether all intervals are alike but for their step size and participants."""
+        return self._schedule.repeats and not self._planner.faults.possible
+
+    @property
+    def ended(self) -> bool:
+        """Whether the schedule's last slot is reached."""
+        return self._schedule.ends(self.next_slot)
+
+    def memories(self, edge: str) -> Mapping[int, Tensor]:
+        """Row -> what each device of a subnet remembers (M,), of those that took part in an interval."""
+        return {} if self._memories is None else self._memories.known(edge)
+
+    def plan(self, interval: int) -> IntervalPlan:
+        """The plan of interval k, counted from 0."""
+        return self._planner.plan(interval, self.next_slot, self._schedule.decide(interval, self.next_slot))
+
+    def releases(self, plan: IntervalPlan) -> Iterator[Release]:
+        """Every release of the interval, as each observer sees it: the ledger's rows."""
+        return self._planner.releases(plan)
+
+    def above(self, edges: Team) -> Cloud:
+        """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
+        other = copy(self)
+        other._edges = edges
+        return other
+
+    def become(self, other: Cloud) -> None:
+        """Go on as `other`, which ran an interval elsewhere; the hosts below stay."""
+        vars(self).update(vars(other) | {"_edges": self._edges})
+
+    def skip(self, plan: IntervalPlan) -> None:
+        """Let the interval pass without running it, to plan the ones after it."""
+        self._schedule.skipped(plan.interval, plan.decision.local_steps, self._spent(plan))
+        self.next_slot = plan.last_slot
+
+    def run_interval(self, plan: IntervalPlan) -> None:
+        """Run a plan: the model goes down, uploads come up, the model moves."""
+        received: dict[str, SubnetUpload] = {}
+        before = self.model
+        if self._schedule.measures_secants or self._schedule.scores:  # these may give an interval up
+            self._kept = self.state()
+        if plan.subnets:
+            received = self._edges.call("run_interval", self._broadcast(), self._told(plan))
+            self.model = self._server.apply(before, self._uploaded(plan, received))
+        if self._schedule.observes:
+            self._schedule.observe(self._observed(plan, before, received))
+        self.next_slot = plan.last_slot
+
+    def close(self, loss: float | None) -> None:
+        """End an interval that was run: the schedule may take another model to go on from.
+
+        Args:
+            loss: on public records; None where it was not evaluated.
+        """
+        if self._schedule.scores:
+            assert loss is not None, "this schedule scores every interval"
+            self._schedule.scored(loss)
+        kept = self._schedule.kept(self.model)
+        if kept is not self.model:  # the interval is given up: so is what server and devices remember of it
+            self._server.load(self._kept["server"])
+            if self._memories is not None:
+                self._memories.load(self._kept["memories"])
+        self.model = kept
+
+    @property
+    def scores(self) -> bool:
+        """Whether `close` wants a loss."""
+        return self._schedule.scores
+
+    @property
+    def returned(self) -> Tensor:
+        """(M,) the model that training returns if it ends now."""
+        return self._schedule.returned(self.model)
+
+    def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, SubnetUpload]) -> Observation:
+        """What the schedule is shown, measurements included."""
+        measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
+        measured = self._edges.call("measure", self.model, measuring) if measuring else {}
+        uploads = [received[name].update for name in plan.subnets]
+        seen = observation(plan, before, uploads, self._planner.facts, measured, self._planner.noise)
+        return replace(seen, secants=self._secants(plan, received), spent=self._spent(plan))
+
+    def _spent(self, plan: IntervalPlan) -> Mapping[str, float]:
+        """What the interval costs, where that is metered."""
+        return {} if self._meter is None or not self._schedule.observes else self._meter(plan)
+
+    def _secants(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> DeviceSecants | None:
+        asked, weights = {}, []
+        for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            ends, last_steps = received[name].ends, received[name].last_steps
+            if ends is not None and last_steps is not None:
+                asked[name] = SecantPlan(part, ends, last_steps)
+                weights.append(share * part.aggregation(-1).weights)
+        if not asked:
+            return None
+        answers = self._edges.call("measure_secants", self.model, asked)
+        mass = np.concatenate(weights)
+        return SecantMeasurements.joined([answers[name].cpu() for name in asked]).secants(mass / mass.sum())
+
+    def _broadcast(self) -> Tensor:
+        """(M,) the model; (2, M) with the server's control variate, where it has one."""
+        variate = self._server.variate
+        return self.model if variate is None else torch.stack([self.model, variate])
+
+    def _told(self, plan: IntervalPlan) -> dict[str, SubnetPlan]:
+        """The subnets' plans, with what their devices remember, and whether they are watched."""
+        told = plan.subnets
+        if self._schedule.measures_secants:
+            told = {name: replace(part, watched=True) for name, part in told.items()}
+        if self._memories is not None:
+            held = self._memories
+            told = {name: replace(part, memory=held.of(name, part.rows)) for name, part in told.items()}
+        return told
+
+    def _uploaded(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> Uploaded:
+        if self._memories is not None:
+            for name, part in plan.subnets.items():
+                memory = received[name].memory
+                assert memory is not None, "devices under this objective remember"
+                self._memories.keep(name, part.rows, memory)
+        average = weighted_sum([received[name].update for name in plan.subnets], plan.weights)
+        if any(facts.noise_source == "cloud" for facts in self._planner.subnets):
+            stream = self._planner.streams.lent("cloud", "noise-central", plan.interval, plan.last_slot)
+            average = add_gaussian_noise(average, plan.noise_std, stream)
+        variates = [upload.variate for upload in map(received.__getitem__, plan.subnets) if upload.variate is not None]
+        devices = sum(len(facts.records) for facts in self._planner.subnets)
+        changed = weighted_sum(variates, plan.weights) if variates else None
+        return Uploaded(average, changed, plan.participants / devices)

@@ -1,0 +1,107 @@
+"""Devices of one subnet that live on one host: local training, and noise before anything leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from h2fdp.privacy import DeviceNoise, DeviceSide
+from h2fdp.protocol.measuring import DeviceMeasurements, Gauge, measure_devices
+from h2fdp.protocol.plans import MeasuringOrder, TrainingOrder
+from h2fdp.protocol.secants import Prober, SecantMeasurements, SecantOrder, measure_secants
+from h2fdp.streams import Streams
+from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
+from h2fdp.training.work import Terms, Trained
+
+
+@dataclass(frozen=True)
+class DeviceGroup:
+    """Devices of a subnet; knows itself whether its edge server may see raw updates.
+
+    Attributes:
+        mechanism: the devices' part in what makes the run private under their edge server. It is their own knowledge:
+            an order without noise is not obeyed where they must add it.
+        first_row: the row within the subnet of the first device of `records`; below 0 where the block begins with
+            devices of other subnets.
+        device_name: from a row within the subnet to the device's name, the node of its noise streams.
+        gauge: how to measure for the controller; None in runs that never do.
+        prober: likewise for schedules that want secants.
+    """
+
+    streams: Streams
+    mechanism: DeviceSide
+    first_row: int
+    device_name: Callable[[int], str]
+    records: DeviceRecords
+    sampler: BatchSampler
+    engine: Engine
+    gauge: Gauge | None = None
+    prober: Prober | None = None
+
+    def train(self, model: Tensor, order: TrainingOrder) -> Trained:
+        """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
+
+        Delta_i, made private by their own side of the mechanism where that is up to them.
+        """
+        starts = model.expand(len(order.rows), -1)
+        terms, batches = self.terms(model, order), self.batches(order)
+        trained = self.engine.train(starts, self.records, self.held(order), batches, order.step_size, terms)
+        return self.released(trained, model, order)
+
+    def terms(self, model: Tensor, order: TrainingOrder) -> Terms:
+        """The terms of an order's steps from `model` (M,)."""
+        noise = self._noise(order)
+        own, corrections = self.mechanism.linear_terms(model, noise), order.corrections
+        if own is not None:
+            corrections = own if corrections is None else corrections + own
+        return Terms(corrections=corrections, noise=self.mechanism.step_noise(noise), watched=order.watched)
+
+    def held(self, order: TrainingOrder | MeasuringOrder) -> np.ndarray:
+        """(s,) the ordered devices' rows in `records`."""
+        return np.asarray(order.rows - self.first_row)
+
+    def batches(self, order: TrainingOrder) -> Batches:
+        """The mini-batches of an order's slots; a device that finishes fewer steps uses the first ones of its own."""
+        drawn = self.sampler.draw(order.interval, order.slots, order.rows)
+        return replace(drawn, steps=order.steps, expected=self.expected_batches(order))
+
+    def expected_batches(self, order: TrainingOrder) -> np.ndarray | None:
+        """(s,) q_i D_i where the sums of batches are divided by that; None: by what was drawn."""
+        if not self.mechanism.by_expected_batch:
+            return None
+        return np.asarray((self.sampler.rates * self.sampler.sizes)[order.rows])
+
+    def released(self, trained: Trained, model: Tensor, order: TrainingOrder) -> Trained:
+        """What may leave the devices, whose updates (s, M) since `model` it may overwrite; and what they keep."""
+        whole = self.mechanism.upload(trained.updates, model, self._noise(order), order.kind)
+        return trained if whole else Trained(trained.updates, trained.personal)
+
+    def _noise(self, order: TrainingOrder) -> DeviceNoise:
+        if self.mechanism.noisy and len(order.noise_std) != len(order.rows):
+            raise AssertionError("no device here uploads without noise")
+        when = (order.interval, order.first_slot, order.last_slot)
+        return DeviceNoise(self.streams, self.device_name, order.rows, order.noise_std, *when)
+
+    def measure_secants(self, model: Tensor, order: SecantOrder) -> SecantMeasurements:
+        """What a schedule wants to know of the devices between where they ended and `model` (M,); raw."""
+        assert self.prober is not None, "this run does not measure"
+        held = np.asarray(order.rows - self.first_row)
+        return measure_secants(self.prober, self.sampler, self.records, model, order, held)
+
+    def measure(self, model: Tensor, order: MeasuringOrder) -> DeviceMeasurements:
+        """Estimates of Sec. 10 at `model` (M,); under an untrusted edge server under noise, unless the run leaks."""
+        assert self.gauge is not None, "this run does not measure"
+        held = self.held(order)
+        values, gradients = measure_devices(self.gauge, self.sampler, self.records, model, order, held)
+        if self.gauge.leaks or not self.mechanism.noisy:
+            return DeviceMeasurements(values, gradients)
+        if len(order.noise_std) != len(order.rows):
+            raise AssertionError("no estimate leaves a device here without noise")
+        released = self.gauge.clipped(values)
+        for position, row in enumerate(order.rows):
+            stream = self.streams.open(self.device_name(int(row)), "noise-estimate", order.interval, order.slot)
+            released[position] += order.noise_std[position] * stream.standard_normal(released.shape[1])
+        return DeviceMeasurements(released, None)

@@ -1,0 +1,117 @@
+"""From a decision to the plan of an interval: who takes part, what fails, which noises are added where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from h2fdp.privacy import Mechanism, Release, SubnetInterval
+from h2fdp.protocol.interval import IntervalPlan, SubnetFacts, Weighting, numbers_released, uploads_of
+from h2fdp.protocol.plans import SubnetPlan, present_weights
+from h2fdp.schedules import Decision, Faults, Rhythm, draw_participants, drawn_turnout, epochs_turnout, reached
+from h2fdp.streams import Streams
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Draws what an interval draws, and works out its noises for those who are really averaged.
+
+    Attributes:
+        rhythm: when edge servers aggregate within an interval.
+        noise: None where none is added.
+        faults: that subnets and devices meet.
+        epochs: local epochs of a device; None where it takes the decision's local steps.
+        measures: whether devices measure what the controller wants to know of the losses.
+        leaks: whether these measurements go up raw.
+    """
+
+    streams: Streams
+    subnets: tuple[SubnetFacts, ...]
+    rhythm: Rhythm
+    noise: Mechanism | None
+    weighting: Weighting
+    faults: Faults = Faults()  # noqa: RUF009 - a frozen value
+    epochs: int | None = None
+    measures: bool = False
+    leaks: bool = False
+
+    @cached_property
+    def facts(self) -> Mapping[str, SubnetFacts]:
+        """The subnets by name."""
+        return {subnet.name: subnet for subnet in self.subnets}
+
+    def plan(self, interval: int, slot: int, decision: Decision) -> IntervalPlan:
+        """The plan of interval k, counted from 0, which begins at `slot`."""
+        segments = self.rhythm.segments(decision.local_steps)
+        subnets: dict[str, SubnetPlan] = {}
+        lost: dict[str, SubnetPlan] = {}
+        mass = []
+        for facts, count in zip(self.subnets, decision.participation.tolist(), strict=True):
+            if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
+                continue
+            rows = draw_participants(self.streams, facts.name, interval, len(facts.records), count)
+            rows = reached(self.faults, self.streams, facts.points, interval, rows)
+            if rows.size == 0:
+                continue
+            part = self._subnet_plan(facts, interval, slot, segments, decision, rows)
+            arriving = part.arriving
+            if arriving.size == 0:
+                lost[facts.name] = part
+                continue
+            subnets[facts.name] = part
+            mass.append(float(facts.records[arriving].sum()) if self.weighting == "by-size" else 1.0)
+        weights = np.array(mass) / (sum(mass) or 1.0)
+        plan = IntervalPlan(interval, slot, decision, subnets, weights, lost)
+        return replace(plan, noise_std=self._own_noise(plan))
+
+    def releases(self, plan: IntervalPlan) -> Iterator[Release]:
+        """Every release of the interval, as each observer sees it: the ledger's rows."""
+        if self.noise is None:
+            return
+        for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            for upload in uploads_of(self.facts[name], plan, subnet, share):
+                yield from self.noise.releases(upload)
+
+    def _own_noise(self, plan: IntervalPlan) -> float:
+        """What the cloud adds to the average, for the devices really in it."""
+        if self.noise is None:
+            return 0.0
+        parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
+        averaged = [share * subnet.aggregation(-1).weights for subnet, share in parts]
+        return self.noise.of_cloud(averaged) * plan.decision.noise_factor
+
+    def _subnet_plan(
+        self,
+        facts: SubnetFacts,
+        interval: int,
+        slot: int,
+        segments: tuple[int, ...],
+        decision: Decision,
+        rows: np.ndarray,
+    ) -> SubnetPlan:
+        step_size = decision.step_size
+        known = self.faults, self.streams, facts.points, interval, rows
+        if self.epochs is None:
+            turnout = drawn_turnout(*known, segments)
+        else:
+            turnout = epochs_turnout(*known, self.epochs, facts.steps_per_epoch[rows])
+        weights = facts.weights(rows, self.weighting)
+        noise_std = np.empty((len(segments), 0))
+        if self.noise is not None:
+            averaged = weights if turnout is None else present_weights(weights, turnout.steps > 0)
+            public = facts.sampling_rates[rows], facts.records[rows]
+            asked = SubnetInterval(facts.noise_source, segments, step_size, averaged, *public)
+            noise_std = self.noise.of_subnet(asked) * decision.noise_factor
+        part = SubnetPlan(interval, slot, segments, step_size, rows, weights, noise_std, None, turnout)
+        measuring = part.aggregation(-1).rows
+        if not self.measures or measuring.size == 0:
+            return part
+        return replace(part, estimate_noise=np.empty(0) if self.leaks else self._noise_on_estimates(facts, measuring))
+
+    def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
+        assert self.noise is not None, "private estimates come with a method that adds noise"
+        numbers = numbers_released(facts.noise_source)
+        return self.noise.of_estimates(facts.noise_source, numbers, facts.sampling_rates[rows])

@@ -1,0 +1,167 @@
+"""What travels down the tree beside the model: the plan of an interval for a subnet, and orders to its devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from torch import Tensor
+
+from h2fdp.privacy import AggregationKind
+from h2fdp.schedules import Turnout
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """Whose uploads an aggregation averages, after the faults of the interval; arrays are empty where nobody's.
+
+    Attributes:
+        rows: (s,) rows of the devices, ascending.
+        steps: (s,) local steps behind each upload, at least 1.
+        weights: (s,) rho_j, summing to 1 over these devices.
+        noise_std: (s,) where devices add noise, (1,) where the edge server does, (0,) where nobody does.
+    """
+
+    rows: np.ndarray
+    steps: np.ndarray
+    weights: np.ndarray
+    noise_std: np.ndarray
+
+
+@dataclass(frozen=True)
+class SubnetPlan:
+    """One interval of one subnet.
+
+    Attributes:
+        interval: k, from 0.
+        first_slot: t_k; the interval covers t_k + 1 .. t_k + tau_k.
+        segments: local steps before each aggregation; the last one is the global one.
+        step_size: eta_k.
+        rows: (s_c^k,) rows of the devices that take part, ascending.
+        weights: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
+        noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
+            (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
+        estimate_noise: (s_c^k,) or (1,), as above, on estimates for the controller that follow the interval, in units
+            of their ranges; (0,) where they go up raw; None where nothing is measured. By the devices of the last
+            aggregation.
+        turnout: who uploads what, where devices fail; None where all do what was planned.
+        memory: (s_c^k, M) what the devices remember, under an objective with a memory; None for others.
+        watched: whether the devices' own last models, and their last steps, are wanted.
+    """
+
+    interval: int
+    first_slot: int
+    segments: tuple[int, ...]
+    step_size: float
+    rows: np.ndarray
+    weights: np.ndarray
+    noise_std: np.ndarray
+    estimate_noise: np.ndarray | None = None
+    turnout: Turnout | None = None
+    memory: Tensor | None = None
+    watched: bool = False
+
+    @property
+    def last_slot(self) -> int:
+        """t_{k+1}."""
+        return self.first_slot + sum(self.segments)
+
+    def ends(self) -> tuple[int, ...]:
+        """The slot of each aggregation."""
+        return tuple(self.first_slot + end for end in accumulate(self.segments))
+
+    def kind(self, segment: int) -> AggregationKind:
+        """Whether the aggregation that ends this segment is local or global."""
+        return "global" if segment == len(self.segments) - 1 else "local"
+
+    def aggregation(self, segment: int) -> Aggregation:
+        """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
+        noise = self.noise_std[segment]
+        if self.turnout is None:
+            return Aggregation(self.rows, np.full(len(self.rows), self.segments[segment]), self.weights, noise)
+        steps = self.turnout.steps[segment]
+        there = steps > 0
+        if not there.any():
+            noise = noise[:0]
+        elif noise.size == there.size > 1:  # of a lone device or of the edge server: the same
+            noise = noise[there]
+        weights = present_weights(self.weights, there)
+        return Aggregation(self.rows[there], steps[there], weights[there], noise)
+
+    @property
+    def releasing(self) -> np.ndarray:
+        """(segments,) whether anybody's upload arrives at each aggregation."""
+        if self.turnout is None:
+            return np.ones(len(self.segments), dtype=bool)
+        return np.asarray((self.turnout.steps > 0).any(axis=1))
+
+    @property
+    def arriving(self) -> np.ndarray:
+        """Rows of the devices of which anything arrives."""
+        return self.rows if self.turnout is None else self.rows[self.turnout.arrives]
+
+    @property
+    def steps_computed(self) -> np.ndarray:
+        """(s_c^k,) local steps that each device does, in vain or not."""
+        if self.turnout is None:
+            return np.full(len(self.rows), sum(self.segments))
+        return np.asarray(self.turnout.steps.sum(axis=0) + self.turnout.lost)
+
+
+def present_weights(weights: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """(..., s) weights renormalised over the devices that are there (..., s), 0 for the others.
+
+    >>> present_weights(np.array([0.5, 0.25, 0.25]), np.array([False, True, True])).tolist()
+    [0.0, 0.5, 0.5]
+    """
+    kept = weights * there
+    total = kept.sum(axis=-1, keepdims=True)
+    return np.asarray(kept / np.where(total > 0, total, 1.0))
+
+
+@dataclass(frozen=True)
+class TrainingOrder:
+    """Train from the broadcast model over the slots `first_slot + 1 .. last_slot`, then upload.
+
+    Attributes:
+        rows: (s,) rows within the subnet of the group's devices that take part.
+        noise_std: (s,) level of each device's noise, read by its own side of the mechanism; empty where it adds none.
+        steps: (s,) local steps that each finishes; None for one in each slot.
+        corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
+        watched: see `SubnetPlan`.
+    """
+
+    interval: int
+    first_slot: int
+    last_slot: int
+    kind: AggregationKind
+    step_size: float
+    rows: np.ndarray
+    noise_std: np.ndarray
+    steps: np.ndarray | None = None
+    corrections: Tensor | None = None
+    watched: bool = False
+
+    @property
+    def slots(self) -> range:
+        """The slots of its local steps."""
+        return range(self.first_slot + 1, self.last_slot + 1)
+
+
+@dataclass(frozen=True)
+class MeasuringOrder:
+    """Measure at the broadcast model w(t_{k+1}), then send up what may leave.
+
+    Attributes:
+        slot: t_{k+1}.
+        reach: how far apart, in gradients, the two points of a secant are.
+        rows: (s,) rows within the subnet of the group's devices that took part.
+        noise_std: (s,) that each device adds to its numbers; empty where it adds none.
+    """
+
+    interval: int
+    slot: int
+    reach: float
+    rows: np.ndarray
+    noise_std: np.ndarray

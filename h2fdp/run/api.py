@@ -1,0 +1,190 @@
+"""The Python interface of one experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from h2fdp.config import read_document
+from h2fdp.data import FederatedData, from_function
+from h2fdp.errors import UserError
+from h2fdp.experiment.reading import document_of, experiment_from, parse_setting, read_experiment
+from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.experiment.settings import place_settings
+from h2fdp.run.fingerprint import code_of
+from h2fdp.run.loop import OnInterval
+from h2fdp.run.planned_privacy import calibrated
+from h2fdp.run.preparation import Preparation
+from h2fdp.run.prepare import DataSource, prepare
+from h2fdp.run.result import Run, start_run
+from h2fdp.streams import Streams
+from h2fdp.topology import Topology
+
+_PLACEHOLDERS = {"data": "digits", "model": "softmax"}  # in a configuration whose part is the user's own
+DeviceFunction = Callable[[str], tuple[Any, Any]]
+
+
+class Experiment:
+    """One experiment, checked when it is made.
+
+    Args:
+        topology: a `Topology`, a topology file's path, or None for the paper's 10 x 5 devices.
+        data: a data set's name, a mapping as in an experiment file, or a function from a device's name to its
+            (inputs, labels) - with `test_data`.
+        model: a model's name, a mapping, an nn.Module class or a function that makes one.
+        method: a method's name, or a mapping of the five axes.
+        settings: any key of the sections of an experiment file (`epsilon=1.0`, `intervals=50`), or a whole section.
+
+    Raises:
+        UserError: a wrong value; every problem at once.
+
+    >>> experiment = Experiment(topology=Topology.regular(edges=2, devices=3), data="digits", method="hfl", intervals=2)
+    >>> experiment.config.training.clip_norm is None, experiment.topology.devices
+    (True, 6)
+    """
+
+    def __init__(
+        self,
+        topology: Topology | str | Path | None = None,
+        data: str | dict[str, Any] | DeviceFunction = "digits",
+        model: str | dict[str, Any] | Callable[[], nn.Module] = "softmax",
+        method: str | dict[str, Any] = "h2fdp",
+        *,
+        test_data: tuple[Any, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        values = place_settings(settings) | {"method": method}
+        values["data"] = _PLACEHOLDERS["data"] if callable(data) else data
+        values["model"] = _PLACEHOLDERS["model"] if callable(model) else model
+        own_topology = topology if isinstance(topology, Topology) else None
+        values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]} if own_topology else str(topology)
+        if topology is None:
+            own_topology = Topology.regular(edges=10, devices=5, trust=0.5, seed=settings.get("seed", 1))
+            values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]}
+        self.config, drawn = experiment_from(document_of(values, "Experiment"))
+        self.topology = own_topology or drawn
+        self._keep_own(data if callable(data) else None, test_data, model if callable(model) else None)
+
+    def _keep_own(
+        self,
+        data: DeviceFunction | None,
+        test_data: tuple[Any, Any] | None,
+        model: Callable[[], nn.Module] | None,
+    ) -> None:
+        self._model = model
+        self._data: DataSource | None = None
+        if data is not None:
+            if test_data is None:
+                raise UserError(
+                    "a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data"
+                )
+            self._data = _own_data(data, test_data)
+        own: dict[str, Callable[..., Any]] = {}
+        if data is not None:
+            own["data"] = data
+        if model is not None:
+            own["model"] = model
+        self._own_parts = {key: _name(part) for key, part in own.items()}
+        self.own_code = code_of(own.values())
+
+    @classmethod
+    def from_file(cls, path: str | Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
+        """The experiment of a file, changed by settings as `--set` takes them (`training.intervals=20`)."""
+        experiment = cls.__new__(cls)
+        experiment.config, experiment.topology = read_experiment(Path(path), settings, seed)
+        experiment._keep_own(None, None, None)
+        return experiment
+
+    @classmethod
+    def of_run(
+        cls,
+        run: str | Path,
+        settings: Sequence[str] = (),
+        *,
+        data: DeviceFunction | None = None,
+        test_data: tuple[Any, Any] | None = None,
+        model: Callable[[], nn.Module] | None = None,
+    ) -> Experiment:
+        """The experiment of a run directory, to go on with it.
+
+        Args:
+            settings: where and how to run from now on: keys of `runtime` and `tracking`.
+            data, test_data, model: the user's own parts that the run began with.
+        """
+        config = Path(run) / "config.yaml"
+        if not config.is_file():
+            raise UserError("not a run directory (expected config.yaml)", str(run))
+        given = {"data": data, "model": model}
+        document = read_document(config)
+        for key, part in given.items():
+            own = isinstance(document.values().get(key), str)
+            if own and part is None:
+                text = f"the run began with {document.values()[key]}; go on from Python: h2fdp.resume(run, {key}=...)"
+                raise UserError(text, document.where((key,)), key)
+            if part is not None and not own:
+                raise UserError("the run began without one of your own; expected none", "h2fdp.resume", key)
+            if own:
+                document.set(key, _PLACEHOLDERS[key], key)
+        changed = [parse_setting(text) for text in settings]
+        for key, _, where in changed:
+            if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
+                text = "a run goes on as it began; expected a key of runtime (but engine) or tracking"
+                raise UserError(text, where, key)
+        experiment = cls.__new__(cls)
+        experiment.config, experiment.topology = experiment_from(document, changed)
+        experiment._keep_own(data, test_data, model)
+        return experiment
+
+    def prepare(self, data_root: str | Path | None = None) -> Preparation:
+        """Load the data, build the model and work out the noise, without running."""
+        root = None if data_root is None else Path(data_root)
+        return calibrated(prepare(self.config, self.topology, root, self._data, self._model))
+
+    def run(
+        self,
+        out: str | Path | None = None,
+        *,
+        data_root: str | Path | None = None,
+        overwrite: bool = False,
+        on_interval: OnInterval | None = None,
+    ) -> Run:
+        """Run into the directory `out` (default `runs/<name>-<time>`) and return what was recorded."""
+        directory = Path(out) if out is not None else default_directory(self.config)
+        return start_run(
+            self.prepare(data_root),
+            directory,
+            overwrite=overwrite,
+            on_interval=on_interval,
+            own_parts=self._own_parts,
+            own_code=self.own_code,
+        )
+
+    @property
+    def own_parts(self) -> dict[str, str]:
+        """Which parts are a user's own Python objects, and their names."""
+        return dict(self._own_parts)
+
+
+def default_directory(config: ExperimentFile) -> Path:
+    """`runs/<name>-<time>`, with a number where that is taken."""
+    stem = Path("runs") / f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    candidate, number = stem, 2
+    while candidate.exists():
+        candidate, number = stem.with_name(f"{stem.name}-{number}"), number + 1
+    return candidate
+
+
+def _own_data(function: DeviceFunction, test: tuple[Any, Any]) -> DataSource:
+    def load(topology: Topology, streams: Streams, root: Path | None) -> FederatedData:
+        names = [subnet.device_name(row) for subnet in topology.subnets for row in range(subnet.size)]
+        return from_function(function, names, test)
+
+    return load
+
+
+def _name(part: Callable[..., Any]) -> str:
+    return f"{getattr(part, '__module__', '?')}.{getattr(part, '__qualname__', repr(part))}"

@@ -1,0 +1,102 @@
+"""The controller's first decision, without training: `h2fdp plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from h2fdp.run.api import Experiment
+from h2fdp.run.preparation import Preparation
+from h2fdp.schedules.problem import Problem, Terms
+from h2fdp.schedules.solvers import solve
+
+_MOST_LEVELS = 20  # rows of the map
+
+
+@dataclass(frozen=True)
+class ObjectiveMap:
+    """Problem P's objective over tau and one participation level for all subnets (each at most all its devices).
+
+    Attributes:
+        tau: (T,) 1..tau_max.
+        level: (L,) devices of each subnet.
+        objective: (L, T).
+    """
+
+    tau: list[int]
+    level: list[int]
+    objective: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What Algorithm 1 decides for the first interval under mean costs, and all that it takes to recompute it.
+
+    Attributes:
+        tau: interval length.
+        participation: edge server -> devices that take part.
+        objective: of problem P, the sum of `terms`.
+        terms: energy, delay and gap, weighted by the alphas.
+        runner_up: the best of any other tau.
+        constants: by their letters in the paper.
+        edges: edge server -> trust, devices, mean cost of a device's message, cost of its own message.
+        map: the objective elsewhere.
+    """
+
+    tau: int
+    participation: dict[str, int]
+    objective: float
+    terms: Terms
+    runner_up: dict[str, float] | None
+    constants: dict[str, float | None]
+    edges: dict[str, dict[str, float | bool]]
+    map: ObjectiveMap
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def plan(path: str | Path, settings: Sequence[str] = (), data_root: str | Path | None = None) -> Plan:
+    """The first decision for an experiment file, with the controller on whether or not the file enables it.
+
+    Args:
+        settings: as `--set` takes them, `control.alpha1=2`.
+
+    Raises:
+        UserError: a wrong file; a method without noise, which leaves nothing to weigh.
+    """
+    experiment = Experiment.from_file(path, [*settings, "control.enabled=true"])
+    return first_decision(experiment.prepare(data_root))
+
+
+def first_decision(run: Preparation) -> Plan:
+    """See `plan`."""
+    section = run.config.control.model_copy(update={"channel": "expected"})
+    schedule, costs = run.adaptive_schedule(section), run.costs.expected()
+    problem = schedule.problem(0, costs)
+    solutions = solve(problem, section.solver)
+    best, other = solutions.best, solutions.runner_up
+    names = [subnet.name for subnet in run.topology.subnets]
+    return Plan(
+        tau=best.tau,
+        participation=dict(zip(names, best.participation.tolist(), strict=True)),
+        objective=best.objective,
+        terms=best.terms,
+        runner_up=None if other is None else {"tau": other.tau, "objective": other.objective},
+        constants=schedule.constants(0, best.tau),
+        edges=schedule.edges(costs),
+        map=_map(problem),
+    )
+
+
+def _map(problem: Problem) -> ObjectiveMap:
+    lengths = list(range(1, problem.tau_max + 1))
+    most = int(problem.limits.max())
+    levels = sorted({int(level) for level in np.linspace(1, most, min(most, _MOST_LEVELS)).round()})
+    rows = [[problem.terms(tau, np.minimum(level, problem.limits)).total for tau in lengths] for level in levels]
+    return ObjectiveMap(lengths, levels, rows)

@@ -1,0 +1,71 @@
+"""What a run will do and cost, without running it: `h2fdp run --dry-run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from h2fdp.methods import name_of
+from h2fdp.protocol import LocalTeam
+from h2fdp.run.planned_privacy import planned_accounts
+from h2fdp.run.preparation import Preparation
+from h2fdp.run.privacy_report import noises, planned_claim
+from h2fdp.runtime import chosen_backend
+from h2fdp.runtime.section import inline_workers
+from h2fdp.runtime.step_time import seconds_per_step
+
+_PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts beside it
+
+
+def estimate(run: Preparation) -> dict[str, Any]:
+    """The plan of a run, with estimates of time and memory; a few local steps are timed for the first one."""
+    config = run.config
+    work, adaptive = _work(run), config.control.enabled
+    hosts = inline_workers(config.runtime)
+    return {
+        "method": name_of(run.config.method),
+        "backend": chosen_backend(run.config.runtime),
+        "devices": run.topology.devices,
+        "edge servers": run.topology.edges,
+        "trusted": sum(subnet.trusted for subnet in run.topology.subnets),
+        "records a device": f"{run.data.sizes.min()} to {run.data.sizes.max()}",
+        "model parameters": run.initial.numel(),
+        **({"control": "a forecast: what the controller would do if it learned nothing"} if adaptive else {}),
+        "slots": work.slots,
+        "local aggregations": work.local_aggregations,
+        "global aggregations": work.intervals,
+        "epsilon claimed": None if run.noise is None or run.leaks else planned_claim(run, planned_accounts(run)),
+        "device steps": work.steps,
+        "time": f"about {seconds_per_step(run.blueprint, run.initial) * work.steps / hosts:.0f} s of training",
+        "memory": f"about {(_PROCESS_BYTES * (1 + hosts) + 3 * run.blueprint.data_bytes) / 1e9:.1f} GB",
+        "noises": noises(run),
+    }
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all intervals together do."""
+
+    intervals: int
+    slots: int
+    local_aggregations: int
+    steps: int
+
+
+def _work(run: Preparation) -> _Work:
+    """By the first interval's plan where all are alike; else each is planned, at what is known before the run."""
+    cloud, intervals = run.cloud(LocalTeam({})), run.config.training.intervals
+    plans = [cloud.plan(0)]
+    while not cloud.repeats and len(plans) < intervals:
+        cloud.skip(plans[-1])
+        if cloud.ended:
+            break
+        plans.append(cloud.plan(len(plans)))
+    times = intervals if cloud.repeats else 1
+    lengths = [plan.decision.local_steps for plan in plans]
+    return _Work(
+        intervals=times * len(plans),
+        slots=times * sum(lengths),
+        local_aggregations=times * sum(len(run.rhythm.offsets(length)) for length in lengths),
+        steps=times * sum(plan.device_steps for plan in plans),
+    )

@@ -1,0 +1,118 @@
+"""The three numbers of every observer - claimed, accounted, attained - and the verdict, before a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from h2fdp.errors import UserError
+from h2fdp.privacy import OBSERVERS, Accounts, Made, Observer, ReleaseKind
+from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
+from h2fdp.privacy.accounts import DeviceClass
+from h2fdp.privacy.statement import MOST_CLOSELY, verdict_of
+from h2fdp.protocol import LocalTeam
+from h2fdp.run.planned_privacy import planned_accounts
+from h2fdp.run.preparation import Preparation
+from h2fdp.topology import CLOUD
+
+LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
+
+
+def privacy_report(run: Preparation) -> dict[str, Any]:
+    """What the planned run gives each observer, each number about the device that is worst by it; and all noises.
+
+    `claimed` is the paper's formula, `rdp` and `pld` upper bounds by the mixture of the specification, `coarse` the
+    subsampled Gaussian of the whole upload, `attained` a lower bound. The verdict: *met* when the smaller upper bound
+    is at most the claim, *broken* when the lower one is above it, *open* otherwise; *trusted* and *nothing released*
+    say themselves why there is no number.
+
+    Raises:
+        UserError: the method adds no noise.
+    """
+    if run.noise is None:
+        raise UserError("this method adds no noise, so there is nothing to calibrate", key="method")
+    if run.leaks:
+        raise UserError(LEAKS, key="control.estimates")
+    accounts = planned_accounts(run)
+    claimed = planned_claim(run, accounts)
+    return {
+        "delta": run.config.privacy.delta,
+        "factor": run.factor,
+        "observers": {
+            observer: {"claimed": claimed, **_numbers(run, accounts, observer, claimed)} for observer in OBSERVERS
+        },
+        "noises": noises(run),
+        "iterations": run.iterations,
+        "notes": list(run.placement.notes),
+    }
+
+
+def _numbers(run: Preparation, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
+    delta = run.config.privacy.delta
+    rdp, pld = ACCOUNTANTS["rdp"], ACCOUNTANTS["pld"]
+    classes = list(accounts.classes(observer))
+    if not classes:
+        trusted = observer in run.placement.trusted
+        empty = dict.fromkeys(("rdp", "pld", "coarse", "attained"))
+        return {**empty, "verdict": "trusted" if trusted else "nothing released", "device": None}
+    classes.sort(key=lambda each: -rdp.epsilon(each.composition, delta))
+    closely = classes[:MOST_CLOSELY]
+    lower = [attained_about(run, each, delta) for each in closely]
+    upper = [min(rdp.epsilon(each.composition, delta), pld.epsilon(each.composition, delta)) for each in closely]
+    numbers = {
+        "rdp": rdp.epsilon(classes[0].composition, delta),
+        "pld": max(pld.epsilon(each.composition, delta) for each in closely),
+        "coarse": max(coarse(each.composition, delta) for each in closely),
+        "attained": max((each for each in lower if each is not None), default=None),
+    }
+    edge, row = accounts.place_of(int(classes[0].devices[0]))
+    subnet = next(each for each in run.topology.subnets if each.name == edge)
+    verdict = verdict_of(claimed, max(upper), numbers["attained"])
+    return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
+
+
+def attained_about(run: Preparation, devices: DeviceClass, delta: float) -> float | None:
+    """What a dominating record of the worst of these devices really gets; None where no such record is known.
+
+    That is so for `clip_scope: record`: what one record moves depends on how many are drawn.
+    """
+    assert run.noise is not None, "nothing is attained where nothing is promised"
+    numbers = devices.devices
+    company = 1 - (1 - run.blueprint.rates[numbers]) ** (run.data.sizes[numbers] - 1)
+    met = run.noise.attained_by(devices.composition, float(company.max()))
+    return None if met is None else attained(met, delta)
+
+
+def planned_claim(run: Preparation, accounts: Accounts) -> float | None:
+    """What is claimed of the planned run, which will hold these accounts."""
+    assert run.noise is not None, "nothing is claimed where nothing is promised"
+    intervals = run.config.training.intervals
+    return run.noise.claimed(accounts, Made(len(run.rhythm.offsets(run.local_steps)) * intervals, intervals))
+
+
+def noises(run: Preparation) -> list[dict[str, Any]]:
+    """A row for each edge server and kind of release: who adds noise, and the first interval's standard deviations.
+
+    They are those of an interval in which nothing fails; who averages fewer devices adds more.
+    """
+    if run.noise is None:
+        return []
+    plan = run.without_faults.cloud(LocalTeam({})).plan(0)
+    rows = []
+    for facts in run.blueprint.facts():
+        part = plan.subnets.get(facts.name)
+        if part is None or not part.noise_std.size:
+            continue
+        added_by = "each device" if facts.noise_source == "device" else "the edge server"
+        # By what the ledger calls them: where local and global releases are alike, one row says it.
+        levels = {run.noise.kind(part.kind(segment)): part.noise_std[segment] for segment in range(len(part.segments))}
+        rows += [_noise(facts.name, added_by, kind, level) for kind, level in levels.items()]
+    if plan.noise_std:
+        rows.append(_noise(CLOUD, "the cloud", run.noise.kind("global"), np.array([plan.noise_std])))
+    return rows
+
+
+def _noise(edge: str, added_by: str, kind: ReleaseKind, levels: np.ndarray) -> dict[str, Any]:
+    largest, smallest = float(levels.max()), float(levels.min())
+    return {"edge": edge, "added_by": added_by, "kind": kind, "noise_std": largest, "smallest": smallest}

@@ -1,0 +1,130 @@
+"""One run: how it starts, and what is read of it afterwards."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import yaml
+
+from h2fdp.errors import UserError
+from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.models import build
+from h2fdp.records import logged_to, read_summary
+from h2fdp.records.directory import create
+from h2fdp.run.loop import OnInterval
+from h2fdp.run.preparation import Preparation
+from h2fdp.run.privacy import RunPrivacy
+from h2fdp.run.recorder import full_disk_told, record, record_inputs
+from h2fdp.run.state import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished (or stopped) run, read from its directory."""
+
+    directory: Path
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """A row for each interval."""
+        import pandas as pd
+
+        return pd.read_parquet(self.directory / "metrics.parquet")
+
+    @property
+    def devices(self) -> pd.DataFrame:
+        """A row for each device: final accuracy and loss."""
+        import pandas as pd
+
+        return pd.read_parquet(self.directory / "devices.parquet")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """How the run ended and what it ran with."""
+        summary = read_summary(self.directory)
+        if summary is None:
+            raise UserError("not a run directory: there is no summary.json", str(self.directory))
+        return summary
+
+    @property
+    def privacy(self) -> RunPrivacy:
+        """What each observer holds, recomputed from the ledger: `run.privacy.epsilon(observer="cloud")`."""
+        return RunPrivacy(self.directory)
+
+    def report(self, out: str | Path | None = None, png: str | Path | None = None) -> Path:
+        """Write a page about this run; see `h2fdp.report`. By default it is `report.html` in the run directory."""
+        from h2fdp.reports import report
+
+        return report(self.directory, out, png)
+
+    def model(self) -> torch.nn.Module:
+        """The trained model."""
+        return load_model(self.directory)
+
+
+def start_run(
+    preparation: Preparation,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    on_start: Callable[[], None] | None = None,
+    on_interval: OnInterval | None = None,
+    stop: Callable[[], bool] | None = None,
+    own_parts: dict[str, str] | None = None,
+    own_code: str = "",
+    verbose: bool = False,
+) -> Run:
+    """Run a prepared experiment into the directory `out`.
+
+    Args:
+        on_start: called when the hosts are up.
+        on_interval: called with each row of the metrics.
+        stop: asked before each interval; true ends the run cleanly.
+        own_parts: configuration keys that stand for a user's own Python objects, and what to write in their place.
+        own_code: `fingerprint.code_of` these objects.
+        verbose: log each interval, and show the log.
+    """
+    progress = Progress.begun(preparation)
+    try:
+        with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
+            progress.directory_made = True
+            with full_disk_told(directory):
+                record_inputs(preparation, directory, own_parts or {})
+                record(preparation, directory, progress, own_code, on_start, on_interval, stop)
+    except UserError:
+        if progress.directory_made and progress.cloud is None:
+            # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger
+            # may hold releases, and these are never dropped.
+            shutil.rmtree(out.resolve())
+        raise
+    return Run(out)
+
+
+def load_model(run: str | Path) -> torch.nn.Module:
+    """The trained model of a run directory, for a model that the package knows by name.
+
+    Raises:
+        UserError: `run` is no run directory, or its model was a user's own class (load `model.pt` into that).
+    """
+    path = Path(run)
+    if not (path / "model.pt").is_file() or not (path / "config.yaml").is_file():
+        raise UserError("not a run directory with a model (expected model.pt and config.yaml)", str(path))
+    values = yaml.safe_load((path / "config.yaml").read_text())
+    state = torch.load(path / "model.pt", weights_only=True)
+    if isinstance(values["model"], str):
+        raise UserError(f"this run trained a model of your own ({values['model']}); load model.pt into it", str(path))
+    summary = read_summary(path) or {}
+    section = ExperimentFile.model_fields["model"].annotation
+    assert section is not None
+    spec = section.model_validate(values["model"])
+    module: torch.nn.Module = build(spec.name, tuple(summary["shape"]), summary["classes"], spec.options(), 0)
+    module.load_state_dict(state)
+    return module

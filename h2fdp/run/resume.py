@@ -1,0 +1,153 @@
+"""A run that ended early goes on: `h2fdp resume RUN`.
+
+A checkpoint lies behind the last interval that was started, so some intervals are done again. In an environment of the
+same digest they come out the same, to the bit: nothing new is released, and the ledger's rows stand. In any other they
+would not, and the same noise on another update could be subtracted: so everything is drawn afresh, and both what was
+released then and what is released now count.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from h2fdp.errors import UserError
+from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, logged_to, read_summary
+from h2fdp.records.checkpoint import load_checkpoint
+from h2fdp.records.directory import reopen
+from h2fdp.run.api import DeviceFunction, Experiment
+from h2fdp.run.checkpoints import HostsDiffer
+from h2fdp.run.fingerprint import name_of_attempt, run_digest
+from h2fdp.run.loop import OnInterval
+from h2fdp.run.preparation import Preparation
+from h2fdp.run.privacy import releases_of_ledger
+from h2fdp.run.recorder import FINISHED, full_disk_told, record
+from h2fdp.run.result import Run
+from h2fdp.run.state import Progress
+
+_log = logging.getLogger(__name__)
+
+
+def resume(
+    run: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    data: DeviceFunction | None = None,
+    test_data: tuple[Any, Any] | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    settings: Sequence[str] = (),
+    on_interval: OnInterval | None = None,
+) -> Run:
+    """Go on with a run that ended early, and return what was recorded; a run that is done is returned as it is.
+
+    Args:
+        run: its directory.
+        data, test_data, model: a user's own parts, if it had any.
+        settings: of `runtime` and `tracking`, as `--set` takes them (`runtime.hosts=2`).
+
+    Raises:
+        UserError: no run directory; another process is writing to it; a part is missing, or is not the one that the run
+            began with; its ledger was changed.
+    """
+    experiment = Experiment.of_run(run, settings, data=data, test_data=test_data, model=model)
+    return resume_run(experiment, Path(run), data_root=data_root, on_interval=on_interval)
+
+
+def resume_run(
+    experiment: Experiment,
+    path: Path,
+    *,
+    data_root: str | Path | None = None,
+    on_start: Callable[[], None] | None = None,
+    on_interval: OnInterval | None = None,
+    stop: Callable[[], bool] | None = None,
+    verbose: bool = False,
+) -> Run:
+    """Go on with the run of an `Experiment.of_run`; see `start_run` for the rest."""
+    if is_finished(path):
+        return Run(path)
+    with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_told(directory):
+        preparation = experiment.prepare(data_root)
+        own_code = experiment.own_code
+        run, progress = _continuation(preparation, directory, own_code)
+        try:
+            record(run, directory, progress, own_code, on_start, on_interval, stop)
+        except HostsDiffer:
+            run, progress = _continuation(preparation, directory, own_code, repeatable=False)
+            record(run, directory, progress, own_code, on_start, on_interval, stop)
+    return Run(path)
+
+
+def is_finished(path: Path) -> bool:
+    """Whether a run has nothing left to do."""
+    return (read_summary(path) or {}).get("state") in FINISHED
+
+
+def _continuation(
+    run: Preparation, directory: RunDirectory, own_code: str, repeatable: bool = True
+) -> tuple[Preparation, Progress]:
+    """The run as it was left, with the draws that it may go on with."""
+    with JsonLines(directory.ledger) as ledger:  # which ends a line that was being written
+        mark = ledger.mark()
+    stored = load_checkpoint(directory.checkpoints, _tell_of_damage)
+    digest = run_digest(run, directory, own_code)
+    if not repeatable:  # hosts compute otherwise than this process, which the digest does not know
+        digest |= {"hardware": secrets.token_hex(16)}
+    if stored is None:
+        progress = Progress.begun(run)
+        if not mark.bytes:  # nothing was released
+            _log.info("resume", extra=about(interval=1))
+            return run, progress
+        why = "no checkpoint is left"
+    else:
+        _check_model(run, stored, directory)
+        check_start(directory.ledger, Mark(**stored["ledger"]))
+        progress = Progress.restored(run, stored, directory)
+        differing = [part for part in digest if digest[part] != stored["digest"].get(part)]
+        if not differing or run.noise is None:  # without noise there is nothing that a second time would reveal
+            _log.info("resume", extra=about(interval=len(progress.rows) + 1, differing=differing))
+            return _drawing(run, progress.attempt), progress
+        why = f"{', '.join(differing)} differ from what the run began with"
+    return _afresh(run, progress, directory, name_of_attempt(digest, stored, mark.digest), why)
+
+
+def _afresh(
+    run: Preparation, progress: Progress, directory: RunDirectory, attempt: str, why: str
+) -> tuple[Preparation, Progress]:
+    """Draw everything afresh from the next interval on; what was released of it before counts too."""
+    first = len(progress.rows) + 1
+    if run.iterations is not None:
+        text = (
+            f"{why}, so interval {first} would be released a second time; this run ends after R_c local steps, and "
+            f"steps that are done twice would overspend its target; expected the same environment, or a new run"
+        )
+        raise UserError(text, str(directory.path))
+    sizes = {subnet.name: subnet.size for subnet in run.topology.subnets}
+    begin = 0 if progress.ledger is None else progress.ledger.bytes
+    progress.watch.load_lost(releases_of_ledger(directory.ledger, sizes, begin))
+    progress.ledger, progress.attempt, progress.fresh = None, attempt, [*progress.fresh, first]
+    note = f"{why}: noise and batches are drawn afresh from interval {first} on; what was released before counts too"
+    _log.warning("resume afresh", extra=about(interval=first, note=note))
+    return _drawing(run, attempt), progress
+
+
+def _drawing(run: Preparation, attempt: str) -> Preparation:
+    streams = replace(run.blueprint.streams, attempt=attempt)
+    return replace(run, blueprint=replace(run.blueprint, streams=streams))
+
+
+def _check_model(run: Preparation, stored: dict[str, Any], directory: RunDirectory) -> None:
+    found = stored["nodes"]["cloud"]["model"].numel()
+    if found != run.initial.numel():
+        text = f"the checkpoint's model has {found} parameters, this one {run.initial.numel()}"
+        raise UserError(f"{text}; expected the model that the run began with", str(directory.path), "model")
+
+
+def _tell_of_damage(path: Path) -> None:
+    _log.warning("damaged", extra=about(file=path.name, note=f"{path} is damaged, and left out"))

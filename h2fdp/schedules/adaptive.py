@@ -1,0 +1,238 @@
+"""Algorithm 1: before each interval, the step size from beta, and tau and participation from problem P."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from h2fdp.radio import MessageCosts, NetworkCosts
+from h2fdp.schedules.estimates import LearnedConstants
+from h2fdp.schedules.network import ControlledNetwork, prices
+from h2fdp.schedules.observation import Observation
+from h2fdp.schedules.problem import Problem
+from h2fdp.schedules.rhythm import Rhythm
+from h2fdp.schedules.schedule import Decision, Schedule
+from h2fdp.schedules.section import ControlSection
+from h2fdp.schedules.solvers import Solutions, solve
+from h2fdp.theory import PrivacyTerms, gap_scale, largest_first_step_size
+
+_MOST_EDGES_NAMED = 1000  # in a row of control.jsonl; larger networks are summed up
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """What is planned in advance.
+
+    Attributes:
+        intervals: K_g.
+        slots: T.
+        local_steps: tau_0.
+        step_size: the largest gamma; it bounds beta from below.
+    """
+
+    intervals: int
+    slots: int
+    local_steps: int
+    step_size: float
+
+    @property
+    def least_beta(self) -> float:
+        """The beta at which gamma = min{1/tau_0, 1/K_g} / beta is the operator's step size."""
+        return 1.0 / (self.step_size * max(self.local_steps, self.intervals))
+
+    def largest_beta(self, section: ControlSection) -> float:
+        """The operator's, by default ten times the least."""
+        return 10 * self.least_beta if section.beta_max is None else max(section.beta_max, self.least_beta)
+
+
+class AdaptiveSchedule(Schedule):
+    """The schedule `h2fdp`.
+
+    For each interval:
+    1. gamma = min{1/tau_{k-1}, 1/K_g} / beta, eta_k = gamma / sqrt(k + 1);
+    2. tau_k and s_c^k minimise P, with the rates of the coming interval or their mean costs;
+    3. afterwards beta and the other constants are estimated from what came up.
+    """
+
+    repeats: ClassVar[bool] = False
+    observes: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        section: ControlSection,
+        horizon: Horizon,
+        network: ControlledNetwork,
+        rhythm: Rhythm,
+        costs: NetworkCosts,
+        terms: PrivacyTerms,
+        step_joules: float,
+    ) -> None:
+        self._section = section
+        self._horizon = horizon
+        self._network = network
+        self._rhythm = rhythm
+        self._costs = costs
+        self._terms = terms
+        self._step_joules = step_joules
+        self._constants = LearnedConstants.of_operator(section)
+        self._last_tau = horizon.local_steps
+        self.phi = self._chosen_phi() if section.phi is None else section.phi
+
+    def ends(self, slot: int) -> bool:
+        """At slot T."""
+        return slot >= self._horizon.slots
+
+    def decide(self, interval: int, slot: int) -> Decision:
+        """See `Schedule.decide`."""
+        costs = self._costs.drawn(interval) if self._section.channel == "known" else self._costs.expected()
+        problem = self.problem(slot, costs)
+        solutions = solve(problem, self._section.solver)
+        step_size = self.first_step_size / math.sqrt(interval + 1)
+        best = solutions.best
+        reasons = self._reasons(interval, slot, step_size, solutions, costs)
+        return Decision(best.tau, step_size, best.participation, reasons)
+
+    def observe(self, seen: Observation) -> None:
+        """See `Schedule.observe`."""
+        self._constants = self._constants.learned(seen)
+        self.skipped(seen.interval, seen.local_steps, seen.spent)
+
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        """See `Schedule.skipped`."""
+        self._last_tau = local_steps
+
+    def state(self) -> dict[str, Any]:
+        """See `Schedule.state`."""
+        return {"last_tau": self._last_tau, "constants": self._constants.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Schedule.load`."""
+        self._last_tau = state["last_tau"]
+        self._constants = self._constants.loaded(state["constants"])
+
+    @property
+    def beta(self) -> float:
+        """beta, not below what keeps the step size at the operator's, nor above what is believed."""
+        least, largest = self._horizon.least_beta, self._horizon.largest_beta(self._section)
+        return min(max(self._constants.beta.value or 0.0, least), largest)
+
+    @property
+    def first_step_size(self) -> float:
+        """gamma_k."""
+        return largest_first_step_size(self.beta, self._last_tau, self._horizon.intervals)
+
+    def problem(self, slot: int, costs: MessageCosts) -> Problem:
+        """P at this slot, at these costs."""
+        section = self._section
+        return self._problem(slot, costs, section.alpha1, section.alpha2, section.alpha3, self.phi)
+
+    def _problem(
+        self, slot: int, costs: MessageCosts, alpha1: float, alpha2: float, alpha3: float, phi: float
+    ) -> Problem:
+        remaining = self._horizon.slots - slot
+        return Problem(
+            remaining=remaining,
+            tau_max=min(self._section.tau_max, remaining),
+            limits=self._network.limits,
+            trusted=self._network.trusted,
+            aggregations=lambda tau: len(self._rhythm.offsets(tau)),
+            prices=prices(self._network, costs, self._step_joules),
+            gap_scale=partial(_scale, self._terms),
+            edge_gap=self._terms.c2**2,
+            device_gap=self._terms.v2**2,
+            alpha1=alpha1,
+            alpha2=alpha2,
+            alpha3=alpha3,
+            phi=phi,
+            allow_idle=self._section.allow_idle,
+        )
+
+    def _chosen_phi(self) -> float:
+        """The phi at which nu / phi is the geometric mean of energy and delay, at tau_0, all devices, mean costs.
+
+        It does not depend on the alphas: a larger alpha3 is to weigh more.
+        """
+        problem = self._problem(0, self._costs.expected(), 1.0, 1.0, 1.0, 1.0)
+        terms = problem.terms(min(self._horizon.local_steps, problem.tau_max), problem.limits)
+        middle = math.sqrt(terms.energy * terms.delay)
+        return terms.gap / middle if middle > 0 else terms.gap
+
+    def constants(self, slot: int, tau: int) -> dict[str, float | None]:
+        """Every number that P and the step size were computed from, by its letter."""
+        horizon, terms, section = self._horizon, self._terms, self._section
+        return {
+            "T": horizon.slots,
+            "t_k": slot,
+            "K_g": horizon.intervals,
+            "K_l": len(self._rhythm.offsets(tau)),
+            "N": len(self._network.names),
+            "M": terms.parameters,
+            "q": terms.sampling_rate,
+            "G": terms.clip_norm,
+            "epsilon": terms.epsilon,
+            "delta": terms.delta,
+            "c2": terms.c2,
+            "v2": terms.v2,
+            "phi": self.phi,
+            "alpha1": section.alpha1,
+            "alpha2": section.alpha2,
+            "alpha3": section.alpha3,
+            "tau_max": section.tau_max,
+            "step_joules": self._step_joules,
+            "gamma": self.first_step_size,
+            **self._constants.values(),
+            "beta_estimate": self._constants.beta.value,
+            "beta": self.beta,
+        }
+
+    def edges(self, costs: MessageCosts) -> dict[str, dict[str, float | bool]]:
+        """For each edge server what a message costs on average, as P was given it."""
+        network = self._network
+        columns = {
+            "device_joules": network.means(costs.joules),
+            "device_seconds": network.means(costs.seconds),
+            "link_joules": costs.link_joules,
+            "link_seconds": costs.link_seconds,
+            "relay_joules": network.means(costs.relay_joules),
+            "relay_seconds": network.means(costs.relay_seconds),
+        }
+        return {
+            name: {"trusted": bool(network.trusted[row]), "devices": int(network.limits[row])}
+            | {key: float(values[row]) for key, values in columns.items()}
+            for row, name in enumerate(network.names)
+        }
+
+    def _reasons(
+        self, interval: int, slot: int, step_size: float, solutions: Solutions, costs: MessageCosts
+    ) -> dict[str, Any]:
+        best, other = solutions.best, solutions.runner_up
+        rates = self._costs.message_bits / self._network.means(costs.seconds) / 1e6
+        return {
+            "interval": interval + 1,
+            "slot": slot,
+            "tau": best.tau,
+            "participation": _by_edge(self._network.names, best.participation),
+            "step_size": step_size,
+            "objective": best.objective,
+            "terms": vars(best.terms),
+            "runner_up": None if other is None else {"tau": other.tau, "objective": other.objective},
+            "constants": self.constants(slot, best.tau),
+            "swamped": list(self._constants.swamped),
+            "rate_mbps": _by_edge(self._network.names, rates),
+        }
+
+
+def _scale(terms: PrivacyTerms, tau: int, local: int, active: int) -> float:
+    return float(gap_scale(terms, tau, local, active))
+
+
+def _by_edge(names: list[str], values: np.ndarray) -> Mapping[str, float]:
+    """Each edge server's value; of a large network the smallest, the median and the largest."""
+    if len(names) <= _MOST_EDGES_NAMED:
+        return dict(zip(names, values.tolist(), strict=True))
+    return {"smallest": float(values.min()), "median": float(np.median(values)), "largest": float(values.max())}

@@ -1,0 +1,110 @@
+"""The schedules `ali-dpfl` and `ali-dpfl-v1`: tau anew for each round, where both rounds and privacy are scarce."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from h2fdp.schedules.ali_rules import LONGEST, AliRule, Stage
+from h2fdp.schedules.observation import Observation
+from h2fdp.schedules.schedule import Decision, Schedule
+from h2fdp.theory.ranges import require, require_count
+
+
+class AliSchedule(Schedule):
+    """ALI-DPFL, with tau* by either version's rule.
+
+    The first round has one local step. Where rounds abound (R_s >= R_c) all have (Lemma 1). Otherwise tau* follows from
+    the constants as the last round's devices measured them; where they measured none, the ones before stay, and while
+    there are none at all, tau is 1. Training ends at the first budget that is spent.
+
+    Args:
+        rule: `ClosedFormRule` for the second version, `SearchRule` for the first.
+        rounds: R_s.
+        iterations: R_c, of each device.
+        step_size: eta, the same in all rounds.
+        participation: (N,) how many devices of each subnet take part.
+
+    Raises:
+        UserError: a budget of nothing, a step size that is none.
+    """
+
+    repeats: ClassVar[bool] = False
+    observes: ClassVar[bool] = True
+
+    def __init__(
+        self, rule: AliRule, rounds: int, iterations: int, step_size: float, participation: np.ndarray
+    ) -> None:
+        require_count(rounds, 1, "rounds")
+        require_count(iterations, 1, "iterations")
+        require(0 < step_size < math.inf, "step_size", step_size, "a finite number above 0")
+        self._rule = rule
+        self._rounds = rounds
+        self._iterations = iterations
+        self._step_size = step_size
+        self._participation = participation
+        self._learned: dict[str, float] = {}
+        self._last_tau: int | None = None
+        self._rounds_done = 0
+
+    @property
+    def measures_secants(self) -> bool:
+        """Whether the operator left a constant to be measured, and tau depends on it."""
+        return self._rule.measures and self._rounds < self._iterations
+
+    def ends(self, slot: int) -> bool:
+        """When R_c iterations or R_s rounds are done."""
+        return slot >= self._iterations or self._rounds_done >= self._rounds
+
+    def decide(self, interval: int, slot: int) -> Decision:
+        """See `Schedule.decide`."""
+        left = self._iterations - slot
+        assert left >= 1, "the privacy budget is spent"
+        optimum, numbers = self._optimum(interval, left)
+        tau = min(_rounded(optimum), left)
+        reasons = {
+            "interval": interval + 1,
+            "slot": slot,
+            "tau": tau,
+            "step_size": self._step_size,
+            "optimum": optimum if math.isfinite(optimum) else None,
+            "constants": {"R_s": self._rounds, "R_c": self._iterations, "iterations_left": left, **numbers},
+        }
+        return Decision(tau, self._step_size, self._participation, reasons)
+
+    def observe(self, seen: Observation) -> None:
+        """See `Schedule.observe`."""
+        self.skipped(seen.interval, seen.local_steps, seen.spent)
+        if seen.secants is not None:
+            self._learned |= self._rule.learned(seen.secants)
+
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        """See `Schedule.skipped`."""
+        self._last_tau, self._rounds_done = local_steps, interval + 1
+
+    def state(self) -> dict[str, Any]:
+        """See `Schedule.state`."""
+        return {"learned": dict(self._learned), "last_tau": self._last_tau, "rounds_done": self._rounds_done}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Schedule.load`."""
+        self._learned, self._last_tau = dict(state["learned"]), state["last_tau"]
+        self._rounds_done = state["rounds_done"]
+
+    def _optimum(self, interval: int, left: int) -> tuple[float, Mapping[str, float]]:
+        """tau* and what it followed from."""
+        known = self._learned | dict(self._rule.stated)
+        plentiful = self._rounds >= self._iterations
+        if plentiful or self._last_tau is None or any(letter not in known for letter in self._rule.letters):
+            return 1.0, known
+        stage = Stage(self._rounds, self._iterations, self._rounds - interval, left, self._last_tau)
+        optimum, numbers = self._rule.optimum(known, stage)
+        return optimum, {"rounds_left": stage.rounds_left, "last_tau": stage.last_tau, **known, **numbers}
+
+
+def _rounded(optimum: float) -> int:
+    """The nearest whole number within 1 .. `LONGEST`."""
+    return round(min(max(optimum, 1.0), LONGEST))

@@ -1,0 +1,96 @@
+"""The fourth axis of a method: who decides the coming interval, having seen the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from h2fdp.schedules.observation import Observation
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The plan of interval k (counted from 0).
+
+    Attributes:
+        local_steps: tau_k.
+        step_size: eta_k.
+        participation: (N,) s_c^k, how many devices of each subnet take part.
+        noise_factor: multiplies the noise of the interval's steps and uploads; each is accounted with the noise it had.
+        reasons: why, as a row of `control.jsonl`; None where nothing was weighed.
+    """
+
+    local_steps: int
+    step_size: float
+    participation: np.ndarray
+    reasons: Mapping[str, Any] | None = None
+    noise_factor: float = 1.0
+
+
+class Schedule(Protocol):
+    """Decides one interval after another.
+
+    After each interval it is told, in this order: `observe`, `scored`, `kept`, the first two where it asks for them.
+    A schedule that is derived from this class measures nothing, scores nothing and keeps every model, unless it says
+    otherwise.
+    """
+
+    @property
+    def repeats(self) -> bool:
+        """Whether every interval has the same local steps, participation and noise, known in advance."""
+        ...
+
+    @property
+    def observes(self) -> bool:
+        """Whether `observe` wants to be called."""
+        ...
+
+    @property
+    def measures_secants(self) -> bool:
+        """Whether an observation needs `secants`, which devices measure on private data."""
+        return False
+
+    @property
+    def scores(self) -> bool:
+        """Whether `scored` wants to be called."""
+        return False
+
+    def ends(self, slot: int) -> bool:
+        """Whether training ends at this slot t_k, whatever the number of intervals."""
+        ...
+
+    def decide(self, interval: int, slot: int) -> Decision:
+        """The decision for `interval`, counted from 0, which begins at `slot`; the same when asked again."""
+        ...
+
+    def observe(self, seen: Observation) -> None:
+        """Learn from what the cloud received in the interval that just ended."""
+        ...
+
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        """Let an interval pass that is planned but not run, at what it would cost: how a run is forecast."""
+        return
+
+    def scored(self, loss: float) -> None:
+        """Learn the loss, on public records, of the model that the interval ended with."""
+        return
+
+    def kept(self, model: Tensor) -> Tensor:
+        """The (M,) model to go on from, after an interval that ended with `model`: another one to revert to it."""
+        return model
+
+    def returned(self, model: Tensor) -> Tensor:
+        """The (M,) model that training returns when it ends with `model`."""
+        return model
+
+    def state(self) -> dict[str, Any]:
+        """What it has learned, in plain values and tensors, for a checkpoint."""
+        ...
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        ...

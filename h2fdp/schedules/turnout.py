@@ -1,0 +1,93 @@
+"""What the faults of an interval leave of a plan: who is reached, and which uploads arrive with how many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from h2fdp.schedules.faults import Fates, Faults, joined
+from h2fdp.streams import Streams
+
+Points = Sequence[tuple[str, int]]  # access points of a subnet: name, number of devices; in the order of the devices
+
+
+@dataclass(frozen=True)
+class Turnout:
+    """What the devices of a subnet do in an interval in which some fail.
+
+    Attributes:
+        steps: (segments, s) local steps behind each device's upload at each aggregation; 0 where it uploads nothing.
+        lost: (s,) local steps done before dropping out whose upload was never made.
+    """
+
+    steps: np.ndarray
+    lost: np.ndarray
+
+    @property
+    def arrives(self) -> np.ndarray:
+        """(s,) whether anything of a device is ever uploaded."""
+        return np.asarray((self.steps > 0).any(axis=0))
+
+
+def reached(faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray) -> np.ndarray:
+    """Those of the devices `rows` whose edge server, or access point, is online."""
+    if faults.edge_outage == 0:
+        return rows
+    offline = [faults.offline(streams, name, interval) for name, _ in points]
+    if not any(offline):
+        return rows
+    return np.asarray(rows[~np.repeat(offline, [size for _, size in points])[rows]])
+
+
+def drawn_turnout(
+    faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray, segments: Sequence[int]
+) -> Turnout | None:
+    """What the devices `rows` do over these segments; None where each does what was planned."""
+    if not faults.of_devices:
+        return None
+    fates = joined([faults.fates(streams, name, interval, size) for name, size in points])
+    found = turnout_of(fates.of(rows), segments)
+    return None if (found.steps == np.array(segments)[:, None]).all() else found
+
+
+def epochs_turnout(
+    faults: Faults,
+    streams: Streams,
+    points: Points,
+    interval: int,
+    rows: np.ndarray,
+    epochs: int,
+    steps_per_epoch: np.ndarray,
+) -> Turnout:
+    """What the devices `rows` do that go through their records `epochs` times, each at its own pace.
+
+    A straggler finishes whole epochs: of ten under fractions [0.1, 0.9] 1 to 9 (the stragglers of Upcycled-FL). A
+    device that drops out uploads nothing, since there is one aggregation, at the end.
+
+    Args:
+        steps_per_epoch: (s,) of these devices.
+    """
+    if not faults.of_devices:
+        return Turnout(epochs * steps_per_epoch[None], np.zeros(len(rows), dtype=np.int64))
+    fates = joined([faults.fates(streams, name, interval, size) for name, size in points]).of(rows)
+    work = fates.work(epochs) * steps_per_epoch
+    stays = fates.lasts >= 1
+    return Turnout((work * stays)[None], np.where(stays, 0, np.floor(fates.lasts * work).astype(np.int64)))
+
+
+def turnout_of(fates: Fates, segments: Sequence[int]) -> Turnout:
+    """What devices of these fates do.
+
+    - A device that drops out receives the model, works for some slots and vanishes: it takes part in the aggregations
+      that end before, and what it did after the last of them is lost. It is back in the next interval.
+    - A straggler works all the time, at its pace: of e steps in tau slots it has done floor(e t / tau) after t of them.
+      Without a step since the last broadcast it has nothing to upload.
+    """
+    ends = np.cumsum(segments)[:, None]  # (segments, 1)
+    slots = int(ends[-1, 0])
+    there, work = fates.slots(slots), fates.work(slots)
+    done = work * ends // slots
+    steps = np.diff(done, axis=0, prepend=0) * (ends <= there)
+    return Turnout(steps, work * there // slots - steps.sum(axis=0))

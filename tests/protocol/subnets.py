@@ -1,0 +1,67 @@
+"""Small subnets with exact arithmetic: quadratic losses F_i(w) = |w - a_i|^2 / 2, whose gradient is w - a_i."""
+
+import numpy as np
+import torch
+
+from h2fdp.privacy import AsTheyAre, NoisyUpdate
+from h2fdp.protocol import DeviceGroup, EdgeServer, LocalTeam, SubnetPlan
+from h2fdp.streams import Streams
+from h2fdp.training import BatchSampler, DeviceRecords
+from h2fdp.training.work import PLAIN_TERMS, Trained
+
+STREAMS = Streams(seed=7)
+
+
+class QuadraticEngine:
+    """Exact gradient steps towards each device's own target."""
+
+    def __init__(self, targets):
+        self.targets = torch.tensor(targets)
+
+    def train(self, starts, records, rows, batches, step_size, terms=PLAIN_TERMS):
+        updates = []
+        for start, row, steps in zip(starts, rows, batches.steps_done, strict=True):
+            model = start.clone()
+            for _ in range(steps):
+                model -= step_size * (model - self.targets[row])
+            updates.append(start - model)
+        return Trained(torch.stack(updates))
+
+
+def device_group(targets, source, first=0, name="edge"):
+    devices = len(targets)
+    records = DeviceRecords(
+        torch.zeros(devices, 1),
+        torch.zeros(devices, dtype=torch.int64),
+        np.arange(devices + 1),
+        torch.ones(1),
+        torch.zeros(1),
+    )
+    sampler = BatchSampler(
+        STREAMS, name, "fixed", np.ones(first + devices, dtype=np.int64), np.ones(first + devices), 4
+    )
+    side = NoisyUpdate() if source == "device" else AsTheyAre()
+    return DeviceGroup(
+        STREAMS, side, first, lambda row: f"{name}/{row + 1}", records, sampler, QuadraticEngine(targets)
+    )
+
+
+def edge_server(targets, source, groups=None, name="edge"):
+    groups = groups or LocalTeam({"devices": device_group(targets, source, name=name)})
+    return EdgeServer(name, STREAMS, source, groups, {"devices": (0, len(targets))})
+
+
+def subnet_plan(segments, devices, noise_std, interval=0, first_slot=0, step_size=0.5):
+    return SubnetPlan(
+        interval,
+        first_slot,
+        segments,
+        step_size,
+        np.arange(devices),
+        np.full(devices, 1 / devices),
+        np.asarray(noise_std, dtype=float).reshape(len(segments), -1),
+    )
+
+
+def noise(node, purpose, interval, slot, size):
+    return torch.from_numpy(STREAMS.open(node, purpose, interval, slot).standard_normal(size, dtype=np.float32))

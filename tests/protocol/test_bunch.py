@@ -1,0 +1,77 @@
+"""Subnets that train as one computation give what each gives alone, to the bit."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from h2fdp import Experiment, Topology
+from h2fdp.protocol import LocalTeam
+from h2fdp.runtime.local_hosts import BunchTeam, bunches, local_team, run_arithmetic, set_arithmetic
+
+
+def experiment(method="h2fdp", **settings):
+    defaults = {"intervals": 2, "local_steps": 5, "aggregate_every": 2, "batch_size": 4, "epsilon": 20.0, "seed": 3}
+    topology = Topology.regular(edges=5, devices=3, trust=0.5, seed=3)
+    data = {"name": "digits", "partition": {"dirichlet": 0.5, "sizes": {"lognormal": 1.0}}}
+    return Experiment(topology=topology, data=data, method=method, **{**defaults, **settings})
+
+
+def model_after(run, team):
+    cloud = run.cloud(team)
+    for interval in range(run.config.training.intervals):
+        cloud.run_interval(cloud.plan(interval))
+    return cloud.model
+
+
+FAULTS = {"device_dropout": 0.4, "straggler": {"probability": 0.5}, "edge_outage": {"probability": 0.2}}
+ONE_UPLOAD = {"aggregate_every": None, "aggregations_per_interval": 0}
+OBJECTIVE = {"name": "objective", "rate": 100.0, "input_bound": 60.0}
+SETTINGS = [
+    {},
+    {"participation": 0.4, "weights": "by-size"},
+    {"method": {"extends": "h2fdp", "objective": {"name": "proximal", "mu": 0.5}}, "clip_scope": "record"},
+    {"engine": "loop"},
+    {"control": {"enabled": True, "estimates": "private"}},
+    {"faults": FAULTS},
+    {"faults": FAULTS, "control": {"enabled": True, "estimates": "private"}, "weights": "by-size"},
+    {"method": {"extends": "h2fdp", "privacy": "dp-sgd"}, "faults": FAULTS},
+    {"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "normalize": "drawn"}}, "momentum": 0.5},
+    {"method": {"extends": "h2fdp", "privacy": "central"}, **ONE_UPLOAD, "faults": FAULTS},
+    {"method": {"extends": "h2fdp", "privacy": "output"}, "participation": 0.4},
+    {"method": {"extends": "hfl", "objective": {"name": "proximal", "mu": 2.0}, "privacy": OBJECTIVE}, **ONE_UPLOAD},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize(("workers", "keep"), [(1, True), (2, True), (3, False)])
+def test_bunches_give_the_bits_of_single_edge_servers(settings, workers, keep):
+    run = experiment(**settings).prepare()
+    single = {subnet.name: run.blueprint.edge_server(number) for number, subnet in enumerate(run.topology.subnets)}
+    with run_arithmetic():
+        alone = model_after(run, LocalTeam(single))
+    engine = run.blueprint.local_engine()
+    names = [subnet.name for subnet in run.topology.subnets]
+    runs = bunches(run.topology.sizes, range(5), workers)
+    with ThreadPoolExecutor(workers, initializer=set_arithmetic) as threads, run_arithmetic():
+        team = BunchTeam(names, runs, lambda each: run.blueprint.bunch(each, engine), threads, keep)
+        assert torch.equal(model_after(run, team), alone)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_star_spread_over_threads_has_the_bits_of_one_thread(workers):
+    run = experiment(method="pedpfl").prepare()
+    models = []
+    for count in (1, workers):
+        with run_arithmetic(), local_team(run.blueprint, range(1), count) as team:
+            models.append(model_after(run, team))
+    assert torch.equal(*models)
+
+
+def test_runs_of_neighbours_are_cut_where_the_subnets_of_a_host_have_gaps():
+    assert bunches(np.full(6, 10), [0, 1, 3, 4, 5], workers=1) == [range(2), range(3, 6)]
+
+
+def test_a_subnet_larger_than_a_bunch_is_one_by_itself():
+    assert bunches(np.array([5, 500, 5]), range(3), workers=1) == [range(1), range(1, 2), range(2, 3)]

@@ -1,0 +1,187 @@
+"""An audit of whole runs: it bites where noise is missing, finds much where much leaks, and accuses nobody wrongly."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.audit import CanaryDesign
+from h2fdp.audit.instrumented_run import OverheardRun
+from h2fdp.audit.run_audit import as_dict, audit, audits
+from h2fdp.privacy import OBSERVERS
+from h2fdp.protocol import LocalTeam
+
+IMAGES, LABELS = load_digits(return_X_y=True)
+INPUTS = (IMAGES / 16).astype(np.float32)
+OFF = 1e-6
+FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.1}}
+
+
+def prepared(observer="edge", devices=50, edges=1, trust=0.0, records=4, **settings):
+    """Softmax regression on a few digits for each device, calibrated so that this observer's account is epsilon."""
+
+    def data(device):
+        chosen = np.random.default_rng(list(device.encode())).choice(len(INPUTS), records, replace=False)
+        return INPUTS[chosen], LABELS[chosen]
+
+    defaults = {
+        "intervals": 2,
+        "local_steps": 5,
+        "aggregate_every": 1,
+        "sampling_rate": 0.5,
+        "step_decay": "none",
+        "sensitivity": "tight",
+        "epsilon": 1.0,
+        "calibration": "accounted",
+        "target_observers": [observer],
+    }
+    network = Topology.regular(edges=edges, devices=devices // edges, trust=trust)
+    test = INPUTS[:20], LABELS[:20]
+    return Experiment(network, data, test_data=test, **{**defaults, **settings}).prepare()
+
+
+@pytest.mark.parametrize("scope", ["batch", "record"])
+@pytest.mark.parametrize("kind", ["dirac", "dominating"])
+def test_with_the_noise_off_every_kind_of_canary_refutes_the_account(scope, kind):
+    found = audit(prepared(devices=100, records=1, clip_scope=scope), "edge", 100, kind, noise_scale=OFF)
+    assert found.right >= found.guesses - 1
+    assert found.epsilon_lower > found.accounted("rdp")
+
+
+@pytest.mark.parametrize(
+    ("observer", "trust"), [("peer", 0.0), ("peer", 1.0), ("cloud", 0.0), ("cloud", 1.0), ("public", 0.0)]
+)
+def test_with_the_noise_off_every_observer_refutes_its_account(observer, trust):
+    run = prepared(observer, devices=100, edges=50, trust=trust, aggregate_every=2)
+    found = audit(run, observer, 100, "dominating", noise_scale=OFF)
+    assert found.accounted("rdp") < 1.0
+    assert found.epsilon_lower > 1.0
+
+
+@pytest.mark.parametrize(("observer", "trust"), [("edge", 0.0), ("peer", 0.0), ("cloud", 1.0)])
+def test_with_the_noise_off_observers_refute_their_accounts_where_devices_fail(observer, trust):
+    run = prepared(observer, devices=150, edges=50, trust=trust, aggregate_every=2, faults=FAULTS)
+    found = audit(run, observer, 150, "dominating", noise_scale=OFF)
+    assert found.accounted("rdp") <= 1.0
+    assert found.epsilon_lower > 1.0
+
+
+def test_with_a_quarter_of_the_noise_dominating_canaries_refute_the_account():
+    run = prepared(devices=800, intervals=4, epsilon=2.5)
+    found = audit(run, "edge", 800, "dominating", noise_scale=0.25)
+    assert found.epsilon_lower > found.accounted("rdp")
+
+
+def test_it_finds_a_good_part_of_a_true_epsilon_of_8():
+    """An ideal audit of an (8, 1e-5) Gaussian with 1,000 canaries finds about 2.7; q = 1/2 costs some of it."""
+    run = prepared(devices=1000, epsilon=8.0, accountant="pld")
+    found = audit(run, "edge", 1000, "dominating")
+    assert found.attained() == pytest.approx(8.0, rel=0.01)
+    assert 1.5 < found.epsilon_lower < found.attained()
+
+
+def test_with_the_right_noise_no_account_is_refuted_by_20_seeds():
+    """All observers, scopes and kinds; each at 1 - 0.05/20, so that all 20 hold with 95 %."""
+    for seed in range(20):
+        observer = OBSERVERS[seed % 4]
+        scope, kind = ("batch", "record")[seed // 4 % 2], ("dominating", "dirac")[seed // 8 % 2]
+        faults = FAULTS if seed // 2 % 2 else {}
+        run = prepared(observer, devices=60, edges=30, clip_scope=scope, seed=seed, aggregate_every=2, faults=faults)
+        found = audit(run, observer, 60, kind, confidence=1 - 0.05 / 20)
+        assert found.epsilon_lower <= found.accounted("rdp"), (seed, observer, scope, kind)
+
+
+def test_where_the_audit_is_strongest_20_seeds_refute_nothing_either():
+    for seed in range(20):
+        found = audit(prepared(devices=150, seed=seed), "edge", 150, confidence=1 - 0.05 / 20)
+        assert found.epsilon_lower <= found.accounted("rdp")
+
+
+@pytest.mark.parametrize(("scope", "faults"), [("batch", {}), ("record", {}), ("batch", FAULTS)])
+def test_with_all_canaries_out_the_real_coordinates_train_as_in_a_normal_run(scope, faults):
+    run = prepared(devices=6, edges=3, trust=0.4, clip_scope=scope, participation=0.5, faults=faults)
+    design = CanaryDesign("dirac", np.arange(12) % 6, np.zeros(12, dtype=bool))
+    overheard = OverheardRun(run, design)
+    subnets = enumerate(run.topology.subnets)
+    normal = run.cloud(LocalTeam({subnet.name: run.blueprint.edge_server(number) for number, subnet in subnets}))
+    for interval in range(run.config.training.intervals):
+        overheard.run_interval(overheard.cloud.plan(interval))
+        normal.run_interval(normal.plan(interval))
+    assert not torch.equal(normal.model, run.initial)
+    torch.testing.assert_close(overheard.cloud.model[: run.initial.numel()], normal.model, rtol=1e-5, atol=1e-6)
+
+
+def test_an_audit_depends_on_nothing_but_the_seed():
+    first, again = (audit(prepared(), "edge", 50) for _ in range(2))
+    assert as_dict(first) == as_dict(again)
+
+
+def test_only_devices_that_the_observer_may_spy_on_get_canaries():
+    run = prepared(devices=6, edges=3, trust=0.5)
+    untrusted = sum(subnet.size for subnet in run.topology.subnets if not subnet.trusted)
+    assert 0 < untrusted < 6
+    assert audit(run, "edge", 12).devices == untrusted
+    assert audit(run, "cloud", 12).devices == 6
+    together = {found.observer: found.devices for found in audits(run, ("edge", "cloud"), 12)}
+    assert together == {"edge": untrusted, "cloud": 6}
+
+
+def test_a_budget_ends_the_audited_run_as_it_would_end_any():
+    run = prepared("edge", devices=6, edges=3, intervals=8, epsilon=4.0)
+    limited = run.config.privacy.model_copy(update={"budget": {"edge": 3.0}})
+    found = audit(replace(run, config=run.config.model_copy(update={"privacy": limited})), "edge", 6)
+    assert 0 < found.intervals < 8
+    assert found.accounted("rdp") <= 3.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "words"),
+    [
+        ({"method": "hfl"}, ("cloud", 10), "promises privacy"),
+        ({"sampling": "fixed"}, ("cloud", 10), "training.sampling"),
+        ({}, ("cloud", 0), "at least 1, found 0"),
+        ({}, ("moon", 10), "expected one of edge, peer, cloud, public"),
+        ({}, ("cloud", 10, "loud"), "expected one of dirac, dominating"),
+        ({}, ("cloud", 1000), "expected at most about"),
+        ({"trust": 1.0, "observer": "cloud"}, ("edge", 10), "outside of the threat model"),
+        ({"devices": 3, "edges": 3, "observer": "cloud"}, ("peer", 3), "no device has a peer"),
+    ],
+)
+def test_what_cannot_be_audited_is_told(settings, arguments, words):
+    with pytest.raises(UserError, match=words):
+        audit(prepared(**{"devices": 6, "edges": 3, "calibration": "paper", **settings}), *arguments)
+
+
+SMALL = """\
+topology: {edges: [{name: a, trusted: true, devices: {count: 4}}, {name: b, trusted: false, devices: {count: 4}}]}
+data: digits
+training: {intervals: 3, local_steps: 4, aggregate_every: 2, batch_size: 4}
+privacy: {epsilon: 4.0}
+"""
+
+
+def command(*arguments):
+    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
+    call = [sys.executable, "-m", "h2fdp", "privacy", "audit", *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, text=True, env=environment, timeout=120)
+
+
+def test_the_command_prints_a_table_and_json(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL)
+    table = command(file, "--observer", "edge", "--canaries", 16)
+    assert table.returncode == 0, table.stderr
+    assert "epsilon at least" in table.stdout
+    assert "accounted" in table.stdout
+    assert max(map(len, table.stdout.splitlines())) <= 80
+    options = ("--kind", "dirac", "--set", "training.intervals=2", "--seed", 3, "--json")
+    found = json.loads(command(file, "--observer", "cloud", "--canaries", 16, *options).stdout)
+    assert (found["observer"], found["kind"], found["canaries"], found["intervals"]) == ("cloud", "dirac", 16, 2)
+    assert found["epsilon_lower"] <= found["pld"] <= found["rdp"] * 1.01

@@ -1,0 +1,369 @@
+"""Algorithm 1 in whole runs: what it decides, what is written down, and that noise, ledger and costs follow."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import h2fdp
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.audit.run_audit import audit
+from h2fdp.cli.runs import runs_command
+from h2fdp.run.controller_preview import first_decision
+from h2fdp.run.dry_run import estimate
+from h2fdp.run.plan_picture import draw
+from h2fdp.run.privacy_report import privacy_report
+from h2fdp.theory import Smoothed
+from h2fdp.topology import Radio, Subnet
+
+DISTANCES = {"A": [20.0, 60.0, 90.0], "B": [30.0, 50.0], "C": [80.0, 80.0, 15.0, 40.0]}
+TRUSTED = {"A"}
+EPSILON, DELTA, CLIP = 3.0, 1e-4, 0.8
+INTERVALS, STEPS, PER_INTERVAL = 6, 8, 2
+
+
+def network(fading="rayleigh"):
+    subnets = (
+        Subnet(name, name in TRUSTED, np.array(each), np.full(len(each), 24.0)) for name, each in DISTANCES.items()
+    )
+    return Topology("t", tuple(subnets), Radio(fading=fading))
+
+
+def experiment(control=None, fading="rayleigh", **settings):
+    defaults = {
+        "intervals": INTERVALS,
+        "local_steps": STEPS,
+        "aggregate_every": None,
+        "aggregations_per_interval": PER_INTERVAL,
+        "batch_size": None,
+        "sampling_rate": 0.1,
+        "epsilon": EPSILON,
+        "delta": DELTA,
+        "clip_norm": CLIP,
+        "step_size": 0.2,
+        "seed": 5,
+        "control": {"enabled": True, "tau_max": 12, **(control or {})},
+    }
+    return Experiment(topology=network(fading), data="digits", **{**defaults, **settings})
+
+
+def lines(run, name):
+    return [json.loads(line) for line in (run.directory / name).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return experiment({"alpha1": 0.01, "alpha2": 0.003}).run(tmp_path_factory.mktemp("controlled") / "run")
+
+
+def objective(plan, tau, participation, most=PER_INTERVAL):
+    """Problem P from the numbers of a plan alone (Secs. 5 and 8, Appendix D)."""
+    c = plan["constants"]
+    local = min(most, tau - 1)
+    rounds = (c["T"] - c["t_k"]) / tau
+    energy = delay = weights = 0.0
+    for name, edge in plan["edges"].items():
+        s = participation[name]
+        energy += s * (edge["device_joules"] * (1 + local) + edge["relay_joules"]) + edge["link_joules"]
+        there = edge["device_seconds"] + edge["relay_seconds"] + edge["link_seconds"]
+        delay += 2 * s * there + local * s * edge["device_seconds"]
+        weights += c["c2"] ** 2 / s**2 if edge["trusted"] else c["v2"] ** 2 / s
+    gap = 4 * tau * (local**3 + 1) * c["M"] * c["q"] ** 2 * c["G"] ** 2 * math.log(1 / c["delta"]) * weights
+    gap /= c["N"] ** 2 * c["epsilon"] ** 2
+    return {
+        "energy": c["alpha1"] * rounds * energy,
+        "delay": c["alpha2"] * rounds * delay,
+        "gap": c["alpha3"] * gap / c["phi"],
+    }
+
+
+def every_point():
+    for tau in range(1, 13):
+        for a in range(1, 4):
+            for b in range(1, 3):
+                for c in range(1, 5):
+                    yield tau, {"A": a, "B": b, "C": c}
+
+
+@pytest.mark.parametrize("alphas", [(1, 1, 1), (0.2, 0.05, 1), (0.01, 0.01, 1), (1, 1, 30)])
+def test_a_plan_can_be_recomputed_from_what_it_prints_and_no_point_is_better(alphas):
+    control = dict(zip(("alpha1", "alpha2", "alpha3"), alphas, strict=True))
+    plan = first_decision(experiment(control).prepare()).as_dict()
+    assert objective(plan, plan["tau"], plan["participation"]) == pytest.approx(plan["terms"], rel=1e-12)
+    assert sum(plan["terms"].values()) == pytest.approx(plan["objective"], rel=1e-12)
+    best = min(sum(objective(plan, *point).values()) for point in every_point())
+    assert plan["objective"] == pytest.approx(best, rel=1e-12)
+
+
+def test_in_a_star_the_wires_behind_the_devices_count():
+    plan = first_decision(experiment({"alpha3": 0.01}, method="pedpfl").prepare()).as_dict()
+    assert plan["edges"]["cloud"]["relay_joules"] > 0
+    assert objective(plan, plan["tau"], plan["participation"], most=0) == pytest.approx(plan["terms"], rel=1e-12)
+
+
+def test_the_three_terms_start_in_one_range_whatever_the_alphas():
+    plans = [first_decision(experiment(control).prepare()).as_dict() for control in ({}, {"alpha1": 9, "alpha3": 0.1})]
+    assert plans[0]["constants"]["phi"] == plans[1]["constants"]["phi"]
+    terms = objective(plans[0], STEPS, {name: len(each) for name, each in DISTANCES.items()})
+    assert terms["gap"] == pytest.approx(math.sqrt(terms["energy"] * terms["delay"]), rel=1e-12)
+
+
+def test_a_larger_epsilon_buys_cheaper_intervals():
+    """nu falls with epsilon^2 while phi stays: less participation or longer intervals."""
+    phi = first_decision(experiment().prepare()).constants["phi"]
+    costs = [
+        first_decision(experiment({"phi": phi}, epsilon=epsilon).prepare()).terms for epsilon in (0.5, 2.0, 8.0, 32.0)
+    ]
+    spent = [each.energy + each.delay for each in costs]
+    assert spent == sorted(spent, reverse=True)
+    assert spent[0] > spent[-1]
+
+
+def test_every_decision_is_written_with_its_reasons_and_is_what_was_done(run):
+    decisions, metrics = lines(run, "control.jsonl"), run.metrics
+    assert len(decisions) == len(metrics)
+    slot = 0
+    for decision, row in zip(decisions, metrics.itertuples(), strict=True):
+        assert decision["slot"] == decision["constants"]["t_k"] == slot
+        slot += decision["tau"]
+        assert (row.local_steps, row.slot, row.step_size) == (decision["tau"], slot, decision["step_size"])
+        assert row.participants == sum(decision["participation"].values())
+        assert decision["objective"] == pytest.approx(sum(decision["terms"].values()))
+        assert decision["runner_up"]["objective"] >= decision["objective"]
+        assert decision["runner_up"]["tau"] != decision["tau"]
+        assert set(decision["rate_mbps"]) == set(DISTANCES)
+
+
+def test_the_step_size_is_the_theorems(run):
+    tau = STEPS
+    for k, decision in enumerate(lines(run, "control.jsonl")):
+        gamma = min(1 / tau, 1 / INTERVALS) / decision["constants"]["beta"]
+        assert decision["constants"]["gamma"] == pytest.approx(gamma)
+        assert decision["step_size"] == pytest.approx(gamma / math.sqrt(k + 1))
+        tau = decision["tau"]
+
+
+def test_the_ledger_has_the_noise_of_each_decision(run):
+    """(15)-(19) with each interval's own eta_k, tau_k and s_c^k, L = K_g K_l for local noises and K_g for global."""
+    decisions = lines(run, "control.jsonl")
+    rows = lines(run, "privacy.jsonl")
+    assert {row["interval"] for row in rows} == set(range(1, len(decisions) + 1))
+    assert all(max(decision["participation"][edge] for decision in decisions) > 1 for edge in DISTANCES)
+    for row in rows:
+        decision = decisions[row["interval"] - 1]
+        active = decision["participation"][row["edge"]]
+        eta, tau = decision["step_size"], decision["tau"]
+        releases = INTERVALS * PER_INTERVAL if row["kind"] == "local" else INTERVALS
+        formula = math.sqrt(2 * releases * math.log(1 / DELTA)) / EPSILON * 2 * eta * tau * CLIP * row["sampling_rate"]
+        moved = 2 * eta * row["steps"] * CLIP
+        if row["edge"] in TRUSTED:
+            assert row["observer"] != "edge"
+            expected = moved / active, formula / active
+        elif row["observer"] == "edge":
+            expected = moved, formula
+        else:
+            known = 1 if row["observer"] == "peer" and active > 1 else 0
+            expected = moved / active, formula * math.sqrt(active - known) / active
+        assert (row["sensitivity"], row["noise_std"]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_each_interval_releases_as_often_as_it_aggregates(run):
+    rows = lines(run, "privacy.jsonl")
+    for number, decision in enumerate(lines(run, "control.jsonl"), start=1):
+        slots = {(row["slot"], row["kind"]) for row in rows if row["interval"] == number}
+        assert sum(kind == "local" for _, kind in slots) == min(PER_INTERVAL, decision["tau"] - 1)
+        assert sum(kind == "global" for _, kind in slots) == 1
+
+
+def test_the_claim_holds_to_the_end_of_the_run(run):
+    claims = run.metrics["epsilon_claimed"]
+    assert claims.notna().all()
+    assert claims.max() <= EPSILON + 1e-12
+
+
+def test_training_ends_at_slot_T_or_after_K_g_intervals(tmp_path):
+    short = experiment({"slots": 7, "alpha3": 1e6}, intervals=50).run(tmp_path / "slots").metrics
+    assert short["slot"].iloc[-1] == 7
+    assert len(short) < 50
+    many = experiment({"slots": 1000, "alpha3": 1e6}, intervals=3).run(tmp_path / "intervals").metrics
+    assert len(many) == 3
+    assert many["slot"].iloc[-1] < 1000
+
+
+def test_no_interval_is_longer_than_tau_max(tmp_path):
+    metrics = experiment({"tau_max": 3, "alpha1": 1e6}).run(tmp_path / "run").metrics
+    assert metrics["local_steps"].tolist() == [3] * INTERVALS
+
+
+def test_known_channels_move_decisions_and_expected_ones_do_not():
+    def first_objectives(channel):
+        cloud = experiment({"channel": channel, "slots": 10_000}).prepare().schedule()
+        return {cloud.decide(interval, 0).reasons["objective"] for interval in range(4)}
+
+    assert len(first_objectives("known")) == 4
+    assert len(first_objectives("expected")) == 1
+
+
+def test_participation_is_the_most_that_the_controller_may_use(tmp_path):
+    plan = first_decision(experiment({"alpha3": 1e9}, participation=0.5).prepare())
+    assert plan.participation == {"A": 2, "B": 1, "C": 2}
+
+
+def test_energy_delay_and_clock_without_fading(tmp_path):
+    """Appendix D by hand: t = Q M / R, R = W log2(1 + p beta / (N0 W)); 38 dBm and 100 Mbps to the cloud."""
+    done = experiment(fading="none", control={"enabled": False}).run(tmp_path / "run")
+    bits = 32 * 640
+    watts = 10 ** ((24 - 30) / 10)
+    energy = delay = clock = 0.0
+    link_s = bits / 100e6
+    for distances in DISTANCES.values():
+        times = []
+        for d in distances:
+            gain = 10 ** ((-30 - 37.5 * math.log10(d)) / 10)
+            snr = watts * gain / (10 ** ((-173 - 30) / 10) * 1e6)
+            times.append(bits / (1e6 * math.log2(1 + snr)))
+        energy += 3 * watts * sum(times) + 10 ** ((38 - 30) / 10) * link_s
+        delay += 2 * sum(times) + 2 * sum(t + link_s for t in times)
+        clock = max(clock, 3 * (sum(times) + max(times)))
+    clock += 2 * link_s
+    metrics = done.metrics
+    for column, each in (("energy_j", energy), ("delay_s", delay), ("clock_s", clock)):
+        assert metrics[column].tolist() == pytest.approx([each * (k + 1) for k in range(INTERVALS)], rel=1e-9)
+
+
+def test_plan_is_the_same_by_file_and_in_python(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text("topology: {edges: [{name: e, devices: {count: 3}}]}\ndata: digits\nmethod: h2fdp\n")
+    assert h2fdp.plan(file).constants["K_g"] == 200
+    assert h2fdp.plan(file, ["control.alpha1=5"]).constants["alpha1"] == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"method": "hfl"}, "control.enabled"),
+        ({"calibration": "accounted"}, "privacy.calibration"),
+        ({"control": {"enabled": False}, "method": "h2fdp-adaptive"}, "control.enabled"),
+        ({"control": {"enabled": True, "allow_idle": True, "solver": "two-level"}}, "control"),
+        ({"method": {"extends": "pedpfl", "objective": {"name": "proximal", "mu": 11}}}, "method.objective.mu"),
+        # gamma may grow to 0.2 * 20 / 2 when tau becomes 1
+        (
+            {
+                "method": {"extends": "pedpfl", "objective": {"name": "proximal", "mu": 1.5}},
+                "intervals": 2,
+                "local_steps": 20,
+            },
+            "method.objective.mu",
+        ),
+        ({"step_decay": "none"}, "training.step_decay"),
+        ({"control": {"enabled": True, "beta_max": 1e-5}}, "control.beta_max"),
+        ({"control": {"enabled": True, "beta": 50.0, "beta_max": 10.0}}, "control.beta"),
+        ({"control": {"enabled": True, "estimates": "oracle"}, "budget": {"cloud": 9.0}}, "privacy.budget"),
+    ],
+)
+def test_what_the_controller_cannot_do_is_refused_with_its_key(settings, key):
+    with pytest.raises(UserError) as refused:
+        experiment(**settings)
+    assert key in str(refused.value)
+
+
+def test_the_adaptive_method_by_name_is_control_enabled():
+    by_name = experiment({"enabled": True}, method="h2fdp-adaptive").config
+    assert by_name == experiment().config
+
+
+@pytest.mark.parametrize("estimates", ["private", "oracle"])
+def test_measured_estimates_reach_the_controller(tmp_path, estimates):
+    done = experiment({"estimates": estimates, "alpha1": 0, "alpha2": 0}, epsilon=3000.0).run(tmp_path / "run")
+    decisions = lines(done, "control.jsonl")
+    known = [name for name in ("beta", "sigma", "zeta_c") if decisions[-1]["constants"][name] is not None]
+    assert known == ["beta", "sigma", "zeta_c"]
+    assert decisions[0]["constants"]["sigma"] is None
+    assert done.summary["leaking"] is (estimates == "oracle")
+
+
+def test_private_estimates_are_in_the_ledger_and_their_noise_is_the_formulas(tmp_path):
+    done = experiment({"estimates": "private", "alpha1": 0, "alpha2": 0}).run(tmp_path / "run")
+    rows = [row for row in lines(done, "privacy.jsonl") if row["kind"] == "estimate"]
+    plain = experiment({"alpha1": 0, "alpha2": 0}).run(tmp_path / "plain")
+    assert len({(row["interval"], row["edge"]) for row in rows}) == INTERVALS * len(DISTANCES)
+    decisions = lines(done, "control.jsonl")
+    for row in rows:
+        numbers = 3 if row["edge"] in TRUSTED else 2
+        sensitivity = 2 * math.sqrt(numbers)
+        noise = math.sqrt(2 * INTERVALS * math.log(1 / DELTA)) / EPSILON * row["sampling_rate"] * sensitivity
+        active = decisions[row["interval"] - 1]["participation"][row["edge"]]
+        if row["edge"] in TRUSTED or row["observer"] == "edge":
+            expected = sensitivity, noise
+        else:
+            known = 1 if row["observer"] == "peer" and active > 1 else 0
+            expected = sensitivity / active, noise * math.sqrt(active - known) / active
+        assert row["steps"] == 2
+        assert active == len(DISTANCES[row["edge"]]) > 1
+        assert (row["sensitivity"], row["noise_std"]) == pytest.approx(expected, rel=1e-9)
+    assert done.privacy.epsilon("cloud") > plain.privacy.epsilon("cloud")
+
+
+def test_local_noises_cover_the_most_local_aggregations_that_any_tau_has(tmp_path):
+    """Every 2 slots: 5 local aggregations in the longest interval of 12 slots, 3 in tau_0 = 8."""
+    rhythm = {"aggregate_every": 2, "aggregations_per_interval": None}
+    done = experiment({"alpha1": 1e6}, **rhythm).run(tmp_path / "run")
+    decisions = lines(done, "control.jsonl")
+    local = [row for row in lines(done, "privacy.jsonl") if row["kind"] == "local" and row["observer"] == "edge"]
+    assert max(decision["tau"] for decision in decisions) == 12
+    for row in local:
+        decision = decisions[row["interval"] - 1]
+        formula = math.sqrt(2 * INTERVALS * 5 * math.log(1 / DELTA)) / EPSILON * row["sampling_rate"]
+        assert row["noise_std"] == pytest.approx(formula * 2 * decision["step_size"] * decision["tau"] * CLIP, rel=1e-9)
+    assert done.metrics["epsilon_claimed"].notna().all()
+
+
+def test_beta_is_believed_within_its_bounds():
+    least = 1 / (0.2 * STEPS)
+    for stated, used in ((None, least), (5 * least, 5 * least), (least / 7, least)):
+        schedule = experiment({"beta": stated}).prepare().schedule()
+        assert schedule.beta == pytest.approx(used)
+    schedule._constants = replace(schedule._constants, beta=Smoothed(1e9, 0.2))
+    assert schedule.beta == pytest.approx(10 * least)
+
+
+def test_no_epsilon_is_said_of_a_run_that_leaks(tmp_path, capsys):
+    leaking = experiment({"estimates": "oracle"})
+    done = leaking.run(tmp_path / "run")
+    assert done.summary["leaking"] is True
+    assert done.summary["privacy"] is None
+    assert done.metrics.filter(like="epsilon").isna().all(axis=None)
+    with pytest.raises(UserError, match="leaks"):
+        _ = done.privacy
+    with pytest.raises(UserError, match="oracle"):
+        privacy_report(leaking.prepare())
+    runs_command(tmp_path)
+    assert "leaks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("estimates", ["private", "oracle"])
+def test_estimates_are_not_audited(estimates):
+    with pytest.raises(UserError, match="estimates are not audited"):
+        audit(experiment({"estimates": estimates}).prepare(), "cloud", 20)
+
+
+def test_the_lower_bound_counts_no_estimates():
+    reports = [
+        privacy_report(experiment({"estimates": estimates, "alpha1": 0, "alpha2": 0}).prepare())["observers"]["edge"]
+        for estimates in ("released", "private")
+    ]
+    assert reports[1]["rdp"] > reports[0]["rdp"]
+    assert reports[1]["attained"] == reports[0]["attained"]
+
+
+def test_a_picture_of_a_plan_without_any_cost(tmp_path):
+    nothing = first_decision(experiment({"alpha1": 0, "alpha2": 0, "alpha3": 0}).prepare())
+    draw(nothing, tmp_path / "map.png")
+    assert (tmp_path / "map.png").stat().st_size > 1000
+
+
+def test_a_dry_run_counts_what_the_controller_would_do():
+    plan = estimate(experiment({"slots": 7, "alpha3": 1e6}, intervals=20).prepare())
+    assert plan["slots"] == plan["global aggregations"] == 7

@@ -1,0 +1,340 @@
+"""Whole runs of every method against a few lines of NumPy that follow its paper: softmax regression, full batches."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from h2fdp import Experiment, Topology
+from h2fdp.methods import METHODS
+from h2fdp.schedules import ResourceBudgetSchedule
+
+DEVICES, FEATURES, CLASSES, ROUNDS, STEPS, ETA = 4, 3, 3, 4, 3, 0.2
+SIZES = [5, 8, 3, 6]
+WEIGHTS = np.array(SIZES) / sum(SIZES)
+
+
+def records(seed, size):
+    random = np.random.default_rng(seed)
+    return random.standard_normal((size, FEATURES)).astype(np.float32), random.integers(0, CLASSES, size)
+
+
+DATA = [records(10 + device, size) for device, size in enumerate(SIZES)]
+
+
+def gradient(w, device):
+    """Of the mean cross-entropy of softmax regression; w is (classes, features)."""
+    x, y = DATA[device]
+    scores = x @ w.T
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return (shares - np.eye(CLASSES)[y]).T @ x / len(y)
+
+
+def trained(method, engine="stacked", **training):
+    keys = {"intervals": ROUNDS, "local_steps": STEPS, "step_size": ETA, "step_decay": "none", "batch_size": 100}
+    return Experiment(
+        topology=Topology.regular(edges=2, devices=2, trust=0.0, seed=1),
+        data=lambda name: DATA[(["edge-1/1", "edge-1/2", "edge-2/1", "edge-2/2"]).index(name)],
+        test_data=records(99, 20),
+        method=method,
+        training={**keys, "weights": "by-size", **training},
+        runtime={"backend": "inline", "engine": engine},
+    )
+
+
+def outcome(experiment, folder):
+    run = experiment.run(folder)
+    start = experiment.prepare().initial.numpy().reshape(CLASSES, FEATURES).astype(float)
+    return start, run.model()[1].weight.detach().numpy().astype(float), run
+
+
+def rounds(w, local, server=None):
+    """`local(w, device)` gives the device's model; `server(w, average update)` the next global model."""
+    for _ in range(ROUNDS):
+        average = sum(p * (w - local(w, device)) for device, p in enumerate(WEIGHTS))
+        w = w - average if server is None else server(w, average)
+    return w
+
+
+def descended(w, device, steps=STEPS, momentum=0.0):
+    velocity = np.zeros_like(w)
+    for _ in range(steps):
+        velocity = momentum * velocity + gradient(w, device)
+        w = w - ETA * velocity
+    return w
+
+
+def fedavg(w):
+    return rounds(w, descended)
+
+
+def with_momentum(w):
+    return rounds(w, lambda w, device: descended(w, device, momentum=0.5))
+
+
+def fedavgm(w):
+    state = {"v": 0.0}
+
+    def server(w, average):
+        state["v"] = 0.9 * state["v"] + average
+        return w - state["v"]
+
+    return rounds(w, descended, server)
+
+
+def fedyogi(w):
+    state = {"m": np.zeros_like(w), "v": np.full_like(w, 1e-6)}
+
+    def server(w, average):
+        pseudo_gradient = -average
+        state["m"] = 0.9 * state["m"] + 0.1 * pseudo_gradient
+        square = pseudo_gradient**2
+        state["v"] = state["v"] - 0.01 * square * np.sign(state["v"] - square)
+        return w + 0.01 * state["m"] / (np.sqrt(state["v"]) + 1e-3)
+
+    return rounds(w, descended, server)
+
+
+def fedprox(w, mu=0.1):
+    def local(w, device):
+        start = w
+        for _ in range(STEPS):
+            w = w - ETA * (gradient(w, device) + mu * (w - start))
+        return w
+
+    return rounds(w, local)
+
+
+def scaffold(w, momentum=0.0):
+    """c_i is a mean of gradients, with momentum of as many as the steps are worth."""
+    c, own = np.zeros_like(w), [np.zeros_like(w) for _ in DATA]
+    worth = sum((1 - momentum**left) / (1 - momentum) for left in range(1, STEPS + 1))
+    for _ in range(ROUNDS):
+        moved, changed = [], []
+        for device in range(DEVICES):
+            y, velocity = w, 0.0
+            for _ in range(STEPS):
+                velocity = momentum * velocity + gradient(y, device) - own[device] + c
+                y = y - ETA * velocity
+            new = own[device] - c + (w - y) / (worth * ETA)
+            moved.append(y - w)
+            changed.append(new - own[device])
+            own[device] = new
+        w = w + sum(p * each for p, each in zip(WEIGHTS, moved, strict=True))
+        c = c + sum(p * each for p, each in zip(WEIGHTS, changed, strict=True))
+    return w
+
+
+def feddyn(w, alpha=0.1):
+    h, own = np.zeros_like(w), [np.zeros_like(w) for _ in DATA]
+    for _ in range(ROUNDS):
+        models = []
+        for device in range(DEVICES):
+            theta = w
+            for _ in range(STEPS):
+                theta = theta - ETA * (gradient(theta, device) - own[device] + alpha * (theta - w))
+            own[device] = own[device] - alpha * (theta - w)
+            models.append(theta)
+        average = sum(p * each for p, each in zip(WEIGHTS, models, strict=True))
+        h = h - alpha * (average - w)
+        w = average - h / alpha
+    return w
+
+
+def pfedme(w, penalty=15.0, inner=0.05):
+    for _ in range(ROUNDS):
+        models = []
+        for device in range(DEVICES):
+            local = theta = w
+            for _ in range(STEPS):
+                for _ in range(5):
+                    theta = theta - inner * (gradient(theta, device) + penalty * (theta - local))
+                local = local - 0.02 * penalty * (local - theta)
+            models.append(local)
+        w = sum(p * each for p, each in zip(WEIGHTS, models, strict=True))
+    return w
+
+
+REFERENCES = {
+    "fedavg": fedavg,
+    "fedavgm": fedavgm,
+    "fedprox": fedprox,
+    "scaffold": scaffold,
+    "feddyn": feddyn,
+    "pfedme": pfedme,
+    "fedyogi": fedyogi,
+}
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_method_does_what_its_paper_says(name, engine, tmp_path):
+    step = {"step_size": 0.02} if name == "pfedme" else {}
+    start, model, _ = outcome(trained(name, engine, **step), tmp_path / "run")
+    np.testing.assert_allclose(model, REFERENCES[name](start), rtol=2e-4, atol=2e-6)
+
+
+def test_momentum_of_local_steps_begins_anew_with_each_model(tmp_path):
+    start, model, _ = outcome(trained("fedavg", momentum=0.5), tmp_path / "run")
+    np.testing.assert_allclose(model, with_momentum(start), rtol=2e-4, atol=2e-6)
+    assert np.abs(model - fedavg(start)).max() > 1e-3
+
+
+def test_control_variates_are_gradients_under_momentum_too(tmp_path):
+    start, model, _ = outcome(trained("scaffold", momentum=0.5), tmp_path / "run")
+    np.testing.assert_allclose(model, scaffold(start, momentum=0.5), rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedavgm"])
+def test_an_upcycled_round_goes_on_from_where_the_server_moved(name, tmp_path):
+    start, model, _ = outcome(trained({"extends": name, "upcycle": {"factor": 0.3}}), tmp_path / "run")
+    velocity = 0.0
+    w = start
+    for _ in range(ROUNDS):
+        average = sum(p * (w - descended(w, device)) for device, p in enumerate(WEIGHTS))
+        velocity = 0.9 * velocity + average if name == "fedavgm" else average
+        odd = w - velocity
+        w = odd + 0.3 * (odd - w)
+    np.testing.assert_allclose(model, w, rtol=2e-4, atol=2e-6)
+
+
+def test_the_factor_of_upcycling_may_fall_with_the_rounds(tmp_path):
+    start, model, _ = outcome(trained({"extends": "fedavg", "upcycle": {"mu": 1.0, "growth": 2.0}}), tmp_path / "run")
+    w = start
+    for m in range(1, ROUNDS + 1):
+        odd = w - sum(p * (w - descended(w, device)) for device, p in enumerate(WEIGHTS))
+        w = odd + 1 / (1 + 2 * np.sqrt(m)) * (odd - w)
+    np.testing.assert_allclose(model, w, rtol=2e-4, atol=2e-6)
+
+
+def test_scaffold_in_a_tree_counts_the_steps_of_all_segments(tmp_path):
+    """Two subnets of two devices with one local aggregation: the variates see the whole interval."""
+    axes = {"extends": "hfl", "objective": "scaffold", "server": "scaffold"}
+    start, model, _ = outcome(trained(axes, local_steps=4, aggregate_every=2), tmp_path / "run")
+    w, c, own = start, np.zeros_like(start), [np.zeros_like(start) for _ in DATA]
+    subnets = [[0, 1], [2, 3]]
+    for _ in range(ROUNDS):
+        average, change = 0.0, 0.0
+        for members in subnets:
+            share = sum(SIZES[device] for device in members)
+            rho = {device: SIZES[device] / share for device in members}
+            edge, moved = w, dict.fromkeys(members, 0.0)
+            for _ in range(2):
+                models = {}
+                for device in members:
+                    y = edge
+                    for _ in range(2):
+                        y = y - ETA * (gradient(y, device) - own[device] + c)
+                    moved[device] = moved[device] + edge - y
+                    models[device] = y
+                edge = sum(rho[device] * models[device] for device in members)
+            average = average + share / sum(SIZES) * (w - edge)
+            for device in members:
+                new = own[device] - c + moved[device] / (4 * ETA)
+                change = change + share / sum(SIZES) * rho[device] * (new - own[device])
+                own[device] = new
+        w, c = w - average, c + change
+    np.testing.assert_allclose(model, w, rtol=2e-4, atol=2e-6)
+
+
+def test_upcycling_adds_nothing_to_the_ledger_and_no_joule(tmp_path):
+    found = {}
+    for name in ("h2fdp", "upcycled-h2fdp"):
+        experiment = Experiment(
+            topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
+            data="digits",
+            method=name,
+            training={"intervals": 4, "local_steps": 4, "aggregate_every": 2, "batch_size": 8},
+            runtime={"backend": "inline"},
+        )
+        run = experiment.run(tmp_path / name)
+        found[name] = run.metrics, (run.directory / "privacy.jsonl").read_bytes(), run.model()[1].weight
+    plain, upcycled = found["h2fdp"], found["upcycled-h2fdp"]
+    assert plain[1] == upcycled[1]
+    for column in ("energy_j", "delay_s", "clock_s", "epsilon_cloud", "epsilon_claimed"):
+        assert plain[0][column].tolist() == upcycled[0][column].tolist()
+    assert not torch.equal(plain[2], upcycled[2])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_named_method_learns(name, tmp_path):
+    experiment = Experiment(
+        topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
+        data="digits",
+        method=name,
+        training={"intervals": 30, "local_steps": 6, "aggregate_every": 3, "batch_size": 16, "step_size": 0.1},
+        privacy={"epsilon": 200.0, "c2": 0.1},
+        runtime={"backend": "inline"},
+    )
+    run = experiment.run(tmp_path / "run")
+    assert run.summary["method"] == name
+    assert run.metrics["accuracy"].iloc[-1] > 0.2
+
+
+def loss(w, device):
+    x, y = DATA[device]
+    scores = x @ w.T
+    return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]))
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("tree", [False, True])
+def test_what_devices_measure_for_a_schedule(engine, tree, tmp_path, monkeypatch):
+    seen = []
+    observe = ResourceBudgetSchedule.observe
+    monkeypatch.setattr(
+        ResourceBudgetSchedule, "observe", lambda self, each: (seen.append(each), observe(self, each))[1]
+    )
+    axes = {"extends": "hfl"} if tree else {"extends": "adaptive-fl"}
+    schedule = {"name": "resource-budget", "units": 40.0, "step_cost": 1.0, "aggregation_cost": 2.0}
+    start, _, run = outcome(
+        trained({**axes, "schedule": schedule}, engine, aggregations_per_interval=0), tmp_path / "run"
+    )
+    assert run.metrics["local_steps"].iloc[0] == 1
+    w = start
+    for each in seen:
+        models = [descended(w, device, steps=each.local_steps) for device in range(DEVICES)]
+        before = [descended(w, device, steps=each.local_steps - 1) for device in range(DEVICES)]
+        after = sum(p * model for p, model in zip(WEIGHTS, models, strict=True))
+        at_after = [gradient(after, device) for device in range(DEVICES)]
+        mean = sum(p * own for p, own in zip(WEIGHTS, at_after, strict=True))
+        found = each.secants
+        norm = np.linalg.norm
+        np.testing.assert_allclose(found.weights, WEIGHTS)
+        np.testing.assert_allclose(found.distance, [norm(model - after) for model in models], rtol=1e-3)
+        lengths = [norm(model - one) for model, one in zip(models, before, strict=True)]
+        np.testing.assert_allclose(found.last_step, lengths, rtol=1e-3)
+        np.testing.assert_allclose(found.loss_local, [loss(model, i) for i, model in enumerate(models)], rtol=1e-4)
+        np.testing.assert_allclose(found.loss_before, [loss(model, i) for i, model in enumerate(before)], rtol=1e-4)
+        np.testing.assert_allclose(found.loss, [loss(after, device) for device in range(DEVICES)], rtol=1e-4)
+        changes = [norm(gradient(model, i) - at_after[i]) for i, model in enumerate(models)]
+        np.testing.assert_allclose(found.gradient_change, changes, rtol=1e-2)
+        np.testing.assert_allclose(found.divergence, [norm(own - mean) for own in at_after], rtol=1e-3)
+        w = after
+    assert len(seen) == len(run.metrics) >= 2
+
+
+def test_a_run_under_a_resource_budget_ends_within_it_and_returns_its_best_model(tmp_path):
+    schedule = {"name": "resource-budget", "units": 30.0, "step_cost": 1.0, "aggregation_cost": 4.0}
+    run = trained({"extends": "adaptive-fl", "schedule": schedule}, intervals=100).run(tmp_path / "run")
+    spent = run.metrics["local_steps"].sum() + 4 * len(run.metrics)
+    assert 25 <= spent <= 30
+
+
+def test_ali_dpfl_reckons_with_the_noise_of_the_run(tmp_path):
+    keys = {"intervals": 4, "batch_size": 16, "clip_norm": 0.5}
+    method = {"extends": "ali-dpfl", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}}
+    run = Experiment(data="digits", method=method, epsilon=5.0, training=keys).run(tmp_path / "run")
+    rows = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
+    known = rows[-1]["constants"]
+    prepared = Experiment(data="digits", method=method, epsilon=5.0, training=keys).prepare()
+    batch = float((prepared.blueprint.rates * prepared.data.sizes).min())
+    assert (known["C"], known["sigma"], known["d"], known["B"]) == (0.5, 2.0, 640, batch)
+    assert (known["R_s"], known["R_c"]) == (4, prepared.iterations)
+    assert [row["tau"] for row in rows] == run.metrics["local_steps"].tolist()
+    ledger = [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
+    steps = {row["slot"] for row in ledger if row["observer"] == "edge"}
+    assert steps == set(range(1, sum(row["tau"] for row in rows) + 1))
+    assert run.summary["leaking"]

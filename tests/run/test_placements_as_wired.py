@@ -1,0 +1,405 @@
+"""Central noise, DP-SGD, output and objective perturbation in whole runs.
+
+Every noise and every row of the ledger against formulas written out here, with devices that fail; R_c; that what is
+promised is kept, and what is not is refused.
+"""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from torch import nn
+
+import h2fdp.privacy.mechanisms.device_side
+import h2fdp.privacy.mechanisms.output
+import h2fdp.protocol.cloud
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.audit.run_audit import audit
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.run.privacy_report import privacy_report
+from tests.run.test_noise_as_wired import (
+    CLIP,
+    FAULTS,
+    FAULTY_INTERVALS,
+    SIZES,
+    STREAMS,
+    experiment,
+    numbers,
+    with_faults,
+)
+
+OBSERVERS = ("edge", "peer", "cloud", "public")
+SEGMENTS = ((3, 3), (3, 6), (1, 7))  # steps, end of 7 local steps, every 3
+ONE_UPLOAD = {"aggregate_every": None, "aggregations_per_interval": 0}
+PROXIMAL = {"name": "proximal", "mu": 2.0}
+
+
+def tree(privacy, objective="plain"):
+    return {"extends": "h2fdp", "privacy": privacy, "objective": objective}
+
+
+def listened(monkeypatch):
+    """The standard deviations of all Gaussian vectors that anybody adds."""
+    added = []
+    original = h2fdp.protocol.cloud.add_gaussian_noise
+
+    def listening(vector, noise_std, generator, out=None):
+        added.append(noise_std)
+        return original(vector, noise_std, generator, out)
+
+    for adding in (h2fdp.protocol.cloud, h2fdp.privacy.mechanisms.device_side, h2fdp.privacy.mechanisms.output):
+        monkeypatch.setattr(adding, "add_gaussian_noise", listening)
+    return added
+
+
+def ledger_of(run):
+    """(interval, slot, edge, device, observer) -> what the row says of it."""
+    found = {}
+    for row in map(json.loads, (run.directory / "privacy.jsonl").read_text().splitlines()):
+        for device in numbers(row["devices"]):
+            key = (row["interval"], row["slot"], row["edge"], device, row["observer"])
+            assert key not in found
+            values = row["sensitivity"], row["noise_std"], row["steps"], row["sampling_rate"]
+            found[key] = (row["kind"], row["sampling"], *values)
+    return found
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for key, (kind, sampling, *values) in expected.items():
+        assert found[key][:2] == (kind, sampling), key
+        np.testing.assert_allclose(found[key][2:], values, rtol=1e-9, err_msg=str(key))
+
+
+def parts_of():
+    """Interval, edge, first slot and end of each segment, and the steps of the devices whose uploads arrive."""
+    for interval, edge in itertools.product(range(1, FAULTY_INTERVALS + 1), SIZES):
+        start = 7 * (interval - 1)
+        for (planned, end), attending in zip(SEGMENTS, with_faults(interval, edge, FAULTS), strict=True):
+            if attending:
+                yield interval, edge, start + end - planned, start + end, attending
+
+
+def sizes_of(made):
+    sizes = made.prepare().data.sizes
+    return {"A": sizes[:4], "B": sizes[4:]}
+
+
+FAULTY = {"faults": FAULTS, "intervals": FAULTY_INTERVALS, "batch_size": 6, "weights": "by-size"}
+
+
+@pytest.mark.parametrize("normalize", ["expected", "drawn"])
+def test_every_step_of_a_dp_sgd_run_is_noisy_and_in_the_ledger(tmp_path, monkeypatch, normalize):
+    added = listened(monkeypatch)
+    privacy = {"name": "dp-sgd", "noise_multiplier": 0.9, "normalize": normalize}
+    made = experiment(method=tree(privacy), engine="loop", **FAULTY | {"epsilon": 1e6})
+    records = sizes_of(made)
+    expected, noises = {}, []
+    for interval, edge, start, _, attending in parts_of():
+        for device, steps in attending.items():
+            rate = min(1.0, 6 / records[edge][device])
+            for step in range(1, steps + 1):
+                noises.append(0.9 * CLIP / (rate * records[edge][device]))
+                for observer in OBSERVERS:
+                    key = (interval, start + step, edge, device + 1, observer)
+                    hidden = ("poisson", rate) if normalize == "expected" else ("fixed", 1.0)
+                    expected[key] = ("step", hidden[0], CLIP, 0.9 * CLIP, 1, hidden[1])
+    run = made.run(tmp_path / "run")
+    assert_same(ledger_of(run), expected)
+    assert len(added) == len(noises)
+    if normalize == "expected":
+        np.testing.assert_allclose(sorted(added), sorted(noises), rtol=1e-9)
+    else:  # divided by whole numbers of records
+        drawn = 0.9 * CLIP / np.array(added)
+        np.testing.assert_allclose(drawn, np.rint(drawn), rtol=1e-9)
+        assert drawn.min() >= 1
+    said = " ".join(run.summary["privacy"]["notes"])
+    assert ("is still counted" in said) is (normalize == "drawn")
+
+
+def test_central_noise_of_a_run_is_sized_for_those_really_averaged(tmp_path, monkeypatch):
+    added = listened(monkeypatch)
+    made = experiment(method=tree({"name": "central", "noise_multiplier": 2.0}), **FAULTY | ONE_UPLOAD)
+    records = sizes_of(made)
+    expected, noises = {}, []
+    for interval in range(1, FAULTY_INTERVALS + 1):
+        there = {}
+        for edge in SIZES:
+            there |= {(edge, device): float(records[edge][device]) for device in staying(interval, edge)}
+        if not there:
+            continue
+        weights = {device: held / sum(there.values()) for device, held in there.items()}
+        noise = 2.0 * CLIP * max(weights.values())
+        noises.append(noise)
+        for (edge, device), weight in weights.items():
+            for observer in ("peer", "public"):
+                key = (interval, 7 * interval, edge, device + 1, observer)
+                expected[key] = ("central", "fixed", CLIP * weight, noise, 1, 1.0)
+    run = made.run(tmp_path / "run")
+    assert_same(ledger_of(run), expected)
+    np.testing.assert_allclose(added, noises, rtol=1e-9)
+    assert "whole device" in run.summary["privacy"]["notes"][0]
+    assert {each["kind"]: each["added_by"] for each in run.summary["noise_std"]} == {"central": "cloud"}
+
+
+def staying(interval, edge):
+    """The devices that finish an interval in one piece: online, and not dropping out before its end."""
+    if not any(with_faults(interval, edge, FAULTS)):
+        return []  # an outage, or nobody there
+    drops = STREAMS.open(edge, "faults", interval - 1).random((SIZES[edge], 4))[:, :2]
+    lasting = np.where(drops[:, 0] < FAULTS["device_dropout"], (drops[:, 1] * 7).astype(int), 7)
+    return np.flatnonzero(lasting >= 7).tolist()
+
+
+@pytest.mark.parametrize("noise_std", [None, 0.4])
+def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monkeypatch, noise_std):
+    added = listened(monkeypatch)
+    privacy = {"name": "output", "model_norm": 0.8, "noise_std": noise_std}
+    made = experiment(method=tree(privacy), **FAULTY)
+    records = sizes_of(made)
+    # Theorem 6.2 read backwards for K_g intervals with two local aggregations each; epsilon 3, delta 1e-4.
+    log = math.log(1e4)
+    spent = (math.sqrt(log + 3.0) - math.sqrt(log)) ** 2
+    exposure = 0.8 * math.sqrt(3 * FAULTY_INTERVALS / (2 * spent)) * (1 + 2e-5)
+    expected, noises = {}, []
+    for interval, edge, _, end, attending in parts_of():
+        active = np.array(list(attending))
+        share = records[edge][active] / records[edge][active].sum()
+        levels = exposure / records[edge][active] if noise_std is None else np.full(len(active), noise_std)
+        noises += levels.tolist()
+        parts = (share * levels) ** 2
+        for at, device in enumerate(active.tolist()):
+            others = [part for j, part in enumerate(parts) if j != at]
+            known = math.sqrt(max(parts.sum() - max(others, default=0.0), 0.0))
+            row = {
+                "edge": (1.6, levels[at]),
+                "peer": (1.6 * share[at], known),
+                "cloud": (1.6 * share[at], math.sqrt(parts.sum())),
+                "public": (1.6 * share[at], math.sqrt(parts.sum())),
+            }
+            for observer, (moved, noise) in row.items():
+                expected[(interval, end, edge, device + 1, observer)] = ("output", "fixed", moved, noise, 1, 1.0)
+    run = made.run(tmp_path / "run")
+    assert_same(ledger_of(run), expected)
+    np.testing.assert_allclose(sorted(added), sorted(noises), rtol=1e-9)
+
+
+def test_an_objective_run_says_that_nothing_sound_is_known(tmp_path, monkeypatch):
+    added = listened(monkeypatch)
+    privacy = {"name": "objective", "rate": 50.0, "input_bound": 60.0}
+    run = experiment(method=tree(privacy, PROXIMAL), intervals=3, **ONE_UPLOAD).run(tmp_path / "run")
+    assert added == []
+    rows = ledger_of(run)
+    assert {values[0] for values in rows.values()} == {"objective"}
+    assert {values[3] for values in rows.values()} == {0.0}
+    assert run.privacy.epsilon(observer="public") == math.inf
+    assert run.metrics["epsilon_cloud"].tolist() == [math.inf] * 3
+    assert "no sound account" in run.summary["privacy"]["notes"][0]
+    assert "no sound account" in run.privacy.statement()["notes"][0]
+
+
+SMALL = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
+
+
+def small(privacy, **settings):
+    defaults = {"intervals": 5, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "epsilon": 4.0, "seed": 2}
+    schedule = {"schedule": settings.pop("schedule")} if "schedule" in settings else {}
+    objective = settings.pop("objective", "plain")
+    method = {"extends": "h2fdp", "privacy": privacy, "objective": objective, **schedule}
+    return Experiment(topology=SMALL, data="digits", method=method, **{**defaults, **settings})
+
+
+@pytest.mark.parametrize(("accountant", "epsilon"), [("rdp", 2.0), ("classic-rdp", 2.5)])
+def test_a_given_noise_ends_the_run_at_the_last_step_that_meets_the_target(tmp_path, accountant, epsilon):
+    made = small({"name": "dp-sgd", "noise_multiplier": 0.9}, intervals=50, epsilon=epsilon, accountant=accountant)
+    rate = float(made.prepare().blueprint.rates.max())
+    count = ACCOUNTANTS[accountant]
+    iterations = next(n for n in range(1, 99) if count.epsilon({ReleaseType(0.9, 1, rate): n + 1}, 1e-5) > epsilon)
+    assert iterations % 4 in (1, 2, 3)  # the last interval is cut short
+    assert made.prepare().iterations == iterations
+    run = made.run(tmp_path / "run")
+    assert run.summary["state"] == "done"
+    assert run.metrics["slot"].iloc[-1] == iterations
+    assert run.metrics["local_steps"].tolist() == [4] * (iterations // 4) + [iterations % 4]
+    assert run.privacy.epsilon(observer="edge", accountant=accountant) == pytest.approx(
+        count.epsilon({ReleaseType(0.9, 1, rate): iterations}, 1e-5), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("privacy", ["dp-sgd", "output", "central"])
+def test_accounted_calibration_meets_the_target(tmp_path, privacy):
+    settings = ONE_UPLOAD if privacy == "central" else {}
+    run = small(privacy, calibration="accounted", epsilon=2.0, **settings).run(tmp_path / "run")
+    reached = max(run.privacy.epsilon(observer=observer) or 0.0 for observer in OBSERVERS)
+    assert 1.98 < reached <= 2.0
+
+
+@pytest.mark.parametrize("privacy", ["dp-sgd", "output", "central"])
+def test_metrics_report_and_summary_agree(tmp_path, privacy):
+    made = small(privacy, **ONE_UPLOAD)
+    report = privacy_report(made.prepare())
+    run = made.run(tmp_path / "run")
+    last = run.metrics.iloc[-1]
+    assert last["epsilon_claimed"] == pytest.approx(4.0, rel=2e-3)
+    assert last["epsilon_claimed"] <= 4.0 * (1 + 1e-9)
+    for observer, found in report["observers"].items():
+        assert found["claimed"] == pytest.approx(last["epsilon_claimed"])
+        if found["verdict"] == "trusted":
+            assert (privacy, observer in ("edge", "cloud")) == ("central", True)
+            assert run.privacy.epsilon(observer=observer) is None
+        else:
+            assert last[f"epsilon_{observer}"] == pytest.approx(found["rdp"])
+            assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(found["rdp"])
+
+
+def test_a_device_that_sends_its_worst_attains_the_central_account():
+    found = privacy_report(small("central", **ONE_UPLOAD).prepare())["observers"]["public"]
+    assert found["attained"] == pytest.approx(found["pld"], rel=2e-3)
+
+
+@pytest.mark.parametrize("objective", ["feddyn", "pfedme"])
+def test_what_devices_remember_changes_nothing_that_central_noise_protects(tmp_path, monkeypatch, objective):
+    # Whatever a device remembers, what it sends is clipped: same noise, same ledger, and no averaged move beyond C.
+    moved = []
+    applied = h2fdp.protocol.cloud.Cloud._uploaded
+
+    def seen(self, plan, received):
+        moved.extend(float(part.update.norm()) for part in received.values())
+        return applied(self, plan, received)
+
+    monkeypatch.setattr(h2fdp.protocol.cloud.Cloud, "_uploaded", seen)
+    axes = {"extends": "h2fdp", "privacy": {"name": "central", "noise_multiplier": 2.0}}
+    server = {"server": "feddyn"} if objective == "feddyn" else {}
+    settings = {"clip_norm": 0.01, "epsilon": 100.0, **ONE_UPLOAD}
+    method = axes | {"objective": objective, **server}
+    with_memory = experiment(method=method, **settings).run(tmp_path / "memory")
+    assert moved
+    assert max(moved) <= 0.01 * (1 + 1e-5)
+    assert ledger_of(with_memory) == ledger_of(experiment(method=axes, **settings).run(tmp_path / "plain"))
+
+
+def test_control_variates_go_up_bare_under_central_noise():
+    method = {"extends": "h2fdp", "privacy": "central", "objective": "scaffold", "server": "scaffold"}
+    with pytest.raises(UserError, match=r"method\.objective: control variates go up beside the update"):
+        Experiment(method=method, training=ONE_UPLOAD)
+
+
+def test_noise_that_falls_with_the_loss_ends_the_run_before_the_target_is_exceeded(tmp_path):
+    schedule = {"name": "noise-decay", "factor": 0.9, "patience": 1, "least": 0.05}
+    run = small("dp-sgd", schedule=schedule, intervals=20, step_size=0.5).run(tmp_path / "run")
+    levels = {values[3] for values in ledger_of(run).values()}
+    assert len(levels) > 2
+    falls = np.log(np.array(sorted(levels)) / max(levels)) / math.log(0.9)
+    np.testing.assert_allclose(falls, np.rint(falls), atol=1e-9)
+    assert run.summary["state"] == "budget spent"
+    assert max(run.privacy.epsilon(observer=observer) for observer in OBSERVERS) <= 4.0
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.9])
+def test_momentum_makes_an_upload_worth_more_gradients(tmp_path, momentum):
+    """A gradient at step j counts 1 + b + ... + b^(m-j) times: summed up by hand."""
+    made = small("hierarchical", momentum=momentum, clip_norm=0.5, step_size=0.2, step_decay="none")
+    worth = sum(momentum**k for j in range(2) for k in range(2 - j))
+    run = made.run(tmp_path / "run")
+    untrusted = {values[2] for key, values in ledger_of(run).items() if key[-1] == "edge"}
+    np.testing.assert_allclose(list(untrusted), 2 * 0.2 * 0.5 * worth)
+    plain = small("hierarchical", clip_norm=0.5, step_size=0.2, step_decay="none").prepare().cloud(None).plan(0)
+    moved = made.prepare().cloud(None).plan(0)
+    whole = sum(momentum**k for j in range(4) for k in range(4 - j))  # `sensitivity: paper`: tau steps
+    for name, part in plain.subnets.items():
+        np.testing.assert_allclose(moved.subnets[name].noise_std, part.noise_std * whole / 4)
+    assert privacy_report(made.prepare())["observers"]["cloud"]["attained"] is None
+
+
+OBJECTIVE = {"name": "objective", "input_bound": 60.0}
+REFUSED = [
+    ("central", {}, r"training\.aggregations_per_interval: local aggregations are broadcast to peers without noise"),
+    ("central", {"clip_norm": None, **ONE_UPLOAD}, r"training\.clip_norm: a guarantee needs clipped updates"),
+    ("central", {"clip_scope": "record", **ONE_UPLOAD}, r"training\.clip_scope: central clips a device's whole update"),
+    ("central", {"budget": {"cloud": 1.0}, **ONE_UPLOAD}, r"privacy\.budget\.cloud: the cloud is trusted"),
+    ("central", {"budget": {"edge": 1.0}, **ONE_UPLOAD}, r"privacy\.budget\.edge: every edge server"),
+    ("central", {"control": {"enabled": True}, **ONE_UPLOAD}, r"control\.enabled: .* hierarchical or local"),
+    ("dp-sgd", {"clip_scope": "batch"}, r"training\.clip_scope: dp-sgd clips each record's gradient; expected record"),
+    ("dp-sgd", {"clip_norm": None}, r"training\.clip_norm: a guarantee needs clipped gradients"),
+    ("dp-sgd", {"control": {"enabled": True}}, r"control\.enabled: .* hierarchical or local"),
+    ("dp-sgd", {"objective": "pfedme"}, r"method\.objective: a device's personal models outlive"),
+    ({"name": "dp-sgd", "rc_search": "paper"}, {}, r"method\.privacy\.rc_search: .* noise_multiplier that is given"),
+    (
+        {"name": "dp-sgd", "noise_multiplier": 1.0},
+        {"calibration": "accounted"},
+        r"privacy\.calibration: the noise is given: noise_multiplier is 1",
+    ),
+    ({"name": "dp-sgd", "noise_multiplier": 0.1}, {"epsilon": 0.1}, r"method\.privacy\.noise_multiplier: one step"),
+    ({"name": "output", "noise_std": 1.0}, {"calibration": "accounted"}, r"privacy\.calibration: the noise is given"),
+    ("output", {"control": {"enabled": True}}, r"control\.enabled: .* hierarchical or local"),
+    ("output", {"objective": "pfedme"}, r"method\.objective: a device's personal models outlive"),
+    (
+        OBJECTIVE,
+        ONE_UPLOAD,
+        r"method\.objective: Theorem 6\.3 needs the objective proximal with mu above 0, found plain",
+    ),
+    (OBJECTIVE, {"objective": PROXIMAL}, r"aggregations_per_interval: Theorem 6\.3 knows one upload"),
+    (
+        OBJECTIVE,
+        {"objective": PROXIMAL, "model": "mlp", **ONE_UPLOAD},
+        r"model: Theorem 6\.3 is about generalised linear models; .* found mlp",
+    ),
+    (
+        OBJECTIVE,
+        {"objective": PROXIMAL, "calibration": "accounted", **ONE_UPLOAD},
+        r"privacy\.calibration: there is no sound account",
+    ),
+    (OBJECTIVE, {"objective": PROXIMAL, "budget": {"cloud": 1.0}, **ONE_UPLOAD}, r"privacy\.budget: there is no sound"),
+    (
+        {"name": "objective", "input_bound": 3.0},
+        {"objective": PROXIMAL, **ONE_UPLOAD},
+        r"method\.privacy\.input_bound: a device holds a longer record; expected a bound that is public .*, found 3",
+    ),
+    (
+        "output",
+        {"schedule": "noise-decay", "calibration": "accounted"},
+        r"privacy\.calibration: expected paper: what noise-decay will do",
+    ),
+    ({"name": "output", "rate": 1.0}, {}, r"`rate` means nothing for output"),
+]
+
+
+@pytest.mark.parametrize(("privacy", "settings", "words"), REFUSED)
+def test_what_no_guarantee_covers_is_refused_with_key_and_reason(privacy, settings, words):
+    with pytest.raises(UserError, match=words):
+        small(privacy, **settings).prepare()
+
+
+def test_a_model_of_ones_own_is_no_generalised_linear_model():
+    method = {"extends": "hfl", "privacy": OBJECTIVE, "objective": PROXIMAL}
+    made = Experiment(SMALL, "digits", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), method, **ONE_UPLOAD)
+    with pytest.raises(UserError, match=r"model: expected logistic or softmax .* found a model of your own"):
+        made.prepare()
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ("central", "canaries are records, and central noise protects devices"),
+        ("dp-sgd", "single steps, which nobody receives"),
+        ("output", "here models are clipped"),
+    ],
+)
+def test_what_an_audit_cannot_test_is_refused_with_the_reason(privacy, words):
+    with pytest.raises(UserError, match=words):
+        audit(small(privacy, **ONE_UPLOAD).prepare(), "public", 10)
+
+
+@pytest.mark.parametrize(("method", "privacy"), [("fedavg-dp", "dp-sgd"), ("pe-dpfl", "output")])
+def test_named_methods(tmp_path, method, privacy):
+    made = Experiment(SMALL, "digits", method=method, intervals=2, local_steps=3, batch_size=4)
+    assert made.config.method.privacy.name == privacy
+    assert made.config.method.topology == "star"
+    assert made.config.training.clip_scope == ("record" if privacy == "dp-sgd" else "batch")
+    assert (made.config.training.clip_norm is None) is (privacy == "output")
+    run = made.run(tmp_path / "run")
+    assert run.summary["method"] == method
+    again = Experiment.from_file(run.directory / "config.yaml")
+    assert again.config.training == made.config.training

@@ -1,0 +1,258 @@
+"""Accounts in every run: live columns, summary, ledger and plan agree; budgets stop a run; a killed run over-counts."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.privacy import OBSERVERS
+from h2fdp.run.planned_privacy import planned_accounts
+from h2fdp.run.privacy import RunPrivacy
+from h2fdp.run.privacy_report import privacy_report
+
+MIXED = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
+
+
+def small(topology=MIXED, **settings):
+    defaults = {"intervals": 5, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "epsilon": 4.0, "seed": 2}
+    return Experiment(topology=topology, data="digits", **{**defaults, **settings})
+
+
+FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.4}, "edge_outage": {"probability": 0.2}}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"participation": 0.4}, {"weights": "by-size"}, {"sampling": "fixed"}, {"faults": FAULTS}]
+)
+def test_metrics_ledger_plan_and_summary_agree(tmp_path, settings):
+    experiment = small(**settings)
+    run = experiment.run(tmp_path / "run")
+    planned = planned_accounts(experiment.prepare())
+    last = run.metrics.iloc[-1]
+    for observer in OBSERVERS:
+        expected = run.privacy.epsilon(observer=observer)
+        assert last[f"epsilon_{observer}"] == pytest.approx(expected)
+        assert planned.worst(observer, 1e-5) == pytest.approx(expected)
+        assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(expected)
+    assert last["epsilon_claimed"] <= 4.0 * (1 + 1e-12)  # what never came up was not released
+    assert last["epsilon_claimed"] == pytest.approx(4.0) or "faults" in settings
+    assert run.metrics["epsilon_cloud"].dropna().is_monotonic_increasing
+
+
+def test_the_claim_grows_with_the_square_root_of_the_releases(tmp_path):
+    claimed = small(intervals=4).run(tmp_path / "run").metrics["epsilon_claimed"]
+    assert claimed.tolist() == pytest.approx([4.0 * (k / 4) ** 0.5 for k in range(1, 5)])
+
+
+def test_a_device_under_a_trusted_edge_server_has_no_edge_account(tmp_path):
+    run = small().run(tmp_path / "run")
+    trusted = {subnet.name for subnet in MIXED.subnets if subnet.trusted}
+    assert len(trusted) == 1
+    for device, accounts in run.summary["privacy"]["devices"].items():
+        assert ("edge" in accounts) is (device.split("/")[0] not in trusted)
+        assert {"peer", "cloud", "public"} <= set(accounts)
+    assert run.privacy.epsilon(observer="edge", device=next(iter(trusted)) + "/1") is None
+
+
+def test_without_a_guarantee_there_are_no_epsilons(tmp_path):
+    run = small(method="hfl").run(tmp_path / "run")
+    assert run.metrics[["epsilon_claimed", "epsilon_edge", "epsilon_cloud"]].isna().all(axis=None)
+    assert run.summary["privacy"] is None
+    with pytest.raises(UserError, match="adds no noise"):
+        privacy_report(small(method="hfl").prepare())
+
+
+@pytest.mark.parametrize("observers", [["edge", "peer", "cloud", "public"], ["cloud"]])
+def test_accounted_calibration_meets_the_target_of_the_observers_that_are_feared(tmp_path, observers):
+    run = small(calibration="accounted", target_observers=observers, epsilon=2.0).run(tmp_path / "run")
+    reached = max(run.privacy.epsilon(observer=observer) for observer in observers)
+    assert 1.98 < reached <= 2.0
+
+
+def test_accounted_calibration_by_pld_meets_its_own_target(tmp_path):
+    run = small(calibration="accounted", accountant="pld", epsilon=2.0).run(tmp_path / "run")
+    reached = max(run.privacy.epsilon(observer=observer, accountant="pld") for observer in OBSERVERS)
+    assert 1.97 < reached <= 2.0
+
+
+def test_calibrating_for_an_observer_that_sees_nothing_is_refused():
+    everyone_trusted = Topology.regular(edges=2, devices=2, trust=1.0)
+    with pytest.raises(UserError, match="see none in this network"):
+        small(everyone_trusted, calibration="accounted", target_observers=["edge"]).prepare()
+
+
+def test_a_budget_stops_the_run_before_it_is_exceeded(tmp_path):
+    free = small(intervals=8).run(tmp_path / "free").metrics["epsilon_cloud"]
+    budget = float(free.iloc[5]) * 1.02
+    run = small(intervals=8, budget={"cloud": budget}).run(tmp_path / "run")
+    assert run.summary["state"] == "budget spent"
+    assert run.summary["budget_spent_by"] == "cloud"
+    assert 4 <= run.summary["intervals"] <= 6
+    assert run.privacy.epsilon(observer="cloud") <= budget
+    ledger = [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
+    assert max(row["interval"] for row in ledger) == run.summary["intervals"]
+
+
+def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_left(tmp_path):
+    """SIGKILL as soon as the third interval's rows are on disk, while the interval runs (the engine sleeps in it)."""
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import sys, time\n"
+        "from h2fdp import Experiment, Topology\n"
+        "from h2fdp.protocol import Bunch\n"
+        "original = Bunch.call\n"
+        "def slow(self, method, model, plans):\n"
+        "    uploads = original(self, method, model, plans)\n"
+        "    if any(plan.interval == 2 for plan in plans.values()):\n"
+        f"        open({str(tmp_path / 'inside')!r}, 'w').close()\n"
+        "        time.sleep(60)\n"
+        "    return uploads\n"
+        "Bunch.call = slow\n"
+        "Experiment(topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=2), data='digits', intervals=5,\n"
+        "           local_steps=4, aggregate_every=2, batch_size=4, epsilon=4.0, seed=2).run(sys.argv[1])\n"
+    )
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path / "killed")]) as process:
+        while not (tmp_path / "inside").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    whole = small().run(tmp_path / "whole")
+    left = (tmp_path / "killed" / "privacy.jsonl").read_text().splitlines()
+    expected = [
+        line
+        for line in (whole.directory / "privacy.jsonl").read_text().splitlines()
+        if json.loads(line)["interval"] <= 3
+    ]
+    assert left == expected
+    partial = RunPrivacy(tmp_path / "killed").epsilon("cloud")
+    assert partial == pytest.approx(whole.metrics["epsilon_cloud"].iloc[2])
+
+
+def test_a_half_written_last_row_is_no_release(tmp_path):
+    run = small().run(tmp_path / "run")
+    before = run.privacy.epsilon(observer="cloud")
+    with (run.directory / "privacy.jsonl").open("a") as file:
+        file.write('{"interval": 6, "slot"')
+    assert run.privacy.epsilon(observer="cloud") == before
+
+
+def test_a_damaged_row_is_told_with_its_line(tmp_path):
+    run = small().run(tmp_path / "run")
+    ledger = run.directory / "privacy.jsonl"
+    lines = ledger.read_text().splitlines()
+    ledger.write_text("\n".join([lines[0], "{", *lines[2:]]) + "\n")
+    with pytest.raises(UserError, match=r"privacy\.jsonl:2: the line is damaged"):
+        _ = run.privacy
+
+
+def test_the_report_before_a_run_is_what_the_run_then_says(tmp_path):
+    experiment = small()
+    report = privacy_report(experiment.prepare())
+    run = experiment.run(tmp_path / "run")
+    for observer, numbers in report["observers"].items():
+        assert numbers["rdp"] == pytest.approx(run.privacy.epsilon(observer=observer))
+        assert numbers["attained"] <= min(numbers["rdp"], numbers["pld"]) <= numbers["coarse"] * (1 + 1e-6)
+        assert numbers["verdict"] in ("met", "open", "broken")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"budget": {"cloud": 1.0}}, {"calibration": "accounted"}], ids=["budget", "accounted calibration"]
+)
+def test_what_would_protect_nothing_is_refused_without_noise(settings):
+    with pytest.raises(UserError, match="needs a method that adds noise"):
+        small(method="hfl", **settings).prepare()
+
+
+def test_nothing_is_said_to_be_attained_in_epochs_where_a_record_is_drawn_exactly_once_in_each():
+    training = {"local_epochs": 1, "batch_size": 40, "intervals": 2, "clip_norm": 1.0}
+    made = Experiment(data="digits", method="hfl-dp", epsilon=10.0, training=training)
+    found = privacy_report(made.prepare())["observers"]["edge"]
+    assert found["attained"] is None
+    assert found["verdict"] == "open"
+
+
+def test_a_budget_for_edge_servers_that_see_raw_updates_is_refused():
+    with pytest.raises(UserError, match="sees raw updates, which no budget covers"):
+        small(Topology.regular(edges=2, devices=2, trust=1.0), budget={"edge": 1.0}).prepare()
+
+
+def test_a_budget_that_forbids_the_first_interval_is_told_before_anything_runs(tmp_path):
+    with pytest.raises(UserError, match=r"privacy\.budget\.cloud: the first interval is epsilon .* for observer cloud"):
+        small(budget={"cloud": 1e-6}).run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("devices", "99"),
+        ("devices", "0"),
+        ("devices", "abc"),
+        ("sensitivity", 0.0),
+        ("noise_std", float("nan")),
+        ("noise_std", "1"),
+        ("steps", 0),
+        ("steps", 2.5),
+        ("sampling_rate", 3),
+        ("sampling", "x"),
+        ("observer", "sky"),
+        ("edge", "nowhere"),
+        ("interval", None),
+    ],
+)
+def test_a_row_that_no_run_wrote_is_told_with_its_line_and_never_left_out(tmp_path, key, value):
+    run = small(intervals=1).run(tmp_path / "run")
+    ledger = run.directory / "privacy.jsonl"
+    first, second, *rest = ledger.read_text().splitlines()
+    ledger.write_text("\n".join([first, json.dumps({**json.loads(second), key: value}), *rest]) + "\n")
+    with pytest.raises(UserError, match=r"privacy\.jsonl:2"):
+        _ = run.privacy
+
+
+def test_questions_that_have_no_answer_are_told(tmp_path):
+    run = small(intervals=1).run(tmp_path / "run")
+    for wrong in ({"observer": "sky"}, {"observer": "edge", "accountant": "x"}, {"observer": "edge", "device": "x"}):
+        with pytest.raises(UserError):
+            run.privacy.epsilon(**wrong)
+    with pytest.raises(UserError, match="no such run directory"):
+        RunPrivacy(tmp_path / "missing")
+
+
+def test_fixed_batches_are_written_and_accounted_without_amplification(tmp_path):
+    fixed = small(sampling="fixed", epsilon=0.05).run(tmp_path / "fixed")
+    rows = [json.loads(line) for line in (fixed.directory / "privacy.jsonl").read_text().splitlines()]
+    assert {row["sampling"] for row in rows} == {"fixed"}
+    poisson = small(epsilon=0.05).run(tmp_path / "poisson")
+    assert fixed.privacy.epsilon(observer="cloud") > 1.5 * poisson.privacy.epsilon(observer="cloud")
+
+
+def test_record_clipping_claims_no_lower_bound():
+    numbers = privacy_report(small(clip_scope="record").prepare())["observers"]["cloud"]
+    assert numbers["attained"] is None
+    assert numbers["verdict"] in ("met", "open")
+
+
+@pytest.mark.parametrize(
+    ("trust", "observer", "pld", "coarse", "attained"),
+    [
+        (0, "edge", 0.784, 1.353, 0.245),
+        (0, "cloud", 0.325, None, None),
+        (0, "peer", 0.367, None, None),
+        (1, "cloud", 0.784, 1.353, 0.245),
+    ],
+)
+def test_the_papers_own_setting_gives_the_reference_values(data_root, trust, observer, pld, coarse, attained):
+    settings = [f"topology.trust.probability={trust}"]
+    file = Path(__file__).parents[2] / "experiments" / "fashion-mnist.yaml"
+    found = privacy_report(Experiment.from_file(file, settings).prepare(data_root))["observers"][observer]
+    assert found["claimed"] == pytest.approx(1.0)
+    assert found["pld"] == pytest.approx(pld, abs=1e-3)
+    assert found["verdict"] == "met"
+    if coarse is not None:
+        assert found["coarse"] == pytest.approx(coarse, abs=1e-3)
+        assert found["attained"] == pytest.approx(attained, abs=1e-3)

@@ -1,0 +1,444 @@
+"""A run that was killed goes on to the same bits; where bits would differ, to fresh noise that is accounted for too."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import h2fdp
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.protocol import Cloud
+from h2fdp.records.directory import reopen
+from h2fdp.run import fingerprint
+from h2fdp.schedules import Observation
+from h2fdp.streams import Streams
+from tests.run.killed import POINTS, experiment
+
+ROOT = Path(__file__).parents[2]
+FILES = ("privacy.jsonl", "control.jsonl", "model.pt", "devices.parquet", "config.yaml", "topology.yaml")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that nothing interrupted."""
+    return experiment().run(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A run for each point at which it was killed."""
+    folder = tmp_path_factory.mktemp("killed")
+    subprocess.run([sys.executable, "-m", "tests.run.killed", folder], check=True, cwd=ROOT)
+    return {point: folder / str(number) for number, point in enumerate(POINTS)}
+
+
+@pytest.fixture
+def left(killed, tmp_path):
+    """A copy of a run that was killed in its eighth interval: checkpoints after 3 and 6, rows of 7 and 8 beyond."""
+    return shutil.copytree(killed["rows on disk, interval not begun"], tmp_path / "left")
+
+
+def assert_same(one, other):
+    pd.testing.assert_frame_equal(
+        one.metrics.drop(columns="wall_s"), other.metrics.drop(columns="wall_s"), check_exact=True
+    )
+    for name in FILES:
+        assert (one.directory / name).read_bytes() == (other.directory / name).read_bytes(), name
+    kept = ("state", "intervals", "accuracy", "best_accuracy", "energy_j", "noise_std", "privacy", "fresh_from")
+    assert [one.summary[key] for key in kept] == [other.summary[key] for key in kept]
+
+
+def ledger(path):
+    return [json.loads(line) for line in (path / "privacy.jsonl").read_text().splitlines()]
+
+
+def crashing_at(monkeypatch, interval):
+    """A fault of the machine inside an interval, counted from 0."""
+    original = Cloud.run_interval
+
+    def failing(self, plan):
+        if plan.interval == interval:
+            raise RuntimeError("the host is gone")
+        original(self, plan)
+
+    monkeypatch.setattr(Cloud, "run_interval", failing)
+
+
+@pytest.mark.parametrize(
+    "method", ["scaffold", "feddyn", "upcycled-pfedme", "fedyogi", {"extends": "upcycled-h2fdp", "server": "momentum"}]
+)
+def test_what_devices_and_servers_remember_outlives_a_crash(method, tmp_path, monkeypatch):
+    def remembering():
+        return Experiment(
+            topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
+            data="digits",
+            method=method,
+            training={"intervals": 5, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "participation": 0.7},
+            faults={"device_dropout": 0.2},
+            runtime={"backend": "inline", "checkpoint_every": 2},
+        )
+
+    one = remembering().run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 3)
+        with pytest.raises(RuntimeError):
+            remembering().run(tmp_path / "crashed")
+    assert_same(one, h2fdp.resume(tmp_path / "crashed"))
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        {"name": "dp-sgd", "noise_multiplier": 1.5},
+        {"name": "central", "noise_multiplier": 2.0},
+        "output",
+        {"name": "objective", "rate": 100.0, "input_bound": 60.0},
+    ],
+)
+def test_a_crashed_run_repeats_the_noise_of_every_placement(privacy, tmp_path, monkeypatch):
+    def private():
+        return Experiment(
+            topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
+            data="digits",
+            method={"extends": "h2fdp", "privacy": privacy, "objective": {"name": "proximal", "mu": 2.0}},
+            training={"intervals": 5, "local_steps": 4, "aggregations_per_interval": 0, "batch_size": 4},
+            faults={"device_dropout": 0.2, "straggler": {"probability": 0.3}},
+            runtime={"backend": "inline", "checkpoint_every": 2},
+            privacy={"epsilon": 20.0},
+        )
+
+    one = private().run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 3)
+        with pytest.raises(RuntimeError):
+            private().run(tmp_path / "crashed")
+    assert_same(one, h2fdp.resume(tmp_path / "crashed"))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_run_goes_on_to_the_same_bits(whole, killed, tmp_path, point):
+    path = shutil.copytree(killed[point], tmp_path / "run")
+    assert_same(h2fdp.resume(path), whole)
+    assert not list(path.rglob("*.part"))
+
+
+def test_a_run_may_be_killed_and_go_on_many_times(whole, left, monkeypatch):
+    for interval in (8, 8, 10):
+        with monkeypatch.context() as patch:
+            crashing_at(patch, interval)
+            with pytest.raises(RuntimeError, match="host is gone"):
+                h2fdp.resume(left)
+    assert_same(h2fdp.resume(left), whole)
+
+
+@pytest.mark.parametrize(
+    ("every", "seconds", "written"), [(2, None, [0, 2, 4]), (100, 1e-9, [0, 1, 2, 3, 4, 5]), (100, 1e9, [0])]
+)
+def test_checkpoints_come_by_intervals_or_by_time(tmp_path, every, seconds, written):
+    run = experiment_of("hfl", intervals=5, checkpoint_every=every, checkpoint_seconds=seconds).run(tmp_path / "run")
+    lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
+    assert [line["interval"] for line in lines if line["event"] == "checkpoint"] == written
+
+
+def test_a_schedule_decides_from_its_state_as_if_it_had_seen_it_all():
+    run = experiment(intervals=4, control={"tau_max": 20}).prepare()
+    seen, loaded, new = run.schedule(), run.schedule(), run.schedule()
+    draws = np.random.default_rng(1)
+    for interval, local_steps in enumerate((4, 9)):
+        model, *uploads = torch.from_numpy(draws.normal(size=(3, run.initial.numel()))).float()
+        variance = np.full(2, 1e-3)
+        seen.observe(
+            Observation(interval, local_steps, 0.1, model, uploads, np.full(2, 0.5), variance, np.full(2, local_steps))
+        )
+    loaded.load(seen.state())
+    assert seen.decide(2, 13).reasons == loaded.decide(2, 13).reasons
+    assert new.decide(2, 13).step_size != loaded.decide(2, 13).step_size
+    assert loaded.first_step_size == pytest.approx(
+        1 / 9 / loaded.beta
+    )  # the last interval was longer than there are intervals
+
+
+def test_a_clean_stop_does_nothing_twice(whole, tmp_path):
+    path, rows = tmp_path / "run", []
+    from h2fdp.run.result import start_run
+
+    start_run(experiment().prepare(), path, on_interval=rows.append, stop=lambda: len(rows) == 5)
+    assert h2fdp.Run(path).summary["state"] == "interrupted"
+    run = h2fdp.resume(path, on_interval=rows.append)
+    assert [row["interval"] for row in rows] == list(range(1, len(whole.metrics) + 1))
+    assert_same(run, whole)
+
+
+def test_where_it_runs_changes_no_bit_and_nothing_else_can_be_changed(whole, left):
+    for setting in ("training.intervals=50", "runtime.engine=loop", "seed=3"):
+        with pytest.raises(UserError, match=r"expected a key of runtime \(but engine\) or tracking"):
+            h2fdp.resume(left, settings=[setting])
+    assert_same(h2fdp.resume(left, settings=["runtime.hosts=1"]), whole)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-100], lambda data: data[:200] + b"x" + data[201:], lambda _: b""]
+)
+def test_a_damaged_checkpoint_is_left_out(whole, left, capsys, damage):
+    newest = max((left / "checkpoint").iterdir())
+    newest.write_bytes(damage(newest.read_bytes()))
+    run = h2fdp.resume(left)
+    assert "000000006.ckpt is damaged" in capsys.readouterr().err
+    assert_same(run, whole)
+
+
+def drawn(monkeypatch, action):
+    """The keys of the streams of noise and of batches that are opened meanwhile, by interval."""
+    keys = {}
+    original = Streams.key
+
+    def noted(self, node, purpose, interval=0, slot=0):
+        key = original(self, node, purpose, interval, slot)
+        if slot:
+            keys.setdefault(interval, set()).add(key)
+        return key
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Streams, "key", noted)
+        action()
+    return keys
+
+
+def elsewhere(monkeypatch, name="other"):
+    original = fingerprint.versions
+    monkeypatch.setattr(fingerprint, "versions", lambda: original() | {"torch": name})
+
+
+def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_count(
+    whole, left, monkeypatch, capsys, tmp_path
+):
+    first = drawn(monkeypatch, lambda: h2fdp.resume(shutil.copytree(left, tmp_path / "same")))
+    before = (left / "privacy.jsonl").read_bytes()
+    elsewhere(monkeypatch)
+    second = drawn(monkeypatch, lambda: h2fdp.resume(left))
+    assert "versions differ from what the run began with: noise and batches are drawn afresh" in capsys.readouterr().err
+    assert sorted(second) == sorted(first)
+    assert min(first) == 6
+    assert not set.union(*first.values()) & set.union(*second.values())
+
+    assert (left / "privacy.jsonl").read_bytes().startswith(before)
+    rows = pd.DataFrame(ledger(left)).groupby("interval").size()
+    once = pd.DataFrame(ledger(whole.directory)).groupby("interval").size()
+    assert (rows[:6] == once[:6]).all()
+    assert (rows[6:8] > once[6:8]).all()
+
+    run = h2fdp.Run(left)
+    assert run.summary["fresh_from"] == [7]
+    for observer in ("cloud", "public"):
+        told = run.metrics[f"epsilon_{observer}"].iloc[-1]
+        assert told == pytest.approx(run.privacy.epsilon(observer))
+        assert told > whole.metrics[f"epsilon_{observer}"].iloc[-1]
+    assert run.summary["privacy"]["claimed"] is None  # more aggregations than the formula was asked to cover
+
+
+def test_fresh_draws_do_not_repeat_whatever_happens_next(left, monkeypatch, tmp_path):
+    """Two continuations of one run elsewhere, and one that is killed and goes on in a third place."""
+    seen = []
+    for number, place in enumerate(("here", "there")):
+        copy = shutil.copytree(left, tmp_path / str(number))
+        with monkeypatch.context() as patch:
+            elsewhere(patch, place)
+            crashing_at(patch, 8)
+
+            def crash(path=copy):
+                with pytest.raises(RuntimeError, match="host is gone"):
+                    h2fdp.resume(path)
+
+            seen.append(drawn(monkeypatch, crash))
+    with monkeypatch.context() as patch:
+        elsewhere(patch, "third")
+        seen.append(drawn(monkeypatch, lambda: h2fdp.resume(copy)))
+    keys = [set.union(*each.values()) for each in seen]
+    assert not keys[0] & keys[1]
+    assert not keys[1] & keys[2]
+
+
+def test_a_run_that_went_on_elsewhere_repeats_bits_there(left, monkeypatch, tmp_path):
+    elsewhere(monkeypatch)
+    copy = shutil.copytree(left, tmp_path / "copy")
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 8)
+        with pytest.raises(RuntimeError, match="host is gone"):
+            h2fdp.resume(copy)
+    kept = [path.name for path in (copy / "checkpoint").iterdir()]
+    assert kept == ["000000006.ckpt"]  # nothing can go on from before it, with the noise of then
+    assert_same(h2fdp.resume(copy), h2fdp.resume(left))
+
+
+def test_without_any_checkpoint_a_run_with_releases_begins_again_and_they_count(left, capsys):
+    before = (left / "privacy.jsonl").read_bytes()
+    shutil.rmtree(left / "checkpoint")
+    run = h2fdp.resume(left)
+    assert "no checkpoint is left: noise and batches are drawn afresh from interval 1 on" in capsys.readouterr().err
+    assert (left / "privacy.jsonl").read_bytes().startswith(before)
+    assert run.metrics["interval"].tolist() == list(range(1, len(run.metrics) + 1))
+    assert run.metrics["epsilon_cloud"].iloc[-1] == pytest.approx(run.privacy.epsilon("cloud"))
+
+
+def test_decisions_that_were_lost_are_told(left):
+    (left / "control.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"control.jsonl: the file was changed"):
+        h2fdp.resume(left)
+
+
+@pytest.mark.parametrize("change", [lambda rows: rows[:500], lambda rows: rows.replace(b"cloud", b"clout", 1)])
+@pytest.mark.parametrize("place", ["same", "other"])
+def test_a_ledger_that_was_changed_is_refused(left, monkeypatch, change, place):
+    if place == "other":
+        elsewhere(monkeypatch)
+    path = left / "privacy.jsonl"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(UserError, match="changed after the run wrote it"):
+        h2fdp.resume(left)
+
+
+def test_redone_rows_that_differ_are_a_bug_that_ends_the_run(left):
+    path = left / "privacy.jsonl"
+    rows = path.read_text().splitlines(keepends=True)
+    last = json.loads(rows[-1])
+    path.write_text("".join(rows[:-1]) + json.dumps(last | {"noise_std": last["noise_std"] * 2}) + "\n")
+    with pytest.raises(RuntimeError, match="differ"):
+        h2fdp.resume(left)
+
+
+def test_a_budget_goes_on_where_it_was(tmp_path, monkeypatch):
+    settings = {"method": "h2fdp", "control": {}, "intervals": 30, "participation": 0.5}
+    epsilon = experiment_of(**settings).run(tmp_path / "free").metrics["epsilon_cloud"]
+    settings["budget"] = {"cloud": float(epsilon[14])}
+    spent = experiment_of(**settings).run(tmp_path / "spent")
+    assert spent.summary["state"] == "budget spent"
+    crashing_at(monkeypatch, 10)
+    with pytest.raises(RuntimeError, match="host is gone"):
+        experiment_of(**settings).run(tmp_path / "run")
+    monkeypatch.undo()
+    assert_same(h2fdp.resume(tmp_path / "run"), spent)
+
+
+def experiment_of(method, **settings):
+    topology = Topology.regular(edges=2, devices=4, trust=0.5, seed=2)
+    defaults = {"local_steps": 4, "aggregate_every": 2, "batch_size": 4, "epsilon": 20.0, "seed": 2}
+    return Experiment(topology=topology, data="digits", method=method, **{**defaults, **settings})
+
+
+def test_without_noise_a_run_goes_on_elsewhere_too(tmp_path, monkeypatch):
+    whole = experiment_of("hfl", intervals=6).run(tmp_path / "whole")
+    crashing_at(monkeypatch, 3)
+    with pytest.raises(RuntimeError, match="host is gone"):
+        experiment_of("hfl", intervals=6).run(tmp_path / "run")
+    monkeypatch.undo()
+    elsewhere(monkeypatch)
+    assert_same(h2fdp.resume(tmp_path / "run"), whole)
+
+
+def test_a_run_that_is_done_is_left_alone(whole):
+    before = {path: path.read_bytes() for path in whole.directory.rglob("*") if path.is_file()}
+    assert h2fdp.resume(whole.directory).summary["state"] == "done"
+    assert {path: path.read_bytes() for path in whole.directory.rglob("*") if path.is_file()} == before
+
+
+def test_what_is_no_run_or_is_in_use_is_refused(left, tmp_path):
+    with pytest.raises(UserError, match="not a run directory"):
+        h2fdp.resume(tmp_path)
+    with reopen(left), pytest.raises(UserError, match="another run is writing"):
+        h2fdp.resume(left)
+
+
+class Tiny(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+
+
+class Wider(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(2, 3), nn.Linear(3, 2))
+
+
+def points(device):
+    random = np.random.default_rng(list(device.encode()))
+    x = random.normal(size=(60, 2)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(np.int64)
+
+
+def test_a_users_own_parts_are_asked_for_and_checked(tmp_path, monkeypatch, capsys):
+    def own():
+        topology = Topology.regular(edges=2, devices=2, trust=1.0)
+        own = {"data": points, "test_data": points("test"), "model": Tiny}
+        return Experiment(topology=topology, intervals=5, batch_size=10, epsilon=9.0, checkpoint_every=2, **own)
+
+    whole = own().run(tmp_path / "whole")
+    crashing_at(monkeypatch, 3)
+    with pytest.raises(RuntimeError, match="host is gone"):
+        own().run(tmp_path / "run")
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"the run began with tests.*points; go on from Python: h2fdp.resume"):
+        h2fdp.resume(tmp_path / "run", model=Tiny)
+    with pytest.raises(UserError, match="the checkpoint's model has 6 parameters, this one 17"):
+        h2fdp.resume(tmp_path / "run", data=points, test_data=points("test"), model=Wider)
+    typed_in = shutil.copytree(tmp_path / "run", tmp_path / "typed in")
+    assert_same(h2fdp.resume(tmp_path / "run", data=points, test_data=points("test"), model=Tiny), whole)
+    capsys.readouterr()
+    exec("from torch import nn\ndef typed(): return nn.Linear(2, 2)", names := {})
+    h2fdp.resume(typed_in, data=points, test_data=points("test"), model=names["typed"])
+    assert "code, data differ" not in (said := capsys.readouterr().err)
+    assert "code differ from what the run began with" in said  # nobody can tell what it was
+
+
+@contextmanager
+def files_of_at_most(size):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@contextmanager
+def ledger_fails_at_sync(number):
+    """The rows are in the file when the disk says that it has no room for them."""
+    original, calls = os.fdatasync, [0]
+
+    def full(descriptor):
+        calls[0] += 1
+        if calls[0] == number:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(descriptor)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fdatasync", full)
+        yield
+
+
+@pytest.mark.parametrize(
+    "full_disk", [files_of_at_most(3_000), files_of_at_most(24_800), ledger_fails_at_sync(1), ledger_fails_at_sync(11)]
+)
+def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, tmp_path, full_disk):
+    words = r"the disk is full .* make room, then go on with: h2fdp resume"
+    with pytest.raises(UserError, match=words), full_disk:
+        experiment().run(tmp_path / "run")
+    begun = [row["interval"] for row in ledger(tmp_path / "run")]
+    expected = [row["interval"] for row in ledger(whole.directory)]
+    assert begun == [interval for interval in expected if interval <= max(begun, default=0)]  # no part of a group
+    assert_same(h2fdp.resume(tmp_path / "run"), whole)
+
+
+def test_a_disk_that_is_full_at_the_start_leaves_nothing_in_the_way(tmp_path):
+    with pytest.raises(UserError, match="the disk is full"), files_of_at_most(100):
+        experiment().run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,160 @@
+"""A run from start to end: what is on disk when, and what is left when something fails."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from h2fdp import Experiment, Topology, UserError, load_model
+from h2fdp.protocol import Cloud
+from h2fdp.records import METRICS_SCHEMA
+
+
+def small(method="h2fdp", **settings):
+    topology = Topology.regular(edges=2, devices=2, trust=0.5, seed=2)
+    defaults = {"intervals": 4, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "epsilon": 20.0, "seed": 2}
+    return Experiment(topology=topology, data="digits", method=method, **{**defaults, **settings})
+
+
+def ledger(path):
+    return [json.loads(line) for line in (path / "privacy.jsonl").read_text().splitlines()]
+
+
+def test_the_rows_of_an_interval_are_on_disk_before_it_starts(tmp_path, monkeypatch):
+    seen = []
+    original = Cloud.run_interval
+
+    def watching(self, plan):
+        found = {(row["interval"], row["slot"], row["kind"], row["edge"]) for row in ledger(tmp_path / "run")}
+        due = {
+            (plan.interval + 1, end, part.kind(number), name)
+            for name, part in plan.subnets.items()
+            for number, end in enumerate(part.ends())
+        }
+        seen.append(due <= found)
+        original(self, plan)
+
+    monkeypatch.setattr(Cloud, "run_interval", watching)
+    small().run(tmp_path / "run")
+    assert seen == [True] * 4
+
+
+def test_the_ledger_holds_every_observer_and_agrees_with_the_noise_that_was_added(tmp_path):
+    run = small(sensitivity="tight").run(tmp_path / "run")
+    rows = pd.DataFrame(ledger(tmp_path / "run"))
+    assert set(rows["observer"]) == {"edge", "peer", "cloud", "public"}
+    devices_noise = rows[(rows["observer"] == "edge") & (rows["kind"] == "local")]["noise_std"]
+    summary = {(item["kind"], item["added_by"]): item for item in run.summary["noise_std"]}
+    assert devices_noise.max() == pytest.approx(summary["local", "device"]["largest"])
+    assert devices_noise.min() == pytest.approx(summary["local", "device"]["smallest"])
+
+
+def test_metrics_have_the_columns_of_the_interface(tmp_path):
+    metrics = small().run(tmp_path / "run").metrics
+    assert list(metrics.columns[: len(METRICS_SCHEMA.names)]) == METRICS_SCHEMA.names
+    assert metrics["interval"].tolist() == [1, 2, 3, 4]
+    assert metrics["slot"].tolist() == [4, 8, 12, 16]
+    assert metrics["participants"].tolist() == [4] * 4
+    np.testing.assert_allclose(metrics["step_size"], 0.1 / np.sqrt([1, 2, 3, 4]))
+
+
+def test_evaluation_only_when_asked_and_at_the_end(tmp_path):
+    metrics = small(intervals=5, evaluate_every=2).run(tmp_path / "run").metrics
+    assert metrics["accuracy"].notna().tolist() == [False, True, False, True, True]
+
+
+def test_without_privacy_the_ledger_is_empty_and_nothing_is_clipped(tmp_path):
+    run = small("hfl").run(tmp_path / "run")
+    assert ledger(tmp_path / "run") == []
+    assert run.summary["noise_std"] == []
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["training"]["clip_norm"] is None
+
+
+def test_a_failure_in_the_middle_loses_nothing_that_was_recorded(tmp_path, monkeypatch):
+    original = Cloud.run_interval
+
+    def failing(self, plan):
+        if plan.interval == 2:
+            raise RuntimeError("the host is gone")
+        original(self, plan)
+
+    monkeypatch.setattr(Cloud, "run_interval", failing)
+    with pytest.raises(RuntimeError, match="the host is gone"):
+        small().run(tmp_path / "run")
+    assert len(pd.read_parquet(tmp_path / "run" / "metrics.parquet")) == 2
+    assert {row["interval"] for row in ledger(tmp_path / "run")} == {1, 2, 3}
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "failed"
+    assert load_model(tmp_path / "run") is not None
+
+
+def test_the_resolved_configuration_runs_again_to_the_same_bits(tmp_path):
+    first = small(participation=0.5).run(tmp_path / "first")
+    again = Experiment.from_file(tmp_path / "first" / "config.yaml").run(tmp_path / "again")
+    pd.testing.assert_frame_equal(first.metrics.drop(columns="wall_s"), again.metrics.drop(columns="wall_s"))
+    assert first.summary["data_fingerprint"] == again.summary["data_fingerprint"]
+    names = ("config.yaml", "topology.yaml", "privacy.jsonl")
+    assert all((tmp_path / "first" / name).read_text() == (tmp_path / "again" / name).read_text() for name in names)
+
+
+def test_a_star_has_one_subnet_of_all_devices_and_no_local_aggregation(tmp_path):
+    run = small("fedavg").run(tmp_path / "run")
+    assert (run.summary["edges"], run.summary["devices"]) == (1, 4)
+    assert run.devices["device"].tolist() == ["edge-1/1", "edge-1/2", "edge-2/1", "edge-2/2"]
+
+
+def test_the_devices_table_describes_the_final_model(tmp_path):
+    run = small("hfl").run(tmp_path / "run")
+    devices = run.devices
+    assert devices["records"].sum() == 1438
+    for _, subnet in devices.groupby("edge"):
+        assert subnet["subnet_accuracy"].iloc[0] == pytest.approx(subnet["accuracy"].mean())
+
+
+def test_a_users_own_model_and_data_plug_in(tmp_path):
+    from torch import nn
+
+    class Tiny(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    def data(device):
+        random = np.random.default_rng(list(device.encode()))
+        x = random.normal(size=(100, 2)).astype(np.float32)
+        return x, (x[:, 0] > 0).astype(np.int64)
+
+    experiment = Experiment(
+        topology=Topology.regular(edges=2, devices=2, trust=1.0),
+        data=data,
+        test_data=data("test"),
+        model=Tiny,
+        method="hfl",
+        intervals=30,
+        batch_size=10,
+        step_size=0.5,
+    )
+    run = experiment.run(tmp_path / "run")
+    assert run.metrics["accuracy"].iloc[-1] > 0.9
+    assert "Tiny" in yaml.safe_load(run.directory.joinpath("config.yaml").read_text())["model"]
+
+
+def test_a_noise_free_run_learns_the_digits(tmp_path):
+    run = small("hfl", intervals=20, local_steps=10, step_size=0.3).run(tmp_path / "run")
+    assert run.summary["accuracy"] > 0.85
+
+
+def test_a_users_mistake_inside_the_first_interval_keeps_the_ledger(tmp_path, monkeypatch):
+    """The rows were on disk before it, and something may have left: they are never dropped."""
+
+    def failing(self, plan):
+        raise UserError("the data of a device cannot be read")
+
+    monkeypatch.setattr(Cloud, "run_interval", failing)
+    with pytest.raises(UserError, match="cannot be read"):
+        small().run(tmp_path / "run")
+    assert {row["interval"] for row in ledger(tmp_path / "run")} == {1}

@@ -1,0 +1,121 @@
+"""Schedules of the other papers in whole runs: what a run under them returns, measures, foresees and refuses."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.models import Flat
+from h2fdp.protocol import Cloud
+from h2fdp.run.model_scores import Scoreboard
+from h2fdp.run.privacy_report import privacy_report
+
+CONSTANTS = {"lipschitz": 1.0, "smoothness": 1.0, "divergence": 0.1}
+UNITS = {"name": "resource-budget", "units": 60.0, "step_cost": 1.0, "aggregation_cost": 2.0}
+STEPS = {"batch_size": 16, "step_size": 0.1}
+DP_SGD = {"name": "dp-sgd", "noise_multiplier": 2.0}
+
+
+def stated(**options):
+    return {"extends": "adaptive-fl", "schedule": UNITS | CONSTANTS | options}
+
+
+def test_the_summary_tells_the_worth_of_the_model_that_is_kept(tmp_path):
+    # A step size at which the loss swings: the best model is not the last one.
+    keys = {"intervals": 28, "batch_size": 1, "step_size": 2.0}
+    made = Experiment(data="digits", method=stated(units=100.0), training=keys)
+    run = made.run(tmp_path / "run")
+    losses = run.metrics["loss"]
+    assert losses.iloc[-1] > losses.min(), "or this test shows nothing"
+    assert run.summary["loss"] == pytest.approx(losses.min(), rel=1e-6)
+    assert run.summary["accuracy"] == pytest.approx(run.metrics["accuracy"][losses.argmin()])
+    prepared = made.prepare()
+    module = prepared.blueprint.module()
+    module.load_state_dict(torch.load(run.directory / "model.pt", weights_only=True))
+    vector = Flat(module).to_vector(module)
+    assert Scoreboard(prepared).scores_of(vector)["loss"] == pytest.approx(run.summary["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("validation", "privacy", "column"),
+    [(0.0, "none", "loss"), (0.25, "none", "validation_loss"), (0.25, DP_SGD, "loss")],
+)
+def test_schedules_steer_by_held_out_records_only_where_nothing_is_private(
+    validation, privacy, column, tmp_path, monkeypatch
+):
+    told = []
+    close = Cloud.close
+    monkeypatch.setattr(Cloud, "close", lambda self, loss: (told.append(loss), close(self, loss))[1])
+    data = {"name": "digits", "validation": validation}
+    training = {"intervals": 5, **STEPS, "clip_norm": 1.0}
+    run = Experiment(data=data, method=stated() | {"privacy": privacy}, epsilon=1e4, training=training).run(
+        tmp_path / "run"
+    )
+    np.testing.assert_array_equal(told, run.metrics[column])
+
+
+def test_a_budget_with_stated_constants_is_foreseen_step_by_step(tmp_path):
+    method = stated() | {"privacy": {"name": "dp-sgd", "noise_multiplier": 1.0}}
+    made = Experiment(data="digits", method=method, epsilon=1e4, training={"intervals": 30, **STEPS})
+    run = made.run(tmp_path / "run")
+    assert run.metrics["local_steps"].max() > 1, "or this test shows nothing"
+    for observer, numbers in privacy_report(made.prepare())["observers"].items():
+        assert numbers["rdp"] == pytest.approx(run.privacy.epsilon(observer=observer, accountant="rdp"))
+
+
+def test_ali_dpfl_measures_nothing_where_rounds_abound(tmp_path):
+    # Lemma 1: R_s >= R_c makes tau 1 whatever the losses are, so an epsilon says what the run reveals.
+    keys = {"method": {"extends": "ali-dpfl", "privacy": DP_SGD}, "epsilon": 20.0}
+    training = {"batch_size": 16, "clip_norm": 0.5}
+    few = Experiment(data="digits", training=training | {"intervals": 2}, **keys).prepare()
+    assert few.leaks
+    rounds = few.iterations + 1
+    made = Experiment(data="digits", training=training | {"intervals": rounds}, **keys)
+    assert not made.prepare().leaks
+    assert privacy_report(made.prepare())["observers"]["cloud"]["rdp"] <= 20.0
+    run = made.run(tmp_path / "run")
+    assert not run.summary["leaking"]
+    assert run.metrics["local_steps"].tolist() == [1] * (rounds - 1)
+    assert run.privacy.epsilon(observer="cloud", accountant="rdp") <= 20.0
+
+
+@pytest.mark.parametrize("privacy", ["local", "output", {"name": "central", "noise_multiplier": 1.0}])
+def test_devices_that_send_no_raw_update_measure_nothing(privacy):
+    method = {"extends": "adaptive-fl", "schedule": UNITS, "privacy": privacy}
+    with pytest.raises(UserError, match="expected lipschitz, smoothness and divergence, or privacy none or dp-sgd"):
+        Experiment(data="digits", method=method, training=STEPS)
+
+
+def test_noise_made_for_a_claim_that_is_far_off_ends_no_run_at_its_beginning(tmp_path):
+    made = Experiment(data="digits", method={"extends": "adap-dpfl", "privacy": "output"}, epsilon=2.0, training=STEPS)
+    with pytest.raises(
+        UserError, match=r"privacy\.epsilon: the first interval is epsilon .* a budget under noise-decay"
+    ):
+        made.run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_prices_in_joules_are_those_of_the_devices_that_take_part(share, tmp_path):
+    schedule = {"name": "resource-budget", "joules": 3.0, **CONSTANTS}
+    topology = Topology.regular(edges=2, devices=8, trust=0.5, seed=1)
+    keys = {"intervals": 4, "participation": share, "local_steps": 1, "batch_size": 4, "step_size": 0.1}
+    method = {"extends": "adaptive-fl", "schedule": schedule}
+    run = Experiment(topology=topology, data="digits", method=method, training=keys).run(tmp_path / "run")
+    rows = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
+    spent = run.metrics["energy_j"].diff().fillna(run.metrics["energy_j"])
+    for row, tau, joules in zip(rows, run.metrics["local_steps"], spent, strict=True):
+        budget = row["budgets"]["energy_j"]
+        assert budget["c"] * tau + budget["b"] == pytest.approx(joules, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("budget", "key"), [({"units": 2.0}, "units"), ({"joules": 1e-9}, "joules"), ({"seconds": 1e-9}, "seconds")]
+)
+def test_a_budget_of_less_than_one_interval_is_named_as_the_file_names_it(budget, key, tmp_path):
+    schedule = UNITS | budget if "units" in budget else {"name": "resource-budget", **budget}
+    made = Experiment(data="digits", method={"extends": "adaptive-fl", "schedule": schedule}, training=STEPS)
+    with pytest.raises(UserError, match="one local step and one aggregation") as caught:
+        made.run(tmp_path / "run")
+    assert caught.value.problems[0].key == f"method.schedule.{key}"

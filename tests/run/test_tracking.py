@@ -1,0 +1,51 @@
+"""Where metrics go beside the run's own files."""
+
+import sys
+
+import pytest
+
+import h2fdp
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.protocol import Cloud
+from tests.records.test_events import event, read  # noqa: F401
+
+
+def small(**settings):
+    topology = Topology.regular(edges=2, devices=2, trust=0.5, seed=2)
+    defaults = {"intervals": 5, "local_steps": 2, "batch_size": 4, "epsilon": 20.0, "evaluate_every": 2}
+    return Experiment(topology=topology, data="digits", **{**defaults, **settings})
+
+
+def test_events_have_every_column_of_every_row_also_after_a_resume(tmp_path, monkeypatch, event):  # noqa: F811
+    original = Cloud.run_interval
+
+    def failing(self, plan):
+        if plan.interval == 3:
+            raise RuntimeError("the host is gone")
+        original(self, plan)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cloud, "run_interval", failing)
+        with pytest.raises(RuntimeError, match="host is gone"):
+            small(checkpoint_every=2).run(tmp_path / "run")
+    metrics = h2fdp.resume(tmp_path / "run").metrics.set_index("interval")
+    (file,) = (tmp_path / "run" / "tensorboard").iterdir()
+    events = read(event, file)[1:]
+    assert [each.step for each in events] == [1, 2, 3, 4, 5]
+    for each in events:
+        row = metrics.loc[each.step].dropna()
+        told = {value.tag: value.simple_value for value in each.summary.value}
+        assert told == pytest.approx(dict(row), rel=1e-6)
+    assert [each.wall_time for each in events] == sorted(each.wall_time for each in events)
+
+
+def test_events_can_be_left_out(tmp_path):
+    small(tensorboard=False).run(tmp_path / "run")
+    assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+def test_mlflow_that_is_not_installed_is_told_before_anything_is_released(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(UserError, match=r"tracking.mlflow: MLflow is not installed.*pip install 'h2fdp\[mlflow\]'"):
+        small(mlflow="file:store").run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()

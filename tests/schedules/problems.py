@@ -1,0 +1,74 @@
+"""Random instances of problem P, and its objective written out again from Sec. 5 and 11."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import strategies as st
+
+from h2fdp.schedules.problem import Prices, Problem
+
+
+def gap_scale(tau: int, local: int, active: int) -> float:
+    return 0.8 * tau * (local**3 + 1) / active**2
+
+
+@st.composite
+def problems(draw: st.DrawFn, subnets: int = 3, largest: int = 4, tau_max: int = 6, idle: bool = False) -> Problem:
+    """Instances small enough to look at every integer point, with zeros and equal subnets among their numbers."""
+    count = draw(st.integers(1, subnets))
+    numbers = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-3, 1e3))
+
+    def column() -> np.ndarray:
+        return np.array(draw(st.lists(numbers, min_size=count, max_size=count)))
+
+    every, per = draw(st.integers(1, 4)), draw(st.integers(0, 4))
+    by_slots = draw(st.booleans())
+    return Problem(
+        remaining=draw(st.integers(1, 60)),
+        tau_max=draw(st.integers(1, tau_max)),
+        limits=np.array(draw(st.lists(st.integers(1, largest), min_size=count, max_size=count))),
+        trusted=np.array(draw(st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=count, max_size=count))),
+        aggregations=(lambda tau: -(-tau // every) - 1) if by_slots else (lambda tau: min(per, tau - 1)),
+        prices=Prices(column(), column(), column(), column(), column(), draw(numbers)),
+        gap_scale=gap_scale,
+        edge_gap=draw(st.floats(0.1, 4)),
+        device_gap=draw(st.floats(0.1, 4)),
+        alpha1=draw(numbers),
+        alpha2=draw(numbers),
+        alpha3=draw(numbers),
+        phi=draw(st.floats(1e-2, 1e2)),
+        allow_idle=idle,
+    )
+
+
+def objective(problem: Problem, tau: int, participation: tuple[int, ...]) -> float:
+    """The objective by loops over subnets, as the paper writes it."""
+    local = problem.aggregations(tau)
+    rounds = problem.remaining / tau
+    prices = problem.prices
+    energy = delay = weights = 0.0
+    active = sum(s > 0 for s in participation)
+    for c, s in enumerate(participation):
+        if s == 0:
+            continue
+        energy += rounds * (s * prices.global_joules[c] + prices.link_joules[c] + local * s * prices.local_joules[c])
+        energy += problem.remaining * s * prices.step_joules
+        delay += rounds * (s * prices.global_seconds[c] + local * s * prices.local_seconds[c])
+        trust = problem.trusted[c]
+        weights += trust * problem.edge_gap / s**2 + (1 - trust) * problem.device_gap / s
+    gap = gap_scale(tau, local, active) * weights / problem.phi
+    return problem.alpha1 * energy + problem.alpha2 * delay + problem.alpha3 * gap
+
+
+def every_point(problem: Problem) -> list[tuple[float, int, tuple[int, ...]]]:
+    """(objective, tau, participation) of all integer points."""
+    lowest = 0 if problem.allow_idle else 1
+    choices = [range(lowest, limit + 1) for limit in problem.limits.tolist()]
+    return [
+        (objective(problem, tau, participation), tau, participation)
+        for tau in range(1, min(problem.tau_max, problem.remaining) + 1)
+        for participation in itertools.product(*choices)
+        if any(participation)
+    ]

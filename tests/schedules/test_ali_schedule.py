@@ -1,0 +1,206 @@
+"""The schedules ali-dpfl and ali-dpfl-v1: tau between a budget of rounds and one of iterations."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.errors import UserError
+from h2fdp.schedules import AliSchedule, ClosedFormRule, SearchRule
+from h2fdp.theory import DpSgdNoise, DriftConstants, ali_optimum
+from tests.schedules.observations import STAR, observation, reloaded, secants
+
+NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)
+QUIET = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=100, batch=75)
+
+
+def closed_form(rounds=158, iterations=317, **options):
+    return AliSchedule(ClosedFormRule(NOISE, **options), rounds, iterations, 0.5, STAR)
+
+
+def search(rounds=158, iterations=317, **options):
+    return AliSchedule(SearchRule(QUIET, 0.1, **options), rounds, iterations, 0.1, STAR)
+
+
+def run(schedule, measured, between=lambda schedule: schedule):
+    """The tau of every round until the schedule ends; `measured` is what devices tell, round by round, in turn."""
+    taus, slot = [], 0
+    while not schedule.ends(slot):
+        interval = len(taus)
+        plan = schedule.decide(interval, slot)
+        assert schedule.decide(interval, slot).local_steps == plan.local_steps
+        schedule.observe(observation(interval, plan.local_steps, measured[interval % len(measured)]))
+        schedule = between(schedule)
+        taus.append(plan.local_steps)
+        slot += plan.local_steps
+    return taus
+
+
+def test_the_first_round_has_one_local_step_even_where_the_constants_are_stated():
+    assert closed_form(curvature=1.0, heterogeneity=0.0).decide(0, 0).local_steps == 1
+
+
+def test_the_step_size_and_who_takes_part_do_not_change():
+    plan = closed_form().decide(0, 0)
+    assert plan.step_size == 0.5
+    assert plan.participation.tolist() == [4]
+    assert plan.noise_factor == 1.0
+
+
+@pytest.mark.parametrize("of", [closed_form, search])
+def test_where_rounds_abound_every_round_has_one_step_and_nothing_is_measured(of):
+    schedule = of(rounds=40, iterations=40)
+    assert not schedule.measures_secants
+    assert run(schedule, [None]) == [1] * 40
+
+
+@pytest.mark.parametrize("of", [closed_form, search])
+def test_while_nothing_is_known_there_is_one_local_step(of):
+    schedule = of(rounds=10, iterations=40)
+    assert schedule.measures_secants
+    assert run(schedule, [None]) == [1] * 10
+
+
+def test_tau_is_the_papers_closed_form_rounded():
+    schedule = closed_form(curvature_from="gradients", form="paper", heterogeneity=0.0)
+    schedule.observe(observation(0, 1, secants(gradient_change=[0.5, 1.5], last_step=[9.0, 9.0])))
+    plan = schedule.decide(1, 1)
+    expected = float(ali_optimum(158, 1.0, 0.0, NOISE, "paper"))
+    assert plan.local_steps == round(expected) == 6
+    assert plan.reasons["optimum"] == pytest.approx(expected)
+    constants = plan.reasons["constants"]
+    assert (constants["mu"], constants["Gamma"], constants["T"]) == (1.0, 0.0, 158)
+    assert (constants["C"], constants["sigma"], constants["d"], constants["B"]) == (0.1, 1.1, 26_010, 75)
+
+
+def test_the_program_takes_curvature_from_parameters_and_heterogeneity_from_losses():
+    schedule = closed_form()
+    seen = secants(last_step=[2.0, 2.0], gradient_change=[9.0, 9.0], loss_before=[1.0, 1.0], loss_local=[0.9, 1.0])
+    schedule.observe(observation(0, 1, seen))
+    constants = schedule.decide(1, 1).reasons["constants"]
+    assert constants["mu"] == 2.0
+    assert constants["Gamma"] == pytest.approx(0.05)
+
+
+def test_the_iterations_in_reach_follow_the_tau_of_the_round_before():
+    schedule = closed_form(curvature=1.0, heterogeneity=0.001)
+    totals = []
+    for interval, tau in enumerate((1, 2, 5)):
+        schedule.observe(observation(interval, tau))
+        totals.append(schedule.decide(interval + 1, 10).reasons["constants"]["T"])
+    assert totals == [158, 316, 317]
+
+
+def test_what_the_operator_states_is_not_measured():
+    schedule = closed_form(curvature=3.0, heterogeneity=1.0)
+    assert not schedule.measures_secants
+    schedule.observe(observation(0, 1, secants()))
+    assert schedule.decide(1, 1).reasons["constants"]["mu"] == 3.0
+    assert not search(constants=DriftConstants(1.0, 1.0, 0.1)).measures_secants
+
+
+def test_tau_is_at_most_a_hundred_and_what_is_left():
+    flat = closed_form(rounds=10, iterations=250, curvature=1e-9, heterogeneity=0.0)
+    assert run(flat, [None]) == [1, 100, 100, 49]
+    still = closed_form(rounds=10, iterations=150)
+    assert run(still, [secants(last_step=[0.0, 0.0])]) == [1, 100, 49]  # mu = 0: no end to tau*
+    still.load({"learned": {"mu": 0.0, "Gamma": 0.0}, "last_tau": 1, "rounds_done": 1})
+    assert still.decide(1, 1).reasons["optimum"] is None
+
+
+def test_training_ends_with_the_rounds_or_with_the_iterations():
+    assert len(run(closed_form(rounds=7, iterations=1000, curvature=1.0, heterogeneity=0.0), [None])) == 7
+    assert sum(run(closed_form(rounds=100, iterations=101, curvature=1.0, heterogeneity=0.0), [None])) == 101
+
+
+def test_a_round_that_measured_nothing_leaves_what_was_known():
+    schedule = closed_form()
+    for interval, seen in enumerate((secants(), None, secants(last_step=[math.nan, 1.0], distance=[1.0, 1.0]))):
+        schedule.observe(observation(interval, 1, seen))
+        assert schedule.decide(interval + 1, 3).reasons["constants"]["mu"] == 1.0
+
+
+def test_the_first_version_searches_up_to_twice_the_last_tau():
+    drift = DriftConstants(1.0, 1.0, 0.1)
+    schedule = search(rounds=100, iterations=3000, constants=drift)
+    taus = []
+    for interval in range(6):
+        taus.append(schedule.decide(interval, sum(taus)).local_steps)
+        schedule.observe(observation(interval, taus[-1]))
+    assert taus == [1, 2, 4, 8, 16, 23]
+
+
+def test_the_first_version_counts_what_is_left_of_both_budgets():
+    schedule = search(rounds=100, iterations=3000, constants=DriftConstants(1.0, 1.0, 0.1))
+    schedule.observe(observation(89, 16))
+    plenty, scarce = schedule.decide(90, 2900), schedule.decide(90, 2990)
+    assert plenty.local_steps > 1  # ten rounds left for a hundred iterations
+    assert scarce.local_steps == 1  # ten rounds left, ten iterations left
+    assert scarce.reasons["constants"]["rounds_left"] == scarce.reasons["constants"]["iterations_left"] == 10
+
+
+def test_the_first_version_stays_at_one_step_where_its_bound_says_nothing():
+    schedule = search(constants=DriftConstants(1.0, 100.0, 0.1))  # eta beta = 10
+    schedule.observe(observation(0, 8))
+    assert schedule.decide(1, 8).local_steps == 1
+
+
+def test_the_first_version_learns_its_constants():
+    schedule = search(rounds=100, iterations=3000)
+    schedule.observe(observation(0, 8, secants(loss_local=[3.0, 1.0], divergence=[0.1, 0.3])))
+    constants = schedule.decide(1, 8).reasons["constants"]
+    assert (constants["rho"], constants["beta"], constants["xi"]) == pytest.approx((1.0, 1.0, 0.2))
+
+
+numbers = st.floats(0, 100)
+measured = st.builds(
+    lambda a, b, c, d, e: secants(
+        distance=[a, b], last_step=[c, a], loss_local=[d, e], gradient_change=[e, b], divergence=[d, c]
+    ),
+    *[numbers] * 5,
+)
+
+
+@pytest.mark.parametrize("of", [closed_form, search])
+@given(data=st.data())
+def test_neither_budget_is_ever_overdrawn(of, data):
+    rounds, iterations = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 300))
+    seen = data.draw(st.lists(st.one_of(st.none(), measured), min_size=1, max_size=5))
+    taus = run(of(rounds=rounds, iterations=iterations), seen)
+    assert len(taus) <= rounds
+    assert sum(taus) <= iterations
+    assert min(taus) >= 1
+    assert len(taus) == rounds or sum(taus) == iterations
+
+
+@pytest.mark.parametrize("of", [closed_form, search])
+def test_a_schedule_that_is_killed_after_any_round_goes_on_as_if_it_had_not_been(of, tmp_path):
+    rng = np.random.default_rng(5)
+    seen = [
+        secants(last_step=rng.uniform(0.1, 1, 2), divergence=rng.uniform(0, 0.1, 2), loss_local=rng.uniform(0.9, 1, 2))
+        for _ in range(7)
+    ]
+    seen[3] = None
+    through = run(of(rounds=20, iterations=200), seen)
+    killed = run(of(rounds=20, iterations=200), seen, lambda s: reloaded(s, of(rounds=20, iterations=200), tmp_path))
+    assert through == killed
+    assert len(set(through)) > 2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: closed_form(rounds=0), "rounds: expected a whole number of at least 1, found 0"),
+        (lambda: closed_form(iterations=0), "iterations: expected a whole number of at least 1, found 0"),
+        (
+            lambda: AliSchedule(ClosedFormRule(NOISE), 1, 1, 0.0, STAR),
+            "step_size: expected a finite number above 0, found 0.0",
+        ),
+    ],
+)
+def test_numbers_out_of_range_are_named(make, message):
+    with pytest.raises(UserError) as error:
+        make()
+    assert str(error.value) == message

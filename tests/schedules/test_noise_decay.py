@@ -1,0 +1,105 @@
+"""Noise that falls once the loss has fallen for some rounds (adap-dpfl)."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from h2fdp.errors import UserError
+from h2fdp.schedules import Budget, BudgetControl, FixedSchedule, NoiseDecay, ResourceBudgetSchedule
+from h2fdp.theory import DriftConstants
+from tests.schedules.observations import STAR, observation, reloaded
+
+FIXED = FixedSchedule(3, 0.5, "none", STAR)
+
+
+def decaying(inner=FIXED, factor=0.5, patience=2, least=0.1):
+    return NoiseDecay(inner, factor, patience, least)
+
+
+def factors(of, losses):
+    """The factor of each interval, the first before any loss is known."""
+    found = [of.decide(0, 0).noise_factor]
+    for interval, loss in enumerate(losses):
+        of.scored(loss)
+        found.append(of.decide(interval + 1, 0).noise_factor)
+    return found
+
+
+def test_noise_falls_after_so_many_rounds_of_falling_loss_and_the_count_begins_anew():
+    # The second and third losses are falls; a third fall begins the next count, a fourth ends it.
+    assert factors(decaying(), [9, 8, 7, 6, 5]) == [1, 1, 1, 0.5, 0.5, 0.25]
+
+
+def test_a_loss_that_does_not_fall_begins_the_count_anew():
+    assert factors(decaying(), [9, 8, 8, 7, 6, 5]) == [1, 1, 1, 1, 1, 0.5, 0.5]
+    assert factors(decaying(), [9, 8, math.nan, 7, 6, 5]) == [1, 1, 1, 1, 1, 1, 0.5]
+
+
+def test_noise_never_rises_again_nor_falls_below_its_least_share():
+    assert factors(decaying(patience=1, least=0.3), [9, 8, 10, 7, 6]) == [1, 1, 0.5, 0.5, 0.3, 0.3]
+
+
+def test_everything_else_is_the_inner_schedules():
+    of = decaying()
+    plan = of.decide(4, 12)
+    assert (plan.local_steps, plan.step_size, plan.participation.tolist()) == (3, 0.5, [4])
+    assert not of.observes
+    assert not of.measures_secants
+    assert not of.ends(10**9)
+    assert of.scores
+    assert not of.repeats  # noise is not known in advance
+    assert of.kept(torch.ones(1)).item() == of.returned(torch.ones(1)).item() == 1.0
+
+
+def test_the_decision_says_why():
+    of = decaying()
+    assert of.decide(0, 0).reasons["noise"] == {"factor": 1.0, "loss": None, "rounds_of_falling_loss": 0}
+    of.scored(2.0)
+    of.scored(1.5)
+    reasons = of.decide(2, 6).reasons
+    assert reasons["noise"] == {"factor": 1.0, "loss": 1.5, "rounds_of_falling_loss": 1}
+    assert (reasons["interval"], reasons["slot"], reasons["tau"]) == (3, 6, 3)
+
+
+def test_around_a_schedule_that_scores_both_hear_the_loss():
+    budget = Budget.stated("tokens", 1000.0, 1.0, 10.0)
+    inner = ResourceBudgetSchedule([budget], BudgetControl(0.025), 0.01, STAR, DriftConstants(1.0, 1.0, 1.0))
+    of = decaying(inner)
+    assert of.observes
+    for interval, loss in enumerate([3.0, 2.0, 1.0, 4.0]):
+        of.observe(observation(interval, of.decide(interval, 0).local_steps))
+        of.scored(loss)
+        of.kept(torch.tensor([float(interval)]))
+    assert of.returned(torch.tensor([3.0])).item() == 2.0
+    reasons = of.decide(4, 0).reasons
+    assert reasons["noise"]["factor"] == 0.5
+    assert reasons["least_loss"] == 1.0
+    assert of.ends(0) is False
+
+
+def test_a_schedule_that_is_killed_after_any_round_goes_on_as_if_it_had_not_been(tmp_path):
+    losses = np.random.default_rng(1).uniform(0, 1, 30)
+    through = factors(decaying(), losses)
+    of, killed = decaying(), [1.0]
+    for loss in losses.tolist():
+        of.scored(loss)
+        of = reloaded(of, decaying(), tmp_path)
+        killed.append(of.decide(0, 0).noise_factor)
+    assert killed == through
+    assert through[-1] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"factor": 1.0}, "factor: expected a number above 0 and below 1, found 1.0"),
+        ({"least": 0.0}, "least: expected a number above 0 and at most 1, found 0.0"),
+        ({"patience": 0}, "patience: expected a whole number of at least 1, found 0"),
+    ],
+)
+def test_numbers_out_of_range_are_named(options, message):
+    with pytest.raises(UserError) as error:
+        decaying(**options)
+    assert str(error.value) == message

@@ -1,0 +1,132 @@
+"""Problem P: solvers against brute force over every integer point."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from h2fdp.schedules.problem import Prices, Problem
+from h2fdp.schedules.solvers import solve
+from tests.schedules.problems import every_point, gap_scale, objective, problems
+
+ROUNDING = 1e-9
+
+
+def close(one: float, other: float) -> bool:
+    return one == pytest.approx(other, rel=ROUNDING, abs=1e-12)
+
+
+@settings(max_examples=400)
+@given(problems())
+def test_exact_finds_the_least_of_all_integer_points(problem: Problem) -> None:
+    points = every_point(problem)
+    found = solve(problem, "exact").best
+    assert close(found.objective, min(points)[0])
+    assert close(found.objective, objective(problem, found.tau, tuple(found.participation.tolist())))
+
+
+@settings(max_examples=300)
+@given(problems(idle=True))
+def test_with_idle_subnets_too(problem: Problem) -> None:
+    found = solve(problem, "exact").best
+    assert close(found.objective, min(every_point(problem))[0])
+    assert (found.participation > 0).any()
+
+
+@given(problems(subnets=5, largest=9, tau_max=12))
+def test_exact_never_loses_to_two_levels(problem: Problem) -> None:
+    assert solve(problem, "exact").best.objective <= solve(problem, "two-level").best.objective * (1 + ROUNDING)
+
+
+@given(problems())
+def test_two_levels_are_the_best_two_levels(problem: Problem) -> None:
+    trusted = problem.trusted > 0
+    limits = problem.limits
+    candidates = [
+        objective(problem, tau, tuple(np.minimum(np.where(trusted, one, other), limits).tolist()))
+        for tau in range(1, min(problem.tau_max, problem.remaining) + 1)
+        for one in range(1, int(limits.max()) + 1)
+        for other in range(1, int(limits.max()) + 1)
+    ]
+    assert close(solve(problem, "two-level").best.objective, min(candidates))
+
+
+@given(problems())
+def test_the_runner_up_is_the_best_of_any_other_tau(problem: Problem) -> None:
+    solutions = solve(problem)
+    others = [point[0] for point in every_point(problem) if point[1] != solutions.best.tau]
+    if solutions.runner_up is None:
+        assert not others
+    else:
+        assert close(solutions.runner_up.objective, min(others))
+
+
+def alike(subnets: int, **changes: float) -> Problem:
+    ones = np.ones(subnets)
+    problem = Problem(
+        remaining=100,
+        tau_max=10,
+        limits=np.full(subnets, 6),
+        trusted=np.arange(subnets) % 2.0,
+        aggregations=lambda tau: min(2, tau - 1),
+        prices=Prices(ones, ones, ones, ones, ones),
+        gap_scale=gap_scale,
+        edge_gap=2.0,
+        device_gap=2.0,
+        alpha1=1.0,
+        alpha2=1.0,
+        alpha3=1.0,
+        phi=1.0,
+    )
+    return replace(problem, **changes)
+
+
+def test_equal_objectives_go_to_the_smaller_tau_and_the_fewer_devices() -> None:
+    nothing_costs = solve(alike(3, alpha1=0.0, alpha2=0.0, alpha3=0.0))
+    assert nothing_costs.best.tau == 1
+    assert nothing_costs.best.participation.tolist() == [1, 1, 1]
+
+
+def test_energy_alone_asks_for_the_longest_interval_and_the_fewest_devices() -> None:
+    best = solve(alike(4, alpha2=0.0, alpha3=0.0)).best
+    assert (best.tau, best.participation.tolist()) == (10, [1, 1, 1, 1])
+
+
+def test_the_gap_alone_asks_for_the_shortest_interval_and_all_devices() -> None:
+    best = solve(alike(4, alpha1=0.0, alpha2=0.0)).best
+    assert (best.tau, best.participation.tolist()) == (1, [6, 6, 6, 6])
+
+
+@given(problems(subnets=4, largest=6))
+def test_dearer_energy_never_shortens_intervals_beyond_rounding(problem: Problem) -> None:
+    """For one decision with equal terms elsewhere: the energy at the optimum does not rise with its weight."""
+    cheap, dear = solve(problem).best, solve(replace(problem, alpha1=3 * problem.alpha1)).best
+    unweighted = replace(problem, alpha1=1.0, alpha2=0.0, alpha3=0.0)
+    spent = [unweighted.terms(each.tau, each.participation).energy for each in (cheap, dear)]
+    assert spent[1] <= spent[0] * (1 + ROUNDING)
+
+
+def test_an_interval_is_no_longer_than_what_remains() -> None:
+    assert solve(alike(2, remaining=3, alpha2=0.0, alpha3=0.0)).best.tau == 3
+
+
+def test_ten_thousand_subnets_are_solved() -> None:
+    """The size that the cost of P is stated for; how long it takes is measured in `benchmarks/`."""
+    rng = np.random.default_rng(0)
+    columns = [rng.lognormal(size=10_000) for _ in range(5)]
+    problem = replace(
+        alike(10_000),
+        tau_max=40,
+        limits=rng.integers(1, 101, 10_000),
+        prices=Prices(*columns),
+        gap_scale=lambda tau, local, active: 1e4 * gap_scale(tau, local, 1),
+    )
+    started = time.perf_counter()
+    solutions = solve(problem)
+    print(f"{time.perf_counter() - started:.2f} s")
+    assert solutions.best.participation.min() >= 1
+    assert (solutions.best.participation <= problem.limits).all()

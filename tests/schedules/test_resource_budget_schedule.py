@@ -1,0 +1,259 @@
+"""The schedule resource-budget: tau within limits on what training may spend, the best model returned."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.errors import UserError
+from h2fdp.schedules import Budget, BudgetControl, ResourceBudgetSchedule
+from h2fdp.theory import BudgetPrices, DriftConstants, affordable_local_steps
+from tests.schedules.observations import STAR, observation, reloaded, secants
+
+DRIFT = DriftConstants(1.0, 1.0, 1.0)
+SVM = BudgetControl(0.025)
+
+
+def schedule(*budgets, control=SVM, constants=DRIFT):
+    return ResourceBudgetSchedule(budgets or (tokens(1000.0),), control, 0.01, STAR, constants)
+
+
+def tokens(total, step=1.0, aggregation=10.0, name="tokens"):
+    return Budget.stated(name, total, step, aggregation)
+
+
+def run(of, observed=lambda interval, tau: observation(interval, tau), between=lambda of: of):
+    """The tau of every interval until the schedule ends."""
+    taus, slot = [], 0
+    while not of.ends(slot):
+        interval = len(taus)
+        plan = of.decide(interval, slot)
+        assert of.decide(interval, slot).local_steps == plan.local_steps
+        of.observe(observed(interval, plan.local_steps))
+        of.kept(torch.zeros(1))
+        of = between(of)
+        taus.append(plan.local_steps)
+        slot += plan.local_steps
+    return taus
+
+
+def cost(taus, step=1.0, aggregation=10.0):
+    return step * sum(taus) + aggregation * len(taus)
+
+
+def test_the_first_interval_has_one_step_and_the_next_at_most_ten_times_as_many():
+    taus = run(schedule())
+    longest = affordable_local_steps(100, [BudgetPrices(1000.0, 1.0, 10.0)], 0.01, DRIFT, 0.025)
+    assert longest == 31
+    assert taus[:4] == [1, 10, 31, 31]
+
+
+def test_while_nothing_is_known_there_is_one_local_step():
+    of = schedule(constants=None)
+    assert of.measures_secants
+    assert not of.scores
+    assert set(run(of)) == {1}
+
+
+def test_constants_are_learned_from_the_devices_and_written_down():
+    of = schedule(constants=None)
+    of.observe(observation(0, 1, secants(distance=[2.0, 2.0], loss_local=[3.0, 3.0], divergence=[1.0, 3.0])))
+    plan = of.decide(1, 1)
+    constants = plan.reasons["constants"]
+    assert (constants["rho"], constants["beta"], constants["delta"]) == (1.0, 0.5, 2.0)
+    expected = affordable_local_steps(10, [BudgetPrices(1000.0, 1.0, 10.0)], 0.01, DriftConstants(1.0, 0.5, 2.0), 0.025)
+    assert plan.local_steps == expected
+    assert plan.reasons["budgets"]["tokens"] == {
+        "R": 1000.0,
+        "used": 11.0,
+        "c": 1.0,
+        "b": 10.0,
+        "mean_c": 1.0,
+        "mean_b": 10.0,
+    }
+
+
+def test_stated_constants_are_not_measured_and_models_are_compared_on_public_records():
+    of = schedule()
+    assert not of.measures_secants
+    assert of.scores
+    of.observe(observation(0, 1, secants(divergence=[9.0, 9.0])))
+    assert of.decide(1, 1).reasons["constants"]["delta"] == 1.0
+
+
+@pytest.mark.parametrize(("total", "taus"), [(11.0, [1]), (21.9, [1]), (22.0, [1]), (23.0, [1, 1]), (33.1, [1, 1, 1])])
+def test_intervals_are_admitted_while_a_step_and_an_aggregation_remain_after_them(total, taus):
+    # One step and one aggregation cost 11; tau stays 1.
+    of = schedule(tokens(total), control=BudgetControl(0.025, longest=1))
+    assert run(of) == taus
+
+
+def test_the_last_interval_takes_what_is_left_less_one_aggregation_and_one_step():
+    # R = 100: 11 for the first, 20 for tau = 10, then 69 are left for tau = 31, which needs 41 and 11 kept: admitted.
+    # 28 are left: floor((28 - 20 - 1) / 1) = 7.
+    of = schedule(tokens(100.0), control=BudgetControl(0.025, longest=31), constants=DriftConstants(1.0, 1.0, 0.0))
+    taus = run(of)
+    assert taus == [1, 10, 31, 7]
+    assert cost(taus) == 100 - 11
+
+
+def test_of_several_budgets_the_tightest_rules():
+    joules, seconds = tokens(10_000.0, 1.0, 10.0, "energy_j"), tokens(100.0, 1.0, 10.0, "clock_s")
+    together, alone = run(schedule(joules, seconds)), run(schedule(seconds))
+    assert together == alone
+    assert cost(together) <= 100
+
+
+def test_a_budget_whose_steps_are_free_limits_aggregations_only():
+    taus = run(schedule(tokens(55.0, 0.0, 10.0), constants=DriftConstants(1.0, 1.0, 0.0)))
+    assert taus == [1, 10, 100, 100, 100]
+
+
+def test_what_an_interval_really_cost_is_charged_where_it_was_metered():
+    of = schedule(tokens(1000.0, name="energy_j"))
+    of.observe(observation(0, 1, spent={"energy_j": 4.0, "clock_s": 99.0}))
+    assert of.decide(1, 1).reasons["budgets"]["energy_j"]["used"] == 4.0
+
+
+def test_prices_may_change_and_the_search_takes_their_mean_so_far():
+    of = schedule(Budget("clock_s", 1000.0, lambda interval: (1.0, [10.0, 30.0, 80.0][interval])))
+    of.observe(observation(0, 1))
+    of.observe(observation(1, 5))
+    row = of.decide(2, 6).reasons["budgets"]["clock_s"]
+    assert (row["b"], row["mean_b"], row["used"]) == (80.0, 40.0, 11.0 + 35.0)
+
+
+prices = st.tuples(st.floats(0, 3), st.floats(0.01, 30))
+measured = st.builds(
+    lambda a, b, c, d: secants(distance=[a, b], loss_local=[c, d], gradient_change=[d, b], divergence=[d, c]),
+    *[st.floats(0, 10)] * 4,
+)
+
+
+@given(st.data())
+def test_no_budget_is_ever_overdrawn_when_prices_are_true(data):
+    drawn = [data.draw(st.lists(prices, min_size=5, max_size=5)) for _ in range(data.draw(st.integers(1, 3)))]
+    totals = [sum(columns[0]) + data.draw(st.floats(0.1, 300)) for columns in drawn]
+    budgets = [
+        Budget(str(number), total, lambda interval, of=columns: of[interval % 5])
+        for number, (columns, total) in enumerate(zip(drawn, totals, strict=True))
+    ]
+    seen = data.draw(st.lists(st.one_of(st.none(), measured), min_size=1, max_size=4))
+    of = schedule(*budgets, constants=None)
+    taus, slot = [], 0
+    while not of.ends(slot) and len(taus) < 40:
+        tau = of.decide(len(taus), slot).local_steps
+        of.observe(observation(len(taus), tau, seen[len(taus) % len(seen)]))
+        taus.append(tau)
+        slot += tau
+    assert taus
+    for columns, total in zip(drawn, totals, strict=True):
+        spent = math.fsum(columns[k % 5][0] * tau + columns[k % 5][1] for k, tau in enumerate(taus))
+        assert spent <= total * (1 + 1e-12)
+
+
+def model(value):
+    return torch.tensor([value])
+
+
+def step(of, interval, loss, ended, started=0.0):
+    """One interval that went from model `started` to model `ended`, whose loss on public records is `loss`."""
+    of.observe(observation(interval, of.decide(interval, 0).local_steps, model=started))
+    of.scored(loss)
+    return of.kept(model(ended)).item()
+
+
+def test_the_model_of_least_loss_is_returned_whichever_comes_last():
+    of = schedule()
+    assert of.returned(model(7.0)).item() == 7.0  # none was seen
+    kept = [step(of, k, loss, float(k)) for k, loss in enumerate([3.0, 1.0, 2.0, 1.0])]
+    assert kept == [0.0, 1.0, 2.0, 3.0]
+    assert of.returned(model(3.0)).item() == 1.0
+
+
+def test_devices_own_losses_decide_where_they_are_measured():
+    of = schedule(constants=None)
+    for interval, loss in enumerate([[3.0, 3.0], [1.0, 2.0], [2.0, 2.0]]):
+        of.observe(observation(interval, 1, secants(loss=loss)))
+        of.kept(model(float(interval)))
+    assert of.returned(model(2.0)).item() == 1.0
+    assert of.decide(3, 3).reasons["least_loss"] == 1.5
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_reverts_to_the_model_before_with_one_step(loss):
+    of = schedule()
+    step(of, 0, 2.0, 1.0)
+    assert of.decide(1, 0).local_steps == 10
+    assert step(of, 1, loss, math.nan, started=1.0) == 1.0
+    assert of.decide(2, 0).local_steps == 1
+    assert of.returned(model(math.nan)).item() == 1.0
+    assert step(of, 2, 1.0, 5.0, started=1.0) == 5.0
+    assert of.decide(3, 0).local_steps == 10
+
+
+def test_measurements_that_are_no_numbers_leave_the_constants_that_were_known():
+    of = schedule(constants=None)
+    of.observe(observation(0, 1, secants(divergence=[1.0, 1.0])))
+    of.kept(model(1.0))
+    of.observe(observation(1, 1, secants(loss=[math.nan, 1.0], divergence=[math.nan, 1.0]), model=1.0))
+    assert of.kept(model(math.nan)).item() == 1.0
+    assert of.decide(2, 0).reasons["constants"]["delta"] == 1.0
+
+
+def test_an_interval_without_devices_keeps_its_model():
+    of = schedule(constants=None)
+    of.observe(observation(0, 1))
+    assert of.kept(model(4.0)).item() == 4.0
+    assert of.returned(model(4.0)).item() == 4.0
+
+
+def test_a_schedule_that_is_killed_after_any_interval_goes_on_as_if_it_had_not_been(tmp_path):
+    rng = np.random.default_rng(3)
+    seen = [secants(divergence=rng.uniform(0, 3, 2), loss=rng.uniform(1, 2, 2)) for _ in range(5)]
+    seen[2] = secants(loss=[math.nan, 1.0])
+    drawn = Budget("clock_s", 900.0, lambda interval: (1.0 + interval % 3, 10.0 + interval % 2))
+
+    def new():
+        return schedule(drawn, tokens(700.0), constants=None)
+
+    def observed(interval, tau):
+        return observation(interval, tau, seen[interval % 5], spent={"clock_s": 1.1 * tau + 9.0})
+
+    killed = []
+
+    def reload(of):
+        killed.append(reloaded(of, new(), tmp_path))
+        assert killed[-1].state() == of.state()
+        return killed[-1]
+
+    through = run(new(), observed)
+    assert run(new(), observed, reload) == through
+    assert len(set(through)) > 2
+    assert killed[-1].returned(model(9.0)).item() == 0.0  # the best model is in the state
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: schedule(tokens(10.0)),
+            "tokens: expected at least 11, one local step and one aggregation, found 10",
+        ),
+        (lambda: tokens(-1.0), "tokens: expected a finite number above 0, found -1.0"),
+        (
+            lambda: schedule(tokens(50.0), tokens(50.0)),
+            "budgets: expected one budget or more, each of another name, found ['tokens', 'tokens']",
+        ),
+        (lambda: BudgetControl(0.0), "control_parameter: expected a finite number above 0, found 0.0"),
+        (lambda: BudgetControl(1.0, growth=0.5), "growth: expected a finite number of at least 1, found 0.5"),
+        (lambda: BudgetControl(1.0, longest=0), "longest: expected a whole number of at least 1, found 0"),
+    ],
+)
+def test_numbers_out_of_range_are_named(make, message):
+    with pytest.raises(UserError) as error:
+        make()
+    assert str(error.value) == message
