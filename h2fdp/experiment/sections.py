@@ -19,7 +19,7 @@ from h2fdp.config.fields import (
     Text,
     Whole,
 )
-from h2fdp.schedules import Faults
+from h2fdp.world import Faults
 
 ObserverName = Annotated[Literal["edge", "peer", "cloud", "public"], Expect("one of edge, peer, cloud, public")]
 

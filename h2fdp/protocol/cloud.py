@@ -11,15 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.estimation import DeviceSecants, Observation
+from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.privacy import Release, add_gaussian_noise
 from h2fdp.protocol.edge_server import weighted_sum
 from h2fdp.protocol.interval import IntervalPlan, observation
 from h2fdp.protocol.planner import Planner
-from h2fdp.protocol.plans import SubnetPlan
-from h2fdp.protocol.secants import SecantMeasurements, SecantPlan
+from h2fdp.protocol.plans import SecantPlan, SubnetPlan
 from h2fdp.protocol.team import Team
 from h2fdp.protocol.uploads import DeviceMemories, SubnetUpload
-from h2fdp.schedules import DeviceSecants, Observation, Schedule
+from h2fdp.schedules import Schedule
 from h2fdp.training.server import Average, ServerUpdate, Uploaded
 
 Meter = Callable[[IntervalPlan], Mapping[str, float]]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
+from h2fdp.estimation.device_estimates import DeviceMeasurements, Gauge, MeasuringOrder, measure_devices
+from h2fdp.estimation.loss_probes import Prober, SecantMeasurements, SecantOrder, measure_secants
 from h2fdp.privacy import DeviceNoise, DeviceSide
-from h2fdp.protocol.measuring import DeviceMeasurements, Gauge, measure_devices
-from h2fdp.protocol.plans import MeasuringOrder, TrainingOrder
-from h2fdp.protocol.secants import Prober, SecantMeasurements, SecantOrder, measure_secants
+from h2fdp.protocol.plans import TrainingOrder
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
 from h2fdp.training.work import Terms, Trained

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.estimation.device_estimates import EDGE_NUMBERS, Gauge, MeasuringOrder, SubnetMeasurements, relayed
+from h2fdp.estimation.loss_probes import SecantMeasurements, SecantOrder
 from h2fdp.privacy import AggregationKind, NoiseSource, add_gaussian_noise
 from h2fdp.protocol.diary import Diary
-from h2fdp.protocol.measuring import EDGE_NUMBERS, Gauge, SubnetMeasurements, relayed
-from h2fdp.protocol.plans import Aggregation, MeasuringOrder, SubnetPlan, TrainingOrder
-from h2fdp.protocol.secants import SecantMeasurements, SecantOrder, SecantPlan
+from h2fdp.protocol.plans import Aggregation, SecantPlan, SubnetPlan, TrainingOrder
 from h2fdp.protocol.team import Team
 from h2fdp.protocol.uploads import SubnetUpload
 from h2fdp.streams import Streams

@@ -10,11 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
+from h2fdp.estimation import Measurements, Observation
+from h2fdp.estimation.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
 from h2fdp.privacy import Mechanism, NoiseSource, Sampling, Upload
-from h2fdp.protocol.measuring import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
 from h2fdp.protocol.plans import Aggregation, SubnetPlan
-from h2fdp.schedules import Decision, Measurements, Observation, Points
+from h2fdp.schedules import Decision
 from h2fdp.training.epochs import steps_per_epoch
+from h2fdp.world import Points
 
 Weighting = Literal["uniform", "by-size"]
 

@@ -11,8 +11,9 @@ import numpy as np
 from h2fdp.privacy import Mechanism, Release, SubnetInterval
 from h2fdp.protocol.interval import IntervalPlan, SubnetFacts, Weighting, numbers_released, uploads_of
 from h2fdp.protocol.plans import SubnetPlan, present_weights
-from h2fdp.schedules import Decision, Faults, Rhythm, draw_participants, drawn_turnout, epochs_turnout, reached
+from h2fdp.schedules import Decision, Rhythm, draw_participants
 from h2fdp.streams import Streams
+from h2fdp.world import Faults, drawn_turnout, epochs_turnout, reached
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.privacy import AggregationKind
-from h2fdp.schedules import Turnout
+from h2fdp.world import Turnout
 
 
 @dataclass(frozen=True)
@@ -150,18 +150,9 @@ class TrainingOrder:
 
 
 @dataclass(frozen=True)
-class MeasuringOrder:
-    """Measure at the broadcast model w(t_{k+1}), then send up what may leave.
+class SecantPlan:
+    """A subnet's part: its plan, and where the devices of the last aggregation ended (see `SubnetUpload`)."""
 
-    Attributes:
-        slot: t_{k+1}.
-        reach: how far apart, in gradients, the two points of a secant are.
-        rows: (s,) rows within the subnet of the group's devices that took part.
-        noise_std: (s,) that each device adds to its numbers; empty where it adds none.
-    """
-
-    interval: int
-    slot: int
-    reach: float
-    rows: np.ndarray
-    noise_std: np.ndarray
+    plan: SubnetPlan
+    ends: Tensor
+    last_steps: Tensor

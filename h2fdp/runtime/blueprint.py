@@ -13,10 +13,10 @@ from torch import nn
 
 from h2fdp.data import DeviceData, Records
 from h2fdp.data.drawn import LARGEST_HELD
+from h2fdp.estimation.device_estimates import Gauge
+from h2fdp.estimation.loss_probes import Prober
 from h2fdp.privacy import DeviceSide, Placement
 from h2fdp.protocol import Bunch, DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team
-from h2fdp.protocol.measuring import Gauge
-from h2fdp.protocol.secants import Prober
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from h2fdp.data.drawn import LARGEST_HELD
+from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.models import Flat
 from h2fdp.protocol import Bunch, Team
-from h2fdp.protocol.secants import SecantMeasurements
 from h2fdp.protocol.uploads import SubnetUpload
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.section import RuntimeSection

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from h2fdp.estimation.feedback import Observation
+from h2fdp.estimation.loss_constants import LearnedConstants
 from h2fdp.radio import MessageCosts, NetworkCosts
-from h2fdp.schedules.estimates import LearnedConstants
 from h2fdp.schedules.network import ControlledNetwork, prices
-from h2fdp.schedules.observation import Observation
 from h2fdp.schedules.problem import Problem
 from h2fdp.schedules.rhythm import Rhythm
 from h2fdp.schedules.schedule import Decision, Schedule
@@ -79,7 +79,7 @@ class AdaptiveSchedule(Schedule):
         self._costs = costs
         self._terms = terms
         self._step_joules = step_joules
-        self._constants = LearnedConstants.of_operator(section)
+        self._constants = LearnedConstants.of_operator(section.beta, section.sigma, section.zeta, section.zeta_c)
         self._last_tau = horizon.local_steps
         self.phi = self._chosen_phi() if section.phi is None else section.phi
 

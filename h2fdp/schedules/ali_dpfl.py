@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from h2fdp.estimation.feedback import Observation
 from h2fdp.schedules.ali_rules import LONGEST, AliRule, Stage
-from h2fdp.schedules.observation import Observation
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.theory.ranges import require, require_count
 

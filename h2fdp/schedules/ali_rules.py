@@ -6,16 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from h2fdp.schedules.observation import DeviceSecants
-from h2fdp.schedules.secants import CurvatureSource, drift_constants, mean_curvature, mean_loss_change
-from h2fdp.theory import (
-    DpSgdNoise,
-    DriftConstants,
-    OptimumForm,
-    ali_first_optimum,
-    ali_optimum,
-    iterations_in_reach,
-)
+from h2fdp.estimation.feedback import DeviceSecants
+from h2fdp.estimation.loss_probes import CurvatureSource, drift_constants, mean_curvature, mean_loss_change
+from h2fdp.theory import DpSgdNoise, DriftConstants, OptimumForm, ali_first_optimum, ali_optimum, iterations_in_reach
 
 LONGEST = 100  # tau is never above it
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.schedules.observation import Observation
+from h2fdp.estimation.feedback import Observation
 from h2fdp.schedules.schedule import Decision, Schedule
 
 StepDecay = Literal["sqrt", "none"]

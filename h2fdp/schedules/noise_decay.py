@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from h2fdp.schedules.observation import Observation
+from h2fdp.estimation.feedback import Observation
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.theory.ranges import require, require_count
 

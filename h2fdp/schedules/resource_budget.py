@@ -11,10 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.errors import UserError
+from h2fdp.estimation.feedback import Observation
+from h2fdp.estimation.loss_probes import drift_constants, mean_loss
 from h2fdp.schedules.budget import Account, Budget
-from h2fdp.schedules.observation import Observation
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.secants import drift_constants, mean_loss
 from h2fdp.theory import DriftConstants, affordable_local_steps
 from h2fdp.theory.ranges import require, require_count
 

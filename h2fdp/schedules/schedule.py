@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from h2fdp.schedules.observation import Observation
+from h2fdp.estimation.feedback import Observation
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,16 @@ from tests.docs.reader import REPOSITORY
 
 PAGES = [REPOSITORY / "docs" / f"{name}.md" for name in ("reference", "reference-methods")]
 NAMED = {name for page in PAGES for name in re.findall(r"^\.\. auto\w+:: (\S+)$", page.read_text(), re.MULTILINE)}
-ROOMS = ["training.objectives", "training.server", "schedules", "privacy", "privacy.accounting", "theory"]
+ROOMS = [
+    "training.objectives",
+    "training.server",
+    "schedules",
+    "estimation",
+    "world",
+    "privacy",
+    "privacy.accounting",
+    "theory",
+]
 
 
 @pytest.mark.parametrize("module", ["h2fdp", *(f"h2fdp.{room}" for room in ROOMS)])

@@ -16,7 +16,8 @@ from h2fdp.privacy import GradientSums, PaperCalibration
 from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Planner, SubnetFacts
 from h2fdp.protocol.interval import observation
 from h2fdp.protocol.plans import present_weights
-from h2fdp.schedules import Decision, Faults, FixedSchedule, Rhythm, Turnout
+from h2fdp.schedules import Decision, FixedSchedule, Rhythm
+from h2fdp.world import Faults, Turnout
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]

@@ -5,11 +5,11 @@ import pytest
 import torch
 from scipy import stats
 
+from h2fdp.estimation.device_estimates import Gauge, MeasuringOrder
 from h2fdp.privacy import AsTheyAre, GradientSums, NoisyUpdate, PaperCalibration
 from h2fdp.protocol import DeviceGroup, EdgeServer, IntervalPlan, LocalTeam, SubnetFacts
 from h2fdp.protocol.interval import observation
-from h2fdp.protocol.measuring import Gauge
-from h2fdp.protocol.plans import MeasuringOrder, SubnetPlan
+from h2fdp.protocol.plans import SubnetPlan
 from h2fdp.schedules import Decision
 from h2fdp.training import BatchSampler, DeviceRecords
 from h2fdp.training.work import PLAIN_TERMS, Trained

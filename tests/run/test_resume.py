@@ -18,10 +18,10 @@ from torch import nn
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.estimation import Observation
 from h2fdp.protocol import Cloud
 from h2fdp.records.directory import reopen
 from h2fdp.run import fingerprint
-from h2fdp.schedules import Observation
 from h2fdp.streams import Streams
 from tests.run.killed import POINTS, experiment
 

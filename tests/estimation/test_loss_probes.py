@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from h2fdp.schedules.secants import drift_constants, mean_curvature, mean_loss, mean_loss_change
+from h2fdp.estimation.loss_probes import drift_constants, mean_curvature, mean_loss, mean_loss_change
 from h2fdp.theory import DriftConstants
 from tests.schedules.observations import secants
 

@@ -10,13 +10,42 @@ from typing import Any
 import numpy as np
 import torch
 
-from h2fdp.schedules.observation import Measurements, Observation
-from h2fdp.schedules.section import ControlSection
-from h2fdp.theory import ReleasedInterval, Smoothed, gradient_dispersion, released_constants
+from h2fdp.estimation.device_estimates import gradient_dispersion
+from h2fdp.estimation.feedback import Measurements, Observation
+from h2fdp.estimation.from_releases import ReleasedInterval, released_constants
+from h2fdp.theory.ranges import require
 
 NAMES = ("beta", "sigma", "zeta", "zeta_c")
 _WEIGHT = 0.2  # of the newest value: about the last five intervals count
 _CLEAR = 3.0  # standard deviations of noise that a measurement must exceed
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """An exponential average.
+
+    Attributes:
+        value: the average so far, at first the operator's own; None when there is none yet.
+        weight: of each new value, above 0 and at most 1 (1 keeps the newest only).
+
+    Raises:
+        UserError: a weight out of its range.
+
+    >>> Smoothed(4.0, weight=0.25).updated(8.0).updated(None).value, Smoothed(None, weight=0.25).updated(8.0).value
+    (5.0, 8.0)
+    """
+
+    value: float | None
+    weight: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.weight <= 1, "weight", self.weight, "a number above 0 and at most 1")
+
+    def updated(self, new: float | None) -> Smoothed:
+        """The average with one more value; the same when there is none, the new one alone when it is the first."""
+        if new is None:
+            return self
+        return replace(self, value=new if self.value is None else self.value + self.weight * (new - self.value))
 
 
 @dataclass(frozen=True)
@@ -38,10 +67,13 @@ class LearnedConstants:
     previous: ReleasedInterval | None = field(default=None, repr=False)
 
     @classmethod
-    def of_operator(cls, section: ControlSection) -> LearnedConstants:
+    def of_operator(
+        cls, beta: float | None, sigma: float | None, zeta: float | None, zeta_c: float | None
+    ) -> LearnedConstants:
         """The operator's own values."""
-        beta, sigma, zeta, zeta_c = (Smoothed(getattr(section, name), _WEIGHT) for name in NAMES)
-        return cls(beta, sigma, zeta, zeta_c)
+        return cls(
+            Smoothed(beta, _WEIGHT), Smoothed(sigma, _WEIGHT), Smoothed(zeta, _WEIGHT), Smoothed(zeta_c, _WEIGHT)
+        )
 
     def learned(self, seen: Observation) -> LearnedConstants:
         """With the estimates of one more interval: released vectors for all, measurements over them where made."""

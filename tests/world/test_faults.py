@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from h2fdp.schedules import Faults, drawn_turnout, reached
-from h2fdp.schedules.faults import Fates
-from h2fdp.schedules.turnout import turnout_of
 from h2fdp.streams import Streams
+from h2fdp.world import Faults, drawn_turnout, reached
+from h2fdp.world.arrivals import turnout_of
+from h2fdp.world.faults import Fates
 
 STREAMS = Streams(seed=5)
 ERROR_RATE = 1e-6

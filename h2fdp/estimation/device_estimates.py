@@ -1,7 +1,8 @@
 """What devices and edge servers measure for the controller (H2FDP, Sec. 10): curvature and spread of gradients.
 
 Either every number is clipped to a range and released under noise at the boundary of trust, like an update, or - for
-studies - everything goes up raw, and the run is marked as leaking.
+studies - everything goes up raw, and the run is marked as leaking. The formulas are those of Lin et al. 2021
+("Semi-Decentralized Federated Learning with Cooperative D2D Local Model Aggregations", Sec. IV-C).
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from h2fdp.protocol.plans import MeasuringOrder
-from h2fdp.theory import minibatch_deviation, secant_smoothness
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
 
 DEVICE_NUMBERS = 2  # smoothness, mini-batch deviation
 EDGE_NUMBERS = 3  # and the dispersion within the subnet
+SHORTEST_SECANT = 1e-10
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,24 @@ class Gauge:
     def clipped(self, values: np.ndarray) -> np.ndarray:
         """(..., n) numbers in units of their ranges, cut to 0..1; what is no number counts as the largest."""
         return np.asarray(np.clip(np.nan_to_num(values / self.ranges[: values.shape[-1]], nan=1.0), 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class MeasuringOrder:
+    """Measure at the broadcast model w(t_{k+1}), then send up what may leave.
+
+    Attributes:
+        slot: t_{k+1}.
+        reach: how far apart, in gradients, the two points of a secant are.
+        rows: (s,) rows within the subnet of the group's devices that took part.
+        noise_std: (s,) that each device adds to its numbers; empty where it adds none.
+    """
+
+    interval: int
+    slot: int
+    reach: float
+    rows: np.ndarray
+    noise_std: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -107,3 +125,49 @@ def relayed(gauge: Gauge, released: np.ndarray, noise_std: np.ndarray) -> Subnet
     return SubnetMeasurements(
         np.concatenate([released.mean(axis=0) * ranges, unknown]), np.concatenate([noise * ranges, unknown]), None
     )
+
+
+def secant_smoothness(gradients: np.ndarray, gradients_here: np.ndarray, points: np.ndarray, here: np.ndarray) -> float:
+    """beta = max_i ||g_i(w_i) - g_i(w)|| / ||w_i - w||, never above the true one; 0 when all w_i are within 1e-10 of w.
+
+    Args:
+        gradients: (I, M) g_i(w_i), each on the mini-batch of `gradients_here`.
+        gradients_here: (I, M) g_i(w).
+        points: (I, M) w_i.
+        here: (M,) w.
+
+    >>> secant_smoothness(np.array([[6.0], [1.0]]), np.array([[2.0], [1.0]]), np.array([[4.0], [0.0]]), np.array([2.0]))
+    2.0
+    """
+    distances = np.linalg.norm(points - here, axis=-1)
+    far = distances >= SHORTEST_SECANT
+    changes = np.linalg.norm(gradients - gradients_here, axis=-1)
+    return float(np.max(changes[far] / distances[far], initial=0.0))
+
+
+def minibatch_deviation(first: np.ndarray, second: np.ndarray) -> float:
+    """sigma = max_i ||g_i - g_i'|| / sqrt(2), from two independent mini-batches of each device at the same point.
+
+    The mean square over mini-batches of one device's is its sigma_i^2; the maximum over devices tends to lie above.
+
+    Args:
+        first: (I, M) g_i.
+        second: (I, M) g_i'.
+
+    >>> minibatch_deviation(np.array([[1.0, 1.0]]), np.array([[0.0, 0.0]]))
+    1.0
+    """
+    return float(np.max(np.linalg.norm(first - second, axis=-1))) / float(np.sqrt(2))
+
+
+def gradient_dispersion(gradients: np.ndarray, weights: np.ndarray) -> float:
+    """The largest distance from the weighted mean: zeta_c of devices in a subnet (23), zeta of subnets (22).
+
+    Args:
+        gradients: (n, M) g_i of the subnet's active devices, or g_c of the subnets, at one point.
+        weights: (n,) rho_i or varrho_c, summing to 1.
+
+    >>> gradient_dispersion(np.array([[0.0, 0.0], [6.0, 8.0]]), np.array([0.5, 0.5]))
+    5.0
+    """
+    return float(np.max(np.linalg.norm(gradients - weights @ gradients, axis=-1)))

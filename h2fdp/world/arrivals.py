@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.schedules.faults import Fates, Faults, joined
 from h2fdp.streams import Streams
+from h2fdp.world.faults import Fates, Faults, joined
 
 Points = Sequence[tuple[str, int]]  # access points of a subnet: name, number of devices; in the order of the devices
 
