@@ -1,0 +1,229 @@
+"""Do two checkouts compute the same runs, to the bit? `python -m benchmarks.same_bits BASE [HEAD] [--only NAME ...]`.
+
+A redesign is meant to leave every case equal: methods, placements of noise, schedules, faults, engines, a kill and a
+resume, placements on Ray, a sweep, an audit. Each checkout computes all cases in a process of its own, through its own
+command line, with the libraries of the Python that runs this. `git worktree add ../base COMMIT` makes BASE.
+The exit code is 1 where a case differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+NETWORK = (
+    "{name: n, trust: {probability: 0.5}, edges: [{name: a, trusted: true, devices: {count: 4, distance_m: 20}}, "
+    "{name: b, trusted: false, devices: {count: 3, distance_m: 50}}, {name: c, devices: {count: 5, distance_m: 35}}]}"
+)
+BASE = {
+    "name": "same",
+    "topology": NETWORK,
+    "data": "{name: digits, partition: {labels_per_device: 3}}",
+    "model": "softmax",
+    "method": "h2fdp",
+    "training": "{intervals: 3, local_steps: 6, aggregate_every: 2, batch_size: 4}",
+    "privacy": "{epsilon: 8, delta: 1.0e-5}",
+    "runtime": "{backend: inline}",
+    "seed": "3",
+}
+SYNTHETIC = "{name: synthetic, alpha: 0.5, beta: 0.5}"
+KILLED_AFTER = 5  # intervals, of a run that is then resumed
+
+PLAIN = ("hfl", "hfl-dp", "pedpfl", "fedavg", "fedavgm", "fedprox", "scaffold", "feddyn", "pfedme", "fedyogi")
+UPCYCLED = ("upcycled-h2fdp", "upcycled-fedavg", "upcycled-scaffold")
+STEPS = ("fedavg-dp", "pe-dpfl", "adap-dpfl", "ali-dpfl", "ali-dpfl-v1")
+
+
+def training(**changes: Any) -> str:
+    """A `training:` section."""
+    return json.dumps({"intervals": 3, "local_steps": 4, "aggregate_every": 2, "batch_size": 4} | changes)
+
+
+def runs() -> Iterator[tuple[str, dict[str, str]]]:
+    """Cases that are one `h2fdp run` each: a name, and what differs from `BASE`."""
+    yield "plain", {}
+    yield from ((method, {"method": method}) for method in (*PLAIN, *UPCYCLED, "h2fdp-adaptive"))
+    synthetic = {"data": SYNTHETIC, "model": "logistic"}
+    yield from ((method, {"method": method, "privacy": "{epsilon: 40}", **synthetic}) for method in STEPS)
+    yield "adaptive-fl", {"method": "adaptive-fl", **synthetic}
+    yield "sensitivity-tight", {"privacy": "{epsilon: 8, sensitivity: tight}"}
+    yield "accounted", {"privacy": "{epsilon: 8, calibration: accounted}"}
+    yield "clip-record", {"training": training(clip_scope="record")}
+    yield "participation", {"training": training(intervals=4, participation=0.5, weights="by-size")}
+    yield "fixed-batches", {"training": training(sampling="fixed")}
+    yield "momentum", {"training": training(momentum=0.5)}
+    straggler = "straggler: {probability: 0.3, fraction: [0.3, 0.7]}"
+    faults = f"{{device_dropout: 0.2, {straggler}, edge_outage: {{probability: 0.2, intervals: 1}}}}"
+    yield "faults", {"faults": faults}
+    yield "control", {"control": "{enabled: true, alpha1: 1, alpha2: 1, alpha3: 1, tau_max: 12}"}
+    private = "{enabled: true, estimates: private, tau_max: 8}"
+    yield "control-private", {"control": private}
+    yield "control-private-faults", {"control": private, "faults": "{device_dropout: 0.2}"}
+    yield "control-oracle", {"control": "{enabled: true, estimates: oracle, tau_max: 8}"}
+    yield "control-idle", {"control": "{enabled: true, allow_idle: true, tau_max: 8}"}
+    yield "mlp", {"model": "mlp"}
+    yield "engine-loop", {"runtime": "{backend: inline, engine: loop}"}
+    yield "engine-loop-scaffold", {"method": "scaffold", "runtime": "{backend: inline, engine: loop}"}
+    yield "central", {"method": "{extends: fedavg, privacy: central}"}
+    yield "central-tree", {"method": "{privacy: central}", "training": training(aggregate_every=4)}
+    yield "dp-sgd-tree", {"method": "{privacy: dp-sgd}"}
+    bounded = "{extends: fedavg, privacy: {name: objective, input_bound: 100}, objective: proximal}"
+    two = "{name: synthetic, alpha: 0.5, beta: 0.5, classes: 2}"
+    yield "objective", {"method": bounded, "model": "logistic", "data": two}
+    yield "star", {"method": "{extends: h2fdp, topology: star}"}
+    yield "pfedme-tree", {"method": "{extends: pfedme, topology: tree}"}
+    yield "epochs", {"method": "fedavg", "training": "{intervals: 2, local_epochs: 1, batch_size: 8}"}
+    yield "threads", {"runtime": "{backend: inline, hosts: 2}"}
+    for placement in ("packed", "subnet", "entity"):
+        hosts = "hosts: 2, " if placement == "packed" else ""  # the others have as many as nodes
+        yield f"ray-{placement}", {"runtime": f"{{backend: ray, placement: {placement}, {hosts}cpus_per_host: 0.1}}"}
+
+
+def digest(run: Path) -> dict[str, Any]:
+    """What a run directory holds, but for wall time."""
+    import pandas as pd
+    import torch
+
+    metrics = pd.read_parquet(run / "metrics.parquet").drop(columns=["wall_s"])
+    model = torch.load(run / "model.pt", weights_only=True)
+    ledger = run / "privacy.jsonl"
+    rows = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
+    return {
+        "metrics": _hash(metrics.to_csv()),
+        "devices": _hash(pd.read_parquet(run / "devices.parquet").to_csv()),
+        "model": hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.values())).hexdigest(),
+        "noises": _hash("\n".join(sorted(str(row.get("noise_std")) for row in rows))),
+        "releases": len(rows),
+    }
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    """Exit code and output of `h2fdp`, in this process."""
+    from h2fdp.cli.main import main
+
+    before, out = sys.argv, io.StringIO()
+    sys.argv = ["h2fdp", *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            main()
+        return 0, out.getvalue()
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue()
+    finally:
+        sys.argv = before
+
+
+def experiment(folder: Path, name: str, change: Mapping[str, str]) -> Path:
+    """The experiment file of a case."""
+    file = folder / f"{name}.yaml"
+    file.write_text("".join(f"{key}: {value}\n" for key, value in {**BASE, **change}.items()))
+    return file
+
+
+def one_run(folder: Path, name: str, change: Mapping[str, str]) -> dict[str, Any]:
+    """A run from beginning to end."""
+    target = folder / name
+    code, text = command("run", str(experiment(folder, name, change)), "--out", str(target))
+    return {"refused": text.replace(str(folder), "").splitlines()[-1:]} if code else digest(target)
+
+
+def killed_and_resumed(folder: Path) -> dict[str, Any]:
+    """SIGKILL in the middle, then `h2fdp resume`."""
+    change = {"training": training(intervals=400), "runtime": "{backend: inline, checkpoint_every: 3}"}
+    target, file = folder / "killed", experiment(folder, "killed", change)
+    run = subprocess.Popen([sys.executable, "-m", "h2fdp", "run", str(file), "--out", str(target)], stdout=-3, stderr=-3)
+    ledger = target / "privacy.jsonl"
+    while not ledger.exists() or f'"interval": {KILLED_AFTER}' not in ledger.read_text():
+        assert run.poll() is None, "the run ended before it was killed"
+        time.sleep(0.005)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    code, text = command("resume", str(target))
+    assert code == 0, text
+    return digest(target)
+
+
+def swept(folder: Path) -> dict[str, Any]:
+    """A sweep over trust and seeds."""
+    sweep = {"sweep": "{seed: [1, 2], topology.trust.probability: [0, 1]}"}
+    target = folder / "swept"
+    code, text = command("sweep", str(experiment(folder, "swept", sweep)), "--out", str(target), "--inline")
+    assert code == 0, text
+    found = sorted(file.parent for file in target.rglob("model.pt"))
+    return {str(run.relative_to(target)): digest(run) for run in found}
+
+
+def audited(folder: Path) -> dict[str, Any]:
+    """Canaries, as the cloud guesses them."""
+    file = experiment(folder, "audited", {"training": training(intervals=6)})
+    code, text = command("privacy", "audit", str(file), "--observer", "cloud", "--canaries", "20", "--json")
+    return {"code": code, "text": text}
+
+
+OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "killed and resumed": killed_and_resumed,
+    "sweep": swept,
+    "audit": audited,
+}
+
+
+def compute(out: Path, only: list[str]) -> None:
+    """All cases with the package that this process imports; digests as JSON in `out`."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for name, change in runs():
+            if not only or name in only:
+                found[name] = one_run(place, name, change)
+        for name, work in OTHERS.items():
+            if not only or name in only:
+                found[name] = work(place)
+    out.write_text(json.dumps(found))
+
+
+def main() -> None:
+    """Compare two checkouts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("base", type=Path)
+    parser.add_argument("head", type=Path, nargs="?", default=Path())
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
+    parser.add_argument("--compute", type=Path, help=argparse.SUPPRESS)  # this process computes, for one checkout
+    asked = parser.parse_args()
+    if asked.compute is not None:
+        compute(asked.compute, asked.only)
+        return
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, checkout in enumerate((asked.base, asked.head)):
+            out = Path(folder) / f"{number}.json"
+            environment = os.environ | {"PYTHONPATH": str(checkout.resolve()), "OMP_NUM_THREADS": "1"}
+            line = [sys.executable, __file__, str(checkout), "--compute", str(out), "--only", *asked.only]
+            subprocess.run(line, env=environment, cwd=checkout, check=True)
+            found.append(json.loads(out.read_text()))
+    base, head = found
+    differ = [name for name in base if base[name] != head.get(name)]
+    for name in differ:
+        print(f"{name}\n  base: {base[name]}\n  head: {head.get(name)}")
+    refused = sum("refused" in case for case in base.values())
+    print(f"{len(base) - len(differ)} of {len(base)} equal ({refused} of them are refused by the base)")
+    sys.exit(bool(differ))
+
+
+if __name__ == "__main__":
+    main()
