@@ -147,7 +147,8 @@ def killed_and_resumed(folder: Path) -> dict[str, Any]:
     """SIGKILL in the middle, then `h2fdp resume`."""
     change = {"training": training(intervals=400), "runtime": "{backend: inline, checkpoint_every: 3}"}
     target, file = folder / "killed", experiment(folder, "killed", change)
-    run = subprocess.Popen([sys.executable, "-m", "h2fdp", "run", str(file), "--out", str(target)], stdout=-3, stderr=-3)
+    line = [sys.executable, "-m", "h2fdp", "run", str(file), "--out", str(target)]
+    run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ledger = target / "privacy.jsonl"
     while not ledger.exists() or f'"interval": {KILLED_AFTER}' not in ledger.read_text():
         assert run.poll() is None, "the run ended before it was killed"
