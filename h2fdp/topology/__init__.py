@@ -2,7 +2,7 @@
 
 from h2fdp.topology.drawing import draw
 from h2fdp.topology.generators import GENERATORS
-from h2fdp.topology.network import CLOUD, Compute, DistanceRule, Link, Radio, Subnet, Topology
+from h2fdp.topology.network import CLOUD, Aggregator, Compute, DistanceRule, Link, Radio, Subnet, Topology
 from h2fdp.topology.reading import from_document, read
 from h2fdp.topology.relays import Relays
 from h2fdp.topology.schema import TopologyFile
@@ -11,6 +11,7 @@ from h2fdp.topology.writing import write
 __all__ = [
     "CLOUD",
     "GENERATORS",
+    "Aggregator",
     "Compute",
     "DistanceRule",
     "Link",

@@ -6,14 +6,19 @@ trust is U(seed, name) < probability with one U: raising the probability never u
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
 
 from h2fdp.streams import Streams
 from h2fdp.topology.arrays import Floats
 from h2fdp.topology.naming import instance
-from h2fdp.topology.network import Compute, DistanceRule, Link, Radio, Subnet, Topology
+from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Link, Radio, Subnet, Topology
 from h2fdp.topology.schema import (
     DEFAULT_TRUST_PROBABILITY,
+    DeviceSection,
     DevicesSection,
     EdgeSection,
     LinkSection,
@@ -21,6 +26,7 @@ from h2fdp.topology.schema import (
     TopologyFile,
     UniformCount,
     UniformDistance,
+    UpperEdgeSection,
 )
 
 DRAWN_DECIMALS = 3  # drawn distances are whole millimetres, so files as drawn stay legible
@@ -31,15 +37,13 @@ def expand(file: TopologyFile, seed: int) -> Topology:
     stated = None if file.trust is None else file.trust.probability
     probability = DEFAULT_TRUST_PROBABILITY if stated is None else stated
     streams = Streams(seed)
-    subnets = tuple(
-        _subnet(edge, number, file.cloud.link, probability, streams)
-        for edge in file.edges
-        for number in range(1, edge.repeat + 1)
-    )
-    all_state_trust = all(edge.trusted is not None for edge in file.edges)
+    expansion = _Expansion(file.cloud.link, probability, streams)
+    expansion.write_out(file.edges, None)
+    all_state_trust = all(edge.trusted is not None for edge in file.every_edge())
     return Topology(
         name=file.name,
-        subnets=subnets,
+        subnets=tuple(expansion.subnets),
+        aggregators=tuple(expansion.aggregators),
         radio=_radio(file.radio),
         compute=Compute(file.compute.seconds_per_step, file.compute.joules_per_step),
         trust_probability=stated if all_state_trust else probability,
@@ -59,46 +63,81 @@ def draw_distances(name: str, rule: UniformDistance, size: int, streams: Streams
     return np.clip(np.round(drawn, DRAWN_DECIMALS), lowest, highest)
 
 
-def _subnet(edge: EdgeSection, number: int, default_link: LinkSection, probability: float, streams: Streams) -> Subnet:
-    name = instance(edge.name, number)
-    trusted = draw_trust(name, probability, streams) if edge.trusted is None else edge.trusted
-    link = _link(default_link if edge.link is None else edge.link)
-    host = None if edge.host is None else instance(edge.host, number)
-    if not isinstance(edge.devices, DevicesSection):
-        return _subnet_of_list(edge, number, name, trusted, link, host, streams)
-    devices = edge.devices
-    size = devices.count if isinstance(devices.count, int) else _draw_count(name, devices.count, streams)
+@dataclass
+class _Expansion:
+    """Sections written out to edge servers, in the order of the tree.
+
+    Attributes:
+        link: of an edge server that states none.
+        probability: with which an edge server that states no trust is trusted.
+        streams: of every draw.
+    """
+
+    link: LinkSection
+    probability: float
+    streams: Streams
+    subnets: list[Subnet] = field(default_factory=list)
+    aggregators: list[Aggregator] = field(default_factory=list)
+
+    def write_out(self, sections: Sequence[EdgeSection | UpperEdgeSection], parent: str | None) -> None:
+        for section in sections:
+            for number in range(1, section.repeat + 1):
+                if isinstance(section, EdgeSection):
+                    self.subnets.append(self._subnet(section, number, parent))
+                else:
+                    aggregator = Aggregator(**self._node(section, number, parent))
+                    self.aggregators.append(aggregator)
+                    self.write_out(section.edges, aggregator.name)
+
+    def _node(self, section: EdgeSection | UpperEdgeSection, number: int, parent: str | None) -> dict[str, Any]:
+        """What every edge server has, at any height."""
+        name = instance(section.name, number, parent)
+        trusted = section.trusted
+        return {
+            "name": name,
+            "trusted": draw_trust(name, self.probability, self.streams) if trusted is None else trusted,
+            "link": _link(self.link if section.link is None else section.link),
+            "host": None if section.host is None else instance(section.host, number, parent),
+            "parent": parent,
+        }
+
+    def _subnet(self, edge: EdgeSection, number: int, parent: str | None) -> Subnet:
+        node = self._node(edge, number, parent)
+        if isinstance(edge.devices, DevicesSection):
+            return Subnet(**node, **_devices_alike(node["name"], edge.devices, self.streams))
+        return Subnet(**node, **_listed_devices(node["name"], edge.devices, number, self.streams))
+
+
+def _devices_alike(edge: str, devices: DevicesSection, streams: Streams) -> dict[str, Any]:
+    size = devices.count if isinstance(devices.count, int) else _draw_count(edge, devices.count, streams)
     rule = None
     if isinstance(devices.distance_m, UniformDistance):
-        distances = draw_distances(name, devices.distance_m, size, streams)
+        distances = draw_distances(edge, devices.distance_m, size, streams)
         lowest, highest = devices.distance_m.uniform
         own_seed = devices.distance_m.seed
         rule = DistanceRule(lowest, highest, streams.seed if own_seed is None else own_seed)
     else:
         distances = np.broadcast_to(np.asarray(devices.distance_m, dtype=np.float64), size)
     power = np.broadcast_to(np.asarray(devices.power_dbm, dtype=np.float64), size)
-    return Subnet(name, trusted, distances, power, link, host, None, rule)
+    return {"distance_m": distances, "power_dbm": power, "distance_rule": rule}
 
 
-def _subnet_of_list(
-    edge: EdgeSection, number: int, name: str, trusted: bool, link: Link, host: str | None, streams: Streams
-) -> Subnet:
-    assert isinstance(edge.devices, list)
-    defaults = [f"{name}/{position}" for position in range(1, len(edge.devices) + 1)]
+def _listed_devices(edge: str, devices: Sequence[DeviceSection], number: int, streams: Streams) -> dict[str, Any]:
+    defaults = [f"{edge}/{position}" for position in range(1, len(devices) + 1)]
     names = tuple(
-        default if device.name is None else instance(device.name, number)
-        for device, default in zip(edge.devices, defaults, strict=True)
+        default if device.name is None else instance(device.name, number, edge)
+        for device, default in zip(devices, defaults, strict=True)
     )
     distances = np.array(
         [
-            draw_distances(name, device.distance_m, position + 1, streams)[position]
+            draw_distances(edge, device.distance_m, position + 1, streams)[position]
             if isinstance(device.distance_m, UniformDistance)
             else device.distance_m
-            for position, device in enumerate(edge.devices)
+            for position, device in enumerate(devices)
         ]
     )
-    power = np.array([device.power_dbm for device in edge.devices], dtype=np.float64)
-    return Subnet(name, trusted, distances, power, link, host, None if list(names) == defaults else names)
+    power = np.array([device.power_dbm for device in devices], dtype=np.float64)
+    return {"distance_m": distances, "power_dbm": power, "names": None if list(names) == defaults else names}
 
 
 def _draw_count(name: str, rule: UniformCount, streams: Streams) -> int:

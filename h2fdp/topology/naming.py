@@ -6,7 +6,7 @@ plain values, whatever else is wrong with it, so that one reading tells all prob
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,41 +15,50 @@ from h2fdp.errors import Problem
 from h2fdp.topology.network import CLOUD
 
 COUNTER = "{i}"
+PARENT = "{parent}"
 MOST_EDGES = 100_000
 MOST_DEVICES = 10_000_000
 Path = tuple[str | int, ...]
 
 
-def instance(template: str, number: int) -> str:
-    """A template's name for one repetition, counted from 1.
+def instance(template: str, number: int, parent: str | None = None) -> str:
+    """A template's name for one repetition, counted from 1, below the edge server called `parent`.
 
     >>> instance("hall-{i}", 3)
     'hall-3'
+    >>> instance("{parent}-hall-{i}", 3, "north")
+    'north-hall-3'
     """
-    return template.replace(COUNTER, str(number))
+    counted = template.replace(COUNTER, str(number))
+    return counted if parent is None else counted.replace(PARENT, parent)
 
 
 def name_problems(document: Document) -> list[Problem]:
     """Duplicate and reserved names, templates without a counter, and networks beyond our bounds."""
-    values = document.values()
-    edges = values.get("edges") if isinstance(values, dict) else None
-    entries = (
-        [_Entry(index, edge) for index, edge in enumerate(edges) if isinstance(edge, dict)]
-        if isinstance(edges, list)
-        else []
-    )
+    entries = _entries(document.values(), (), 1)
     problems = _bounds(document, entries)
     return problems or _Register(document).check(entries)
 
 
 class _Entry:
-    """What one item of `edges:` says about names, as far as it can be understood."""
+    """What one item of `edges:` says about names, as far as it can be understood.
 
-    def __init__(self, index: int, edge: dict[str, Any]) -> None:
-        self.path: Path = ("edges", index)
+    Attributes:
+        name: the template of the edge servers' names.
+        repeat: how many there are below each node above them; `total` in all.
+        devices: the templates of the names of listed devices; None for a default name.
+        counted: the number of devices that are not listed, the largest where it is drawn.
+        below: the entries below this one.
+    """
+
+    def __init__(self, path: Path, edge: dict[str, Any], above: int) -> None:
+        self.path = path
         self.name = edge["name"] if isinstance(edge.get("name"), str) else None
         repeat = edge.get("repeat", 1)
         self.repeat = repeat if isinstance(repeat, int) and repeat > 1 else 1
+        self.above = above
+        self.total = above * self.repeat
+        self.below = _entries(edge, path, self.total)
         devices = edge.get("devices")
         self.devices: list[str | None] = []
         self.counted = 0
@@ -70,10 +79,25 @@ class _Entry:
         """Whether the device of this number, from 1, has its default name."""
         return number <= self.counted or (number <= len(self.devices) and self.devices[number - 1] is None)
 
+    def subtree(self) -> Iterator[_Entry]:
+        """This entry and all below it, each before those below it."""
+        yield self
+        for entry in self.below:
+            yield from entry.subtree()
+
+
+def _entries(values: Any, path: Path, above: int) -> list[_Entry]:
+    """The entries of the `edges:` of a mapping, under `above` nodes."""
+    edges = values.get("edges") if isinstance(values, dict) else None
+    if not isinstance(edges, list):
+        return []
+    return [_Entry((*path, "edges", at), edge, above) for at, edge in enumerate(edges) if isinstance(edge, dict)]
+
 
 def _bounds(document: Document, entries: list[_Entry]) -> list[Problem]:
-    edges = sum(entry.repeat for entry in entries)
-    devices = sum(entry.repeat * entry.size for entry in entries)
+    every = [below for entry in entries for below in entry.subtree()]
+    edges = sum(entry.total for entry in every)
+    devices = sum(entry.total * entry.size for entry in every)
     where = document.where(("edges",))
     key = document.key(("edges",))
     if edges > MOST_EDGES:
@@ -93,28 +117,62 @@ class _Register:
     problems: list[Problem] = field(default_factory=list)
 
     def check(self, entries: list[_Entry]) -> list[Problem]:
-        own_edge = len(entries) == 1 and entries[0].repeat == 1  # a star's one edge server may be the cloud's own
+        only = entries[0] if len(entries) == 1 and entries[0].repeat == 1 and not entries[0].below else None
         for entry in entries:
-            self._check_templates(entry)
-            for path, name in _nodes(entry):
-                if name == CLOUD and not (own_edge and len(path) == 2):
-                    self._tell(path, f'the name "{CLOUD}" is reserved for the cloud')
-                elif name in self.first:
-                    self._tell(path, f'duplicate name "{name}" ({self._place(self.first[name])})')
-                self.first.setdefault(name, path)
-                if len(path) == 2:
-                    self.defaults.setdefault(name, entry)
+            self._check_entry(entry, [None], own_edge=entry is only)  # a star's edge server may be the cloud's own
         self._check_default_names()
         return list({(problem.where, problem.key): problem for problem in reversed(self.problems)}.values())[::-1]
 
-    def _check_templates(self, entry: _Entry) -> None:
-        if entry.repeat == 1:
-            return
-        for path, name in ((entry.path, entry.name), *_device_templates(entry)):
-            if name is not None and COUNTER not in name:
-                self._tell(
-                    path, f'expected {COUNTER} in a name under `repeat: {entry.repeat}`, as in "{name}-{COUNTER}"'
-                )
+    def _check_entry(self, entry: _Entry, parents: Sequence[str | None], own_edge: bool = False) -> None:
+        """Take the names of an entry, and of all below it, under each of the nodes above it."""
+        names = self._written_out(entry.path, entry.name, entry.repeat, entry.above, parents)
+        for name in names:
+            self._take(entry.path, name, may_be_cloud=own_edge)
+            self.defaults.setdefault(name, entry)
+        for index, template in enumerate(entry.devices):
+            if template is not None:
+                self._check_device((*entry.path, "devices", index), template, entry, names)
+        for below in entry.below:
+            self._check_entry(below, names)
+
+    def _check_device(self, path: Path, template: str, entry: _Entry, names: Sequence[str]) -> None:
+        counted = COUNTER in template and entry.above == 1
+        if entry.total > 1 and not counted and PARENT not in template:
+            mark = COUNTER if entry.above == 1 else PARENT
+            self._needs(path, template, mark, entry.repeat if entry.above == 1 else entry.total)
+            names = names[:1]
+        numbers = (at % entry.repeat + 1 for at in range(len(names)))
+        for number, name in zip(numbers, names, strict=True):
+            self._take(path, instance(template, number, name))
+
+    def _written_out(
+        self, path: Path, template: str | None, repeat: int, above: int, parents: Sequence[str | None]
+    ) -> list[str]:
+        """The names that a template of edge servers stands for; one that lacks a mark stands for one."""
+        if template is None:
+            return []
+        missing = [
+            (mark, times) for mark, times in ((COUNTER, repeat), (PARENT, above)) if times > 1 and mark not in template
+        ]
+        for mark, times in missing:
+            self._needs(path, template, mark, times)
+        if len(path) == 2 and PARENT in template:
+            self._tell(path, f"{PARENT} stands for the edge server above, and the cloud alone is above this one")
+        if missing:
+            return [instance(template, 1, parent) for parent in parents[:1]]
+        return [instance(template, number, parent) for parent in parents for number in range(1, repeat + 1)]
+
+    def _needs(self, path: Path, template: str, mark: str, times: int) -> None:
+        under = f"under `repeat: {times}`" if mark == COUNTER else f"below {times:,} edge servers"
+        example = f"{template}-{mark}" if mark == COUNTER else f"{mark}-{template}"
+        self._tell(path, f'expected {mark} in a name {under}, as in "{example}"')
+
+    def _take(self, path: Path, name: str, may_be_cloud: bool = False) -> None:
+        if name == CLOUD and not may_be_cloud:
+            self._tell(path, f'the name "{CLOUD}" is reserved for the cloud')
+        elif name in self.first:
+            self._tell(path, f'duplicate name "{name}" ({self._place(self.first[name])})')
+        self.first.setdefault(name, path)
 
     def _check_default_names(self) -> None:
         """A stated name must not be one that another edge server's device has by default."""
@@ -139,17 +197,3 @@ class _Register:
         place = self.document.where((*path, "name"))
         line = place.removeprefix(f"{self.document.name}:")
         return f"first on line {line}" if line != place else f"first at {place}"
-
-
-def _nodes(entry: _Entry) -> Iterator[tuple[Path, str]]:
-    """Every stated name, templates written out; a template that lacks its counter once."""
-    for path, template in ((entry.path, entry.name), *_device_templates(entry)):
-        if template is not None:
-            numbers = range(1, entry.repeat + 1) if COUNTER in template else (1,)
-            for number in numbers:
-                yield path, instance(template, number)
-
-
-def _device_templates(entry: _Entry) -> Iterator[tuple[Path, str | None]]:
-    for index, name in enumerate(entry.devices):
-        yield (*entry.path, "devices", index), name

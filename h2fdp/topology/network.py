@@ -1,4 +1,4 @@
-"""The network as values: subnets of devices under edge servers, their links, their trust. Arrays, not objects.
+"""The network as values: a tree of edge servers with subnets of devices, their links, their trust. Arrays, not objects.
 
 A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each subnet 0.02 s and 16 MB.
 """
@@ -6,11 +6,13 @@ A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from h2fdp.errors import Problem, UserError
 from h2fdp.topology.arrays import FINITE, FINITE_ABOVE_ZERO, Floats, Integers, read_only
+from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of
 from h2fdp.topology.relays import Relays
 from h2fdp.topology.uniqueness import repeated_names
 
@@ -19,7 +21,7 @@ CLOUD = "cloud"
 
 @dataclass(frozen=True)
 class Link:
-    """The wired link from an edge server to the cloud.
+    """The wired link from an edge server to the node above it: the cloud, in a network of two tiers.
 
     Attributes:
         rate_bps: bits a second; infinite for the cloud's own edge server, whose messages cost nothing.
@@ -67,20 +69,21 @@ class DistanceRule:
 
 @dataclass(frozen=True, eq=False)
 class Subnet:
-    """An edge server and its s devices.
+    """A lowest edge server and its s devices.
 
     Attributes:
         name: the edge server's name, unique among all nodes.
         trusted: whether the edge server is trusted, so that noise is added by it and not by its devices.
         distance_m: (s,) each device's distance to the edge server; read-only.
         power_dbm: (s,) each device's transmit power; read-only.
-        link: the edge server's link to the cloud.
+        link: the edge server's link to the node above it.
         host: the label of the host that should hold this subnet; None for any.
         names: the devices' names; None when they are ``<edge>/1`` to ``<edge>/s``.
         distance_rule: how the distances were drawn, where that is known; no part of equality.
         relays: in a star, the access points that pass the devices' messages on to the cloud; None where the edge server
             is the access point itself. Only the cloud's own edge server has them, in a network without others; they
             are not written to topology files.
+        parent: the name of the aggregator above the edge server; None for the cloud.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Subnet:
     names: tuple[str, ...] | None = None
     distance_rule: DistanceRule | None = None
     relays: Relays | None = None
+    parent: str | None = None
 
     def __post_init__(self) -> None:
         size = len(self.distance_m)
@@ -122,7 +126,7 @@ class Subnet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Subnet):
             return NotImplemented
-        plain = ("name", "trusted", "link", "host", "names", "relays")
+        plain = ("name", "trusted", "link", "host", "names", "relays", "parent")
         arrays = ("distance_m", "power_dbm")
         return all(getattr(self, name) == getattr(other, name) for name in plain) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
@@ -132,14 +136,35 @@ class Subnet:
 
 
 @dataclass(frozen=True)
+class Aggregator:
+    """An edge server above other edge servers.
+
+    Attributes:
+        name: unique among all nodes.
+        trusted: whether what it holds is shown to nobody else.
+        link: its link to the node above it.
+        parent: the name of the aggregator above it; None for the cloud.
+        host: the label of the host that should hold it; None for any.
+    """
+
+    name: str
+    trusted: bool
+    link: Link = Link()
+    parent: str | None = None
+    host: str | None = None
+
+
+@dataclass(frozen=True)
 class Topology:
-    """A network as drawn: the cloud, its edge servers and their devices.
+    """A network as drawn: the cloud, the edge servers below it in one or more tiers, and their devices.
 
     Attributes:
         name: what the network is called.
-        subnets: one for each edge server, in the order of the file.
+        subnets: one for each lowest edge server, in the order of the tree.
         radio, compute: the channel and the devices' speed, the same for the whole network.
         trust_probability: the probability with which trust was drawn where the file states none; None if it never was.
+        aggregators: every edge server between the cloud and the lowest ones, parents before children, kept in the order
+            of the tree; none in a network of two tiers.
 
     >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
     >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
@@ -151,16 +176,64 @@ class Topology:
     radio: Radio = field(default_factory=Radio)
     compute: Compute = field(default_factory=Compute)
     trust_probability: float | None = None
+    aggregators: tuple[Aggregator, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.subnets:
             raise UserError("a network without edge servers", key=self.name)
-        if repeated := repeated_names(self.subnets):
+        above = [aggregator.name for aggregator in self.aggregators]
+        if repeated := repeated_names(self.subnets, above):
             raise UserError(Problem(f'two nodes have the name "{name}"', key=self.name) for name in repeated)
-        if len(self.subnets) > 1 and any(subnet.name == CLOUD for subnet in self.subnets):
+        star = len(self.subnets) == 1 and not above
+        if not star and CLOUD in {*above, *(subnet.name for subnet in self.subnets)}:
             raise UserError(f'"{CLOUD}" is the name of the cloud', key=self.name)
-        if len(self.subnets) > 1 and any(subnet.relays is not None for subnet in self.subnets):
+        if not star and any(subnet.relays is not None for subnet in self.subnets):
             raise UserError("expected relays in a star alone", key=self.name)
+        order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
+        in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
+        object.__setattr__(self, "aggregators", in_order)
+
+    @cached_property
+    def _hierarchy(self) -> Hierarchy:
+        return hierarchy_of(self.name, self.subnets, self.aggregators)
+
+    @property
+    def depth(self) -> int:
+        """The number of tiers of edge servers below the cloud: 1 where every edge server has devices.
+
+        >>> Topology.regular().depth
+        1
+        """
+        return self.height(None) - 1
+
+    def height(self, name: str | None) -> int:
+        """1 for a lowest edge server, else one more than the highest of its children; None for the cloud."""
+        return self._hierarchy.heights[name]
+
+    def path(self, name: str) -> tuple[str, ...]:
+        """The names of an edge server and of all above it, from the lowest up; the cloud, above all, is left out.
+
+        >>> Topology.regular(edges=2).path("edge-1")
+        ('edge-1',)
+        """
+        return self._hierarchy.path(name)
+
+    def children(self, name: str | None) -> tuple[str, ...]:
+        """The names of the edge servers directly below one, or below the cloud (None); none below a lowest one.
+
+        >>> Topology.regular(edges=2).children(None)
+        ('edge-1', 'edge-2')
+        """
+        return self._hierarchy.children[name]
+
+    def below(self, name: str | None) -> range:
+        """The numbers, in `subnets`, of the lowest edge servers below one or below the cloud (None); its own for a
+        lowest one.
+
+        >>> Topology.regular(edges=3).below("edge-2")
+        range(1, 2)
+        """
+        return self._hierarchy.below[name]
 
     @property
     def edges(self) -> int:

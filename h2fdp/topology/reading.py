@@ -75,7 +75,7 @@ def from_document(document: Document, seed: int, told: Sequence[Problem] = ()) -
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
     """A probability set from outside a file in which every edge server states its trust would be ignored in silence."""
     path = ("trust", "probability")
-    if file.trust is None or any(edge.trusted is None for edge in file.edges):
+    if file.trust is None or any(edge.trusted is None for edge in file.every_edge()):
         return []
     source, edges_source = (re.sub(r":\d+$", "", document.where(key)) for key in (path, ("edges",)))
     if source == edges_source:

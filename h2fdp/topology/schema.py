@@ -5,6 +5,7 @@ Defaults are those of the paper (H2FDP, Appendix D); it is silent on distances, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -126,7 +127,7 @@ class DevicesSection(Section):
 
 
 class LinkSection(Section):
-    """The link from an edge server to the cloud."""
+    """The link from an edge server to the node above it."""
 
     rate_mbps: Rate = 100.0
     power_dbm: Decibels = 38.0
@@ -140,7 +141,10 @@ Devices = Annotated[
 
 
 class EdgeSection(Section):
-    """One edge server, or `repeat` of them with {i} in the name."""
+    """One edge server with devices, or `repeat` of them with {i} in the name.
+
+    {parent} in a name or a host stands for the name of the edge server above.
+    """
 
     name: Name
     repeat: Count = 1
@@ -150,8 +154,43 @@ class EdgeSection(Section):
     devices: Devices
 
 
+class UpperEdgeSection(Section):
+    """One edge server above other edge servers, or `repeat` of them, each with edge servers of its own."""
+
+    name: Name
+    repeat: Count = 1
+    trusted: Flag | None = None
+    host: Name | None = None
+    link: LinkSection | None = None
+    edges: Edges
+
+    @model_validator(mode="before")
+    @classmethod
+    def _devices_are_below(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "devices" in values:
+            raise ValueError("expected `devices:` or `edges:`, found both")
+        return values
+
+
+def _tier(value: Any) -> str:
+    upper = isinstance(value, UpperEdgeSection) or (isinstance(value, dict) and "edges" in value)
+    return "upper" if upper else "lowest"
+
+
+Edges = Annotated[
+    list[
+        Annotated[
+            Annotated[EdgeSection, Tag("lowest")] | Annotated[UpperEdgeSection, Tag("upper")], Discriminator(_tier)
+        ]
+    ],
+    Field(min_length=1),
+    Expect("a list of at least one edge server"),
+]
+UpperEdgeSection.model_rebuild()
+
+
 class CloudSection(Section):
-    """The cloud; its link is the default for every edge server."""
+    """The cloud; its link is the default for every edge server of every tier."""
 
     link: LinkSection = LinkSection()
 
@@ -200,4 +239,13 @@ class TopologyFile(Section):
     radio: RadioSection = RadioSection()
     compute: ComputeSection = ComputeSection()
     trust: TrustSection | None = None
-    edges: Annotated[list[EdgeSection], Field(min_length=1), Expect("a list of at least one edge server")]
+    edges: Edges
+
+    def every_edge(self) -> Iterator[EdgeSection | UpperEdgeSection]:
+        """The sections of all edge servers, each before those below it."""
+        waiting = list(reversed(self.edges))
+        while waiting:
+            section = waiting.pop()
+            yield section
+            if isinstance(section, UpperEdgeSection):
+                waiting += reversed(section.edges)

@@ -18,9 +18,15 @@ class Named(Protocol):
     def size(self) -> int: ...
 
 
-def repeated_names(subnets: Sequence[Named]) -> list[str]:
-    """Names that two nodes of the network would have; default names are not written out, so millions cost nothing."""
+def repeated_names(subnets: Sequence[Named], others: Sequence[str] = ()) -> list[str]:
+    """Names that two nodes of the network would have; default names are not written out, so millions cost nothing.
+
+    Args:
+        subnets: the lowest edge servers with their devices.
+        others: the names of all other nodes.
+    """
     counts = Counter(subnet.name for subnet in subnets)
+    counts.update(others)
     for subnet in subnets:
         counts.update(subnet.names or ())
     defaults = {subnet.name: subnet.size for subnet in subnets if subnet.names is None}

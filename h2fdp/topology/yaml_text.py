@@ -12,7 +12,7 @@ import numpy as np
 
 from h2fdp.config.scalars import plain_scalar
 from h2fdp.topology.arrays import Floats
-from h2fdp.topology.network import Link, Subnet, Topology
+from h2fdp.topology.network import Aggregator, Link, Subnet, Topology
 from h2fdp.topology.schema import DEFAULT_TRUST_PROBABILITY, UNLIMITED
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
@@ -28,22 +28,45 @@ def yaml_text(topology: Topology, state_trust: bool = True) -> str:
     default = common_link(topology)
     lines = [f"{key}: {flow(value)}" for key, value in head(topology, state_trust).items()]
     lines += [f"cloud: {flow({'link': link_values(default)})}", "edges:"]
-    explicit = topology.devices <= MOST_EXPLICIT_DEVICES
-    for subnet in topology.subnets:
-        values: dict[str, Any] = {"name": subnet.name}
-        if state_trust:
-            values["trusted"] = subnet.trusted
-        if subnet.host is not None:
-            values["host"] = subnet.host
-        if subnet.link != default:
-            values["link"] = link_values(subnet.link)
-        if subnet.names is None:
-            lines.append(f"  - {flow(values | {'devices': _devices(subnet, explicit)})}")
-        else:
-            first, *others = [f"{key}: {flow(value)}" for key, value in values.items()]
-            lines += [f"  - {first}", *(f"    {line}" for line in others), "    devices:"]
-            lines += [f"      - {flow(device)}" for device in _named_devices(subnet)]
+    writer = _Writer(topology, default, state_trust, explicit=topology.devices <= MOST_EXPLICIT_DEVICES)
+    for name in topology.children(None):
+        lines += (f"  {line}" for line in writer.lines(name))
     return "\n".join(lines) + "\n"
+
+
+class _Writer:
+    """The lines of an edge server and of all below it."""
+
+    def __init__(self, topology: Topology, default: Link, state_trust: bool, explicit: bool) -> None:
+        self._topology = topology
+        self._aggregators = {aggregator.name: aggregator for aggregator in topology.aggregators}
+        self._default = default
+        self._state_trust = state_trust
+        self._explicit = explicit
+
+    def lines(self, name: str) -> list[str]:
+        if name in self._aggregators:
+            below = [f"  {line}" for child in self._topology.children(name) for line in self.lines(child)]
+            return [*self._block(self._aggregators[name]), "  edges:", *below]
+        subnet = self._topology.subnets[self._topology.below(name)[0]]
+        if subnet.names is None:
+            return [f"- {flow(self._values(subnet) | {'devices': _devices(subnet, self._explicit)})}"]
+        return [*self._block(subnet), "  devices:", *(f"    - {flow(device)}" for device in _named_devices(subnet))]
+
+    def _block(self, node: Subnet | Aggregator) -> list[str]:
+        first, *others = [f"{key}: {flow(value)}" for key, value in self._values(node).items()]
+        return [f"- {first}", *(f"  {line}" for line in others)]
+
+    def _values(self, node: Subnet | Aggregator) -> dict[str, Any]:
+        """What every edge server has, at any height."""
+        values: dict[str, Any] = {"name": node.name}
+        if self._state_trust:
+            values["trusted"] = node.trusted
+        if node.host is not None:
+            values["host"] = node.host
+        if node.link != self._default:
+            values["link"] = link_values(node.link)
+        return values
 
 
 def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
@@ -74,7 +97,8 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
 
 def common_link(topology: Topology) -> Link:
     """The link that most edge servers have; only others are written at their edge server."""
-    return Counter(subnet.link for subnet in topology.subnets).most_common(1)[0][0]
+    links = [subnet.link for subnet in topology.subnets] + [aggregator.link for aggregator in topology.aggregators]
+    return Counter(links).most_common(1)[0][0]
 
 
 def link_values(link: Link) -> dict[str, Any]:

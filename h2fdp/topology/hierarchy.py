@@ -1,0 +1,110 @@
+"""Who is above whom: the tree of edge servers between the cloud and the devices, checked once, looked up by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from h2fdp.errors import Problem, UserError
+
+
+class Placed(Protocol):
+    """A node with a place in the tree; `parent` is None directly below the cloud."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parent(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """The tree of aggregators above the devices. The cloud's key is None.
+
+    Attributes:
+        parents: the node above each aggregator and edge server.
+        children: of the cloud and each aggregator, in the order of the tree; nothing for a lowest edge server.
+        heights: 1 for a lowest edge server, else one more than the highest child.
+        below: the numbers of the lowest edge servers below a node, which are adjacent; a lowest edge server's own.
+    """
+
+    parents: dict[str, str | None]
+    children: dict[str | None, tuple[str, ...]]
+    heights: dict[str | None, int]
+    below: dict[str | None, range]
+
+    def path(self, name: str) -> tuple[str, ...]:
+        """The node of this name and all above it, from the lowest up; the cloud is left out."""
+        above = self.parents[name]
+        return (name,) if above is None else (name, *self.path(above))
+
+    def top_down(self) -> list[str]:
+        """Every aggregator and edge server, each before its children, in the order of the tree."""
+        listed: list[str] = []
+        waiting = list(reversed(self.children[None]))
+        while waiting:
+            listed.append(waiting.pop())
+            waiting += reversed(self.children[listed[-1]])
+        return listed
+
+
+def hierarchy_of(network: str, subnets: Sequence[Placed], aggregators: Sequence[Placed]) -> Hierarchy:
+    """The tree of these nodes, whose names differ.
+
+    Args:
+        network: the network's name, for messages.
+        subnets: the lowest edge servers, in the order of the tree: all below one aggregator are adjacent.
+        aggregators: parents before children.
+
+    Raises:
+        UserError: a parent that is unknown or comes after its child, an aggregator without children, edge servers of
+            one aggregator that are not adjacent.
+    """
+    parents: dict[str, str | None] = {}
+    for aggregator in aggregators:
+        if aggregator.parent is not None and aggregator.parent not in parents:
+            known = any(other.name == aggregator.parent for other in aggregators)
+            words = "its parent comes after it; expected parents first" if known else _unknown(aggregator.parent)
+            raise UserError(words, network, aggregator.name)
+        parents[aggregator.name] = aggregator.parent
+    above = set(parents)
+    for subnet in subnets:
+        if subnet.parent is not None and subnet.parent not in above:
+            raise UserError(_unknown(subnet.parent), network, subnet.name)
+        parents[subnet.name] = subnet.parent
+    childless = above - set(parents.values())
+    if childless:
+        raise UserError(Problem("an aggregator without children", network, name) for name in sorted(childless))
+    return _in_order(network, subnets, parents)
+
+
+def _in_order(network: str, subnets: Sequence[Placed], parents: dict[str, str | None]) -> Hierarchy:
+    """Children, heights and ranges, all from the order of the lowest edge servers."""
+    numbers: dict[str | None, list[int]] = {None: list(range(len(subnets)))}
+    heights: dict[str | None, int] = {None: 0}
+    children: dict[str | None, dict[str, None]] = {None: {}}
+    for number, subnet in enumerate(subnets):
+        node: str | None = subnet.name
+        height = 1
+        while node is not None:
+            numbers.setdefault(node, []).append(number)
+            heights[node] = max(heights.get(node, 0), height)
+            children.setdefault(node, {})
+            children.setdefault(parents[node], {}).setdefault(node)
+            node, height = parents[node], height + 1
+        heights[None] = max(heights[None], height)
+    for name, own in numbers.items():
+        if any(second != first + 1 for first, second in pairwise(own)):
+            raise UserError(f'expected the edge servers below "{name}" one after the other', network)
+    return Hierarchy(
+        parents=parents,
+        children={node: tuple(listed) for node, listed in children.items()},
+        heights=heights,
+        below={node: range(own[0], own[-1] + 1) for node, own in numbers.items()},
+    )
+
+
+def _unknown(parent: str) -> str:
+    return f'expected a parent among the aggregators, found "{parent}"'
