@@ -108,7 +108,7 @@ def first_table(results: Iterable[tuple[tuple[float, int], dict[str, float], dic
 
 def second_table(results: dict[tuple[str, tuple[int, int, float]], dict[str, float]]) -> Iterator[str]:
     """The best accuracy at accounted epsilon 1 for each observer set, chosen on the validation split."""
-    yield "| observers that are feared | accuracy | batch | aggregate every | step size |"
+    yield "| observers held to epsilon 1 | accuracy | batch | aggregate every | step size |"
     yield "|---|---|---|---|---|"
     for name in FEARED:
         grid = {choice: scores for (feared, choice), scores in results.items() if feared == name}
@@ -135,8 +135,8 @@ def main() -> None:
             "",
             *first_table(zip(paper, scores, epsilons, strict=True)),
             "",
-            "The best accuracy found at *accounted* epsilon 1 (`pld`) for the observers that are feared, at p_c = 0.5: "
-            f"{len(HONEST)} settings each, chosen on a validation split of 10 %, test accuracy shown.",
+            f"Best of {len(HONEST)} settings at p_c = 0.5, with the accounted epsilon (`pld`) of the observers in the "
+            "first column held to 1. Settings were chosen on a validation split of 10 %; the table shows test accuracy.",
             "",
             *second_table(dict(zip(honest, honest_scores, strict=True))),
         ]
