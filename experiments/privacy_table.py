@@ -136,7 +136,7 @@ def main() -> None:
             *first_table(zip(paper, scores, epsilons, strict=True)),
             "",
             f"Best of {len(HONEST)} settings at p_c = 0.5, with the accounted epsilon (`pld`) of the observers in the "
-            "first column held to 1. Settings were chosen on a validation split of 10 %; the table shows test accuracy.",
+            "first column held to 1. Settings were chosen on a validation split of 10 %; test accuracy is shown.",
             "",
             *second_table(dict(zip(honest, honest_scores, strict=True))),
         ]
