@@ -12,9 +12,8 @@ from torch import Tensor
 
 from h2fdp.audit import CanaryDesign, IntervalTranscript, SubnetTranscript
 from h2fdp.audit.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
-from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, SubnetPlan, Team
-from h2fdp.protocol.plans import present_weights
-from h2fdp.protocol.uploads import SubnetUpload
+from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Plan, Team, Upload
+from h2fdp.protocol.messages import present_weights
 from h2fdp.run.preparation import Preparation
 from h2fdp.training.work import Trained
 
@@ -45,9 +44,9 @@ class Overheard:
         self.heard = []
 
 
-def _sent(answer: Trained | SubnetUpload) -> Tensor:
+def _sent(answer: Trained | Upload) -> Tensor:
     """The updates of devices (s, M), or that of a subnet (M,)."""
-    return answer.update if isinstance(answer, SubnetUpload) else answer.updates
+    return answer.update if isinstance(answer, Upload) else answer.updates
 
 
 class OverheardRun:
@@ -154,7 +153,7 @@ class OverheardRun:
         return received, uploads
 
 
-def _attendance(part: SubnetPlan) -> np.ndarray:
+def _attendance(part: Plan) -> np.ndarray:
     """(segments, s) local steps behind each upload; 0 where there is none."""
     if part.turnout is not None:
         return part.turnout.steps

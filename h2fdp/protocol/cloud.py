@@ -14,12 +14,11 @@ from torch import Tensor
 from h2fdp.estimation import DeviceSecants, Observation
 from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.privacy import Release, add_gaussian_noise
-from h2fdp.protocol.edge_server import weighted_sum
-from h2fdp.protocol.interval import IntervalPlan, observation
+from h2fdp.protocol.aggregator import weighted_sum
+from h2fdp.protocol.client_state import DeviceMemories
+from h2fdp.protocol.interval_plan import IntervalPlan, observation
+from h2fdp.protocol.messages import Plan, SecantPlan, Team, Upload
 from h2fdp.protocol.planner import Planner
-from h2fdp.protocol.plans import SecantPlan, SubnetPlan
-from h2fdp.protocol.team import Team
-from h2fdp.protocol.uploads import DeviceMemories, SubnetUpload
 from h2fdp.schedules import Schedule
 from h2fdp.training.server import Average, ServerUpdate, Uploaded
 
@@ -116,7 +115,7 @@ class Cloud:
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
-        received: dict[str, SubnetUpload] = {}
+        received: dict[str, Upload] = {}
         before = self.model
         if self._schedule.measures_secants or self._schedule.scores:  # these may give an interval up
             self._kept = self.state()
@@ -153,7 +152,7 @@ class Cloud:
         """(M,) the model that training returns if it ends now."""
         return self._schedule.returned(self.model)
 
-    def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, SubnetUpload]) -> Observation:
+    def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload]) -> Observation:
         """What the schedule is shown, measurements included."""
         measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
         measured = self._edges.call("measure", self.model, measuring) if measuring else {}
@@ -165,7 +164,7 @@ class Cloud:
         """What the interval costs, where that is metered."""
         return {} if self._meter is None or not self._schedule.observes else self._meter(plan)
 
-    def _secants(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> DeviceSecants | None:
+    def _secants(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> DeviceSecants | None:
         asked, weights = {}, []
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             ends, last_steps = received[name].ends, received[name].last_steps
@@ -183,7 +182,7 @@ class Cloud:
         variate = self._server.variate
         return self.model if variate is None else torch.stack([self.model, variate])
 
-    def _told(self, plan: IntervalPlan) -> dict[str, SubnetPlan]:
+    def _told(self, plan: IntervalPlan) -> dict[str, Plan]:
         """The subnets' plans, with what their devices remember, and whether they are watched."""
         told = plan.subnets
         if self._schedule.measures_secants:
@@ -193,7 +192,7 @@ class Cloud:
             told = {name: replace(part, memory=held.of(name, part.rows)) for name, part in told.items()}
         return told
 
-    def _uploaded(self, plan: IntervalPlan, received: Mapping[str, SubnetUpload]) -> Uploaded:
+    def _uploaded(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> Uploaded:
         if self._memories is not None:
             for name, part in plan.subnets.items():
                 memory = received[name].memory

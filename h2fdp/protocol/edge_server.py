@@ -1,9 +1,9 @@
-"""An edge server: local aggregations of its subnet inside an interval, and the upload that ends it (9)-(14)."""
+"""A lowest edge server: the aggregator of a subnet of devices, and what it has them measure for a controller."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,11 +11,10 @@ from torch import Tensor
 
 from h2fdp.estimation.device_estimates import EDGE_NUMBERS, Gauge, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.estimation.loss_probes import SecantMeasurements, SecantOrder
-from h2fdp.privacy import AggregationKind, NoiseSource, add_gaussian_noise
-from h2fdp.protocol.diary import Diary
-from h2fdp.protocol.plans import Aggregation, SecantPlan, SubnetPlan, TrainingOrder
-from h2fdp.protocol.team import Team
-from h2fdp.protocol.uploads import SubnetUpload
+from h2fdp.privacy import NoiseSource
+from h2fdp.protocol.aggregator import Aggregator, Children, Stage, in_step, weighted_sum
+from h2fdp.protocol.client_state import Diary
+from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Team, Upload
 from h2fdp.streams import Streams
 from h2fdp.training.objectives import LocalObjective, Plain
 from h2fdp.training.work import Trained
@@ -24,15 +23,7 @@ _PLAIN = Plain()
 
 
 @dataclass(frozen=True)
-class Round:
-    """One segment of an interval: the broadcast model (M,), and an order for each group of devices."""
-
-    model: Tensor
-    orders: dict[str, TrainingOrder]
-
-
-@dataclass(frozen=True)
-class EdgeServer:
+class EdgeServer(Aggregator):
     """Aggregates what its devices upload; adds one noise vector to each average when it is trusted.
 
     Attributes:
@@ -53,83 +44,33 @@ class EdgeServer:
     objective: LocalObjective = _PLAIN
     worth: Callable[[int], float] = float
 
-    def run_interval(self, broadcast: Tensor, plan: SubnetPlan) -> SubnetUpload:
-        """One interval from what the cloud sent: (M,) the model w(t_k), or (2, M): and a control variate."""
-        steps = self.rounds(broadcast, plan)
-        current = next(steps)
-        while True:
-            try:
-                current = steps.send(self.groups.call("train", current.model, current.orders))
-            except StopIteration as end:
-                upload: SubnetUpload = end.value
-                return upload
+    def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
+        """The devices of the subnet, at what the node above sent: (M,) w(t_k), or (2, M): and a control variate."""
+        return _Subnet(self, broadcast, plan)
 
-    def rounds(self, broadcast: Tensor, plan: SubnetPlan) -> Generator[Round, Mapping[str, Trained], SubnetUpload]:
-        """One interval, round by round: yields what devices are to do, is sent their uploads, returns its own upload.
+    def adds_noise(self, stage: Stage) -> bool:
+        """At every aggregation, where it is trusted: the average is broadcast, or leaves for an untrusted node."""
+        return self.noise_source == "edge"
 
-        Whoever drives it decides how the devices train: by a call to their hosts, or many subnets' at once.
+    def run_interval(self, broadcast: Tensor, plan: Plan) -> Upload:
+        """One interval of the subnet, by calls to the hosts of its devices."""
+        return in_step(
+            {self.name: self.interval(broadcast, plan)},
+            lambda calls: {name: self.groups.call("train", call.model, call.parts) for name, call in calls.items()},
+        )[self.name]
 
-        1. The devices train over a segment and upload what they accumulated since the last broadcast.
-        2. At a local aggregation the edge server subtracts their average from its model, (9)-(12), adds its noise
-           if it is trusted, and broadcasts the result (13).
-        3. At the end it uploads w(t_k) - (its last model - the last average), with the global noise: everything the
-           subnet accumulated over the interval, its local noises included.
-
-        An aggregation averages those whose uploads arrive. One that nobody's does adds nothing, no noise either: an
-        average of nothing is no release.
-        """
-        model, variate = (broadcast[0], broadcast[1]) if broadcast.ndim == 2 else (broadcast, None)
-        subnet_model = model
-        diary = Diary.begun(self.objective, self.worth, plan, model, variate)
-        start = plan.first_slot
-        for segment, end in enumerate(plan.ends()):
-            part = plan.aggregation(segment)
-            if part.rows.size:
-                orders = self._orders(plan, part, plan.kind(segment), start, end, diary.corrections(part.rows))
-                uploads = yield Round(subnet_model, orders)
-                trained = Trained.joined([uploads[name] for name in orders])
-                diary.note(part, subnet_model, trained)
-                average = weighted_sum(list(trained.updates), part.weights)
-                if self.noise_source == "edge":
-                    stream = self.streams.lent(self.name, f"noise-{plan.kind(segment)}", plan.interval, end)
-                    average = add_gaussian_noise(average, float(part.noise_std[0]), stream)
-                subnet_model = subnet_model - average
-            start = end
-        return diary.upload(model - subnet_model)
-
-    def _orders(
-        self,
-        plan: SubnetPlan,
-        part: Aggregation,
-        kind: AggregationKind,
-        start: int,
-        end: int,
-        corrections: Tensor | None,
-    ) -> dict[str, TrainingOrder]:
-        """For the groups with active devices, in the order of their rows."""
-        orders = {}
-        all_done = bool((part.steps == end - start).all())
-        for name, held in self._held(part.rows):
-            noise = part.noise_std[held] if self.noise_source == "device" else np.empty(0)
-            steps = None if all_done else part.steps[held]
-            own = None if corrections is None else corrections[torch.from_numpy(held)]
-            orders[name] = TrainingOrder(
-                plan.interval, start, end, kind, plan.step_size, part.rows[held], noise, steps, own, plan.watched
-            )
-        return orders
-
-    def _held(self, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    def held(self, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         """The groups with devices among these rows, and which of them each holds."""
         for name, (first, stop) in self.spans.items():
-            held = (rows >= first) & (rows < stop)
-            if held.any():
-                yield name, held
+            there = (rows >= first) & (rows < stop)
+            if there.any():
+                yield name, there
 
     def measure_secants(self, model: Tensor, asked: SecantPlan) -> SecantMeasurements:
         """Raw measurements at w(t_{k+1}) (M,), of the devices of the interval's last aggregation."""
         rows = asked.plan.aggregation(-1).rows
         orders = {}
-        for name, held in self._held(rows):
+        for name, held in self.held(rows):
             own = torch.from_numpy(held)
             orders[name] = SecantOrder(
                 asked.plan.interval, asked.plan.last_slot, rows[held], asked.ends[own], asked.last_steps[own]
@@ -137,7 +78,7 @@ class EdgeServer:
         measured = self.groups.call("measure_secants", model, orders)
         return SecantMeasurements.joined([measured[name] for name in orders])
 
-    def measure(self, model: Tensor, plan: SubnetPlan) -> SubnetMeasurements:
+    def measure(self, model: Tensor, plan: Plan) -> SubnetMeasurements:
         """Estimates of Sec. 10 at w(t_{k+1}) (M,), by the devices that took part in the interval's last aggregation.
 
         A trusted edge server sees single devices and releases their maxima under one noise; an untrusted one relays the
@@ -156,7 +97,7 @@ class EdgeServer:
                 last.rows[held],
                 noise[held] if by_devices else np.empty(0),
             )
-            for name, held in self._held(last.rows)
+            for name, held in self.held(last.rows)
         }
         measured = self.groups.call("measure", model, orders)
         values = np.concatenate([measured[name].values for name in orders])
@@ -176,9 +117,72 @@ class EdgeServer:
         return SubnetMeasurements(released * self.gauge.ranges * told, noise_std * self.gauge.ranges, None)
 
 
-def weighted_sum(vectors: list[Tensor], weights: np.ndarray) -> Tensor:
-    """sum_j weights_j vectors_j, added in order: element by element, so that no layout changes a bit."""
-    total = vectors[0] * float(weights[0])
-    for vector, weight in zip(vectors[1:], weights[1:], strict=True):
-        total.add_(vector, alpha=float(weight))
-    return total
+@dataclass(frozen=True, kw_only=True)
+class _SubnetStage(Stage):
+    """A stage of devices: which of them upload what after the slots `first_slot + 1 .. slot`."""
+
+    first_slot: int
+    arrivals: Arrivals
+
+
+class _Subnet(Children[_SubnetStage]):
+    """The devices of a subnet over one interval: orders go down, and a diary is kept of what they did."""
+
+    def __init__(self, server: EdgeServer, broadcast: Tensor, plan: Plan) -> None:
+        self._server = server
+        self._plan = plan
+        self.received, variate = (broadcast[0], broadcast[1]) if broadcast.ndim == 2 else (broadcast, None)
+        self.stages = list(self._stages())
+        self._diary = Diary.begun(server.objective, server.worth, plan, self.received, variate)
+
+    def parts(self, stage: _SubnetStage) -> dict[str, Order]:
+        """An order for each group with devices whose uploads will arrive, in the order of their rows."""
+        part, plan = stage.arrivals, self._plan
+        order = Order(
+            interval=stage.interval,
+            first_slot=stage.first_slot,
+            last_slot=stage.slot,
+            kind=stage.kind,
+            step_size=plan.step_size,
+            rows=part.rows,
+            noise_std=part.noise_std if self._server.noise_source == "device" else np.empty(0),
+            steps=None if (part.steps == stage.slot - stage.first_slot).all() else part.steps,
+            corrections=self._diary.corrections(part.rows),
+            watched=plan.watched,
+        )
+        return {name: _of_group(order, held) for name, held in self._server.held(part.rows)}
+
+    def arrived(
+        self, stage: _SubnetStage, model: Tensor, uploads: Mapping[str, Trained]
+    ) -> tuple[list[Tensor], np.ndarray]:
+        """The devices' updates, and their weights rho_j."""
+        trained = Trained.joined([uploads[name] for name, _ in self._server.held(stage.arrivals.rows)])
+        self._diary.note(stage.arrivals, model, trained)
+        return list(trained.updates), stage.arrivals.weights
+
+    def upload(self, update: Tensor) -> Upload:
+        """The subnet's upload, beside its update (M,)."""
+        return self._diary.upload(update)
+
+    def _stages(self) -> Iterator[_SubnetStage]:
+        plan, start = self._plan, self._plan.first_slot
+        for segment, end in enumerate(plan.ends()):
+            part = plan.aggregation(segment)
+            if part.rows.size:
+                own = float(part.noise_std[0]) if self._server.noise_source == "edge" else 0.0
+                kind = plan.kind(segment)
+                yield _SubnetStage(
+                    interval=plan.interval, first_slot=start, slot=end, kind=kind, noise_std=own, arrivals=part
+                )
+            start = end
+
+
+def _of_group(order: Order, held: np.ndarray) -> Order:
+    """The part (s,) of an order that is for the devices of one group."""
+    return replace(
+        order,
+        rows=order.rows[held],
+        noise_std=order.noise_std[held] if order.noise_std.size else order.noise_std,
+        steps=None if order.steps is None else order.steps[held],
+        corrections=None if order.corrections is None else order.corrections[torch.from_numpy(held)],
+    )

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.privacy import Mechanism, Release, SubnetInterval
-from h2fdp.protocol.interval import IntervalPlan, SubnetFacts, Weighting, numbers_released, uploads_of
-from h2fdp.protocol.plans import SubnetPlan, present_weights
+from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, Weighting, numbers_released, uploads_of
+from h2fdp.protocol.messages import Plan, present_weights
 from h2fdp.schedules import Decision, Rhythm, draw_participants
 from h2fdp.streams import Streams
 from h2fdp.world import Faults, drawn_turnout, epochs_turnout, reached
@@ -47,8 +47,8 @@ class Planner:
     def plan(self, interval: int, slot: int, decision: Decision) -> IntervalPlan:
         """The plan of interval k, counted from 0, which begins at `slot`."""
         segments = self.rhythm.segments(decision.local_steps)
-        subnets: dict[str, SubnetPlan] = {}
-        lost: dict[str, SubnetPlan] = {}
+        subnets: dict[str, Plan] = {}
+        lost: dict[str, Plan] = {}
         mass = []
         for facts, count in zip(self.subnets, decision.participation.tolist(), strict=True):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
@@ -92,7 +92,7 @@ class Planner:
         segments: tuple[int, ...],
         decision: Decision,
         rows: np.ndarray,
-    ) -> SubnetPlan:
+    ) -> Plan:
         step_size = decision.step_size
         known = self.faults, self.streams, facts.points, interval, rows
         if self.epochs is None:
@@ -106,7 +106,16 @@ class Planner:
             public = facts.sampling_rates[rows], facts.records[rows]
             asked = SubnetInterval(facts.noise_source, segments, step_size, averaged, *public)
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
-        part = SubnetPlan(interval, slot, segments, step_size, rows, weights, noise_std, None, turnout)
+        part = Plan(
+            interval=interval,
+            first_slot=slot,
+            segments=segments,
+            step_size=step_size,
+            rows=rows,
+            weights=weights,
+            noise_std=noise_std,
+            turnout=turnout,
+        )
         measuring = part.aggregation(-1).rows
         if not self.measures or measuring.size == 0:
             return part

@@ -12,7 +12,7 @@ from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.personalized_scores import PersonalScores
 from h2fdp.run.preparation import Preparation
 from h2fdp.runtime.blueprint import device_records
-from h2fdp.runtime.local_hosts import bunches
+from h2fdp.runtime.local_hosts import blocks
 from h2fdp.training import evaluate
 
 MOST_DEVICES_SCORED = 100_000
@@ -57,7 +57,7 @@ def device_scores(run: Preparation, model: Tensor) -> dict[str, list[Any]]:
     if run.topology.devices > MOST_DEVICES_SCORED:
         return columns
     module, firsts = run.blueprint.module(), run.blueprint.first_devices
-    for numbers in bunches(run.topology.sizes, range(run.topology.edges), workers=1):
+    for numbers in blocks(run.topology.sizes, range(run.topology.edges), workers=1):
         first, last = int(firsts[numbers.start]), int(firsts[numbers.stop])
         result = evaluate(module, model, device_records(run.data, *run.data.subnet(first, last - first)))
         columns["records"] += run.data.sizes[first:last].tolist()

@@ -11,7 +11,7 @@ from h2fdp.data import DeviceData
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.experiment.sections import FaultsSection
 from h2fdp.privacy import OBSERVERS, Mechanism, Observer, Placement
-from h2fdp.protocol import Cloud, IntervalPlan, Planner, SubnetPlan, Team
+from h2fdp.protocol import Cloud, IntervalPlan, Plan, Planner, Team
 from h2fdp.radio import Failing, NetworkCosts, interval_cost
 from h2fdp.radio.interval_cost import IntervalCost
 from h2fdp.run.schedules import adaptive_schedule, schedule_of
@@ -172,5 +172,5 @@ class Preparation:
         return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
 
 
-def _failing(subnet: SubnetPlan) -> Failing | None:
+def _failing(subnet: Plan) -> Failing | None:
     return None if subnet.turnout is None else Failing(subnet.turnout.steps > 0, subnet.steps_computed)

@@ -16,7 +16,8 @@ from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.estimation.device_estimates import Gauge
 from h2fdp.estimation.loss_probes import Prober
 from h2fdp.privacy import DeviceSide, Placement
-from h2fdp.protocol import Bunch, DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team
+from h2fdp.protocol import DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team
+from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
@@ -140,12 +141,12 @@ class Blueprint:
         records = device_records(self.data, *self.data.subnet(at, 1)).to(self.device)
         return self._group(number, records, at, self.local_engine())
 
-    def bunch(self, numbers: range, engine: Engine, threads: Executor | None = None, parts: int = 1) -> Bunch:
+    def lockstep(self, numbers: range, engine: Engine, threads: Executor | None = None, parts: int = 1) -> Lockstep:
         """Neighbouring edge servers whose devices share one block of records and one engine."""
         first, last = int(self.first_devices[numbers.start]), int(self.first_devices[numbers.stop])
         records = device_records(self.data, *self.data.subnet(first, last - first)).to(self.device)
         groups = {number: self._group(number, records, first, engine) for number in numbers}
-        return Bunch(
+        return Lockstep(
             {self.topology.subnets[number].name: self.edge_server(number, group) for number, group in groups.items()},
             threads,
             parts,

@@ -1,4 +1,4 @@
-"""Bunches of subnets in this process: which subnets go together, when they are built, how many train at once."""
+"""Blocks of subnets in this process: which subnets go together, when they are built, how many train at once."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ import torch
 from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.models import Flat
-from h2fdp.protocol import Bunch, Team
-from h2fdp.protocol.uploads import SubnetUpload
+from h2fdp.protocol import Team, Upload
 from h2fdp.runtime.blueprint import Blueprint
+from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.runtime.section import RuntimeSection
 
 _CPU = torch.device("cpu")
-# Devices in a bunch: enough to share the cost of a call (10,000 devices of 210 parameters took 0.42 s an interval in
-# bunches of 128, 0.21 in bunches of 1024), and not more than so many values of models; engines cut them into stacks.
+# Devices in a block: enough to share the cost of a call (10,000 devices of 210 parameters took 0.42 s an interval in
+# blocks of 128, 0.21 in blocks of 1024), and not more than so many values of models; engines cut them into stacks.
 _FEWEST_DEVICES, _MOST_DEVICES, _MODELS_VALUES = 64, 1024, 1 << 22
 
 
-def devices_in_a_bunch(parameters: int) -> int:
+def devices_in_lockstep(parameters: int) -> int:
     """How many devices train as one call, of models with so many parameters.
 
-    >>> devices_in_a_bunch(210), devices_in_a_bunch(7840), devices_in_a_bunch(550_570)
+    >>> devices_in_lockstep(210), devices_in_lockstep(7840), devices_in_lockstep(550_570)
     (1024, 534, 64)
     """
     return max(_FEWEST_DEVICES, min(_MOST_DEVICES, _MODELS_VALUES // parameters))
 
 
-def bunches(sizes: np.ndarray, numbers: Sequence[int], workers: int, most: int = _FEWEST_DEVICES) -> list[range]:
+def blocks(sizes: np.ndarray, numbers: Sequence[int], workers: int, most: int = _FEWEST_DEVICES) -> list[range]:
     """Runs of neighbouring subnets of about equally many devices, at least one run for each worker where possible.
 
     Args:
         sizes: (N,) devices of each subnet.
         numbers: ascending numbers of the subnets that are here.
-        most: devices in a bunch of more than one subnet.
+        most: devices in a block of more than one subnet.
 
-    >>> bunches(np.full(10, 5), range(10), workers=2)
+    >>> blocks(np.full(10, 5), range(10), workers=2)
     [range(0, 5), range(5, 10)]
     """
     largest = min(most, -(-int(sizes[list(numbers)].sum()) // workers))
@@ -55,25 +55,25 @@ def bunches(sizes: np.ndarray, numbers: Sequence[int], workers: int, most: int =
     return found
 
 
-class BunchTeam:
-    """All edge servers of one process, bunch by bunch, some bunches at once.
+class LockstepTeam:
+    """All edge servers of one process, block by block, some blocks at once.
 
-    What a device computes does not depend on its bunch or its thread, so neither changes a bit.
+    What a device computes does not depend on its block or its thread, so neither changes a bit.
 
     Args:
         names: of all subnets of the network.
-        runs: of subnets that make up the bunches.
-        build: makes a bunch.
-        threads: where several bunches work at once; None for one after another.
-        device: where bunches compute; the model goes there once a call, and uploads come back from there.
-        keep: hold built bunches. Else each is built for a call and forgotten: memory follows the active devices.
+        runs: of subnets that make up the blocks.
+        build: makes a block.
+        threads: where several blocks work at once; None for one after another.
+        device: where blocks compute; the model goes there once a call, and uploads come back from there.
+        keep: hold built blocks. Else each is built for a call and forgotten: memory follows the active devices.
     """
 
     def __init__(
         self,
         names: Sequence[str],
         runs: Sequence[range],
-        build: Callable[[range], Bunch],
+        build: Callable[[range], Lockstep],
         threads: Executor | None,
         keep: bool,
         device: torch.device = _CPU,
@@ -81,44 +81,44 @@ class BunchTeam:
         self._device = device
         self._runs = runs
         self._build = build
-        self._bunch_of = {names[number]: at for at, run in enumerate(runs) for number in run}
+        self._block_of = {names[number]: at for at, run in enumerate(runs) for number in run}
         self._kept = {at: build(run) for at, run in enumerate(runs)} if keep else None
         self._threads = threads
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Team.call`."""
+        """See `Team`."""
         parts: dict[int, dict[str, Any]] = {}
         for name, item in each.items():
-            parts.setdefault(self._bunch_of[name], {})[name] = item
+            parts.setdefault(self._block_of[name], {})[name] = item
         shared = shared.to(self._device)
 
         def run(at: int) -> dict[str, Any]:
-            bunch = self._build(self._runs[at]) if self._kept is None else self._kept[at]
-            return bunch.call(method, shared, parts[at])
+            block = self._build(self._runs[at]) if self._kept is None else self._kept[at]
+            return block.call(method, shared, parts[at])
 
         answers = map(run, parts) if self._threads is None else self._threads.map(run, parts)
         return {name: _on_cpu(answer) for answered in answers for name, answer in answered.items()}
 
 
 def _on_cpu(answer: Any) -> Any:
-    return answer.cpu() if isinstance(answer, (torch.Tensor, SubnetUpload, SecantMeasurements)) else answer
+    return answer.cpu() if isinstance(answer, (torch.Tensor, Upload, SecantMeasurements)) else answer
 
 
 @contextmanager
 def local_team(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> Iterator[Team]:
-    """The edge servers of these subnets in this process; `workers` threads share the bunches, or a single bunch."""
+    """The edge servers of these subnets in this process; `workers` threads share the blocks, or a single block."""
     engine = blueprint.local_engine()
-    most = devices_in_a_bunch(Flat(blueprint.module()).size)
-    runs = bunches(blueprint.topology.sizes, numbers, workers, most)
+    most = devices_in_lockstep(Flat(blueprint.module()).size)
+    runs = blocks(blueprint.topology.sizes, numbers, workers, most)
     alone = len(runs) == 1
     with ThreadPoolExecutor(workers, "devices", initializer=set_arithmetic) as pool:
         threads = pool if workers > 1 else None
-        yield BunchTeam(
+        yield LockstepTeam(
             [subnet.name for subnet in blueprint.topology.subnets],
             runs,
-            lambda run: blueprint.bunch(run, engine, threads if alone else None, workers),
+            lambda run: blueprint.lockstep(run, engine, threads if alone else None, workers),
             None if alone else threads,
-            keep=blueprint.data.values <= LARGEST_HELD,  # else each bunch gets its own when its turn comes
+            keep=blueprint.data.values <= LARGEST_HELD,  # else each block gets its own when its turn comes
             device=blueprint.device,
         )
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from h2fdp.protocol.plans import TrainingOrder
+from h2fdp.protocol import Order
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.training import ENGINES
@@ -23,7 +23,15 @@ def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
     with run_arithmetic():
         group = blueprint.device_group(0)
         rows = np.arange(min(blueprint.topology.subnets[0].size, _MOST_DEVICES))
-        order = TrainingOrder(0, 0, _STEPS, "local", 0.01, rows, np.full(len(rows), 1e-3))
+        order = Order(
+            interval=0,
+            first_slot=0,
+            last_slot=_STEPS,
+            kind="local",
+            step_size=0.01,
+            rows=rows,
+            noise_std=np.full(len(rows), 1e-3),
+        )
         model = model.to(blueprint.device)
         group.train(model, order)  # the first call warms caches
         times = []

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from h2fdp.privacy import AsTheyAre, NoisyUpdate
-from h2fdp.protocol import DeviceGroup, EdgeServer, LocalTeam, SubnetPlan
+from h2fdp.protocol import DeviceGroup, EdgeServer, LocalTeam, Plan
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
 from h2fdp.training.work import PLAIN_TERMS, Trained
@@ -52,14 +52,14 @@ def edge_server(targets, source, groups=None, name="edge"):
 
 
 def subnet_plan(segments, devices, noise_std, interval=0, first_slot=0, step_size=0.5):
-    return SubnetPlan(
-        interval,
-        first_slot,
-        segments,
-        step_size,
-        np.arange(devices),
-        np.full(devices, 1 / devices),
-        np.asarray(noise_std, dtype=float).reshape(len(segments), -1),
+    return Plan(
+        interval=interval,
+        first_slot=first_slot,
+        segments=segments,
+        step_size=step_size,
+        rows=np.arange(devices),
+        weights=np.full(devices, 1 / devices),
+        noise_std=np.asarray(noise_std, dtype=float).reshape(len(segments), -1),
     )
 
 

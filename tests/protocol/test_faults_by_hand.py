@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from h2fdp.privacy import GradientSums, PaperCalibration
 from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Planner, SubnetFacts
-from h2fdp.protocol.interval import observation
-from h2fdp.protocol.plans import present_weights
+from h2fdp.protocol.interval_plan import observation
+from h2fdp.protocol.messages import present_weights
 from h2fdp.schedules import Decision, FixedSchedule, Rhythm
 from h2fdp.world import Faults, Turnout
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan

@@ -8,8 +8,8 @@ from scipy import stats
 from h2fdp.estimation.device_estimates import Gauge, MeasuringOrder
 from h2fdp.privacy import AsTheyAre, GradientSums, NoisyUpdate, PaperCalibration
 from h2fdp.protocol import DeviceGroup, EdgeServer, IntervalPlan, LocalTeam, SubnetFacts
-from h2fdp.protocol.interval import observation
-from h2fdp.protocol.plans import SubnetPlan
+from h2fdp.protocol.interval_plan import observation
+from h2fdp.protocol.messages import Plan
 from h2fdp.schedules import Decision
 from h2fdp.training import BatchSampler, DeviceRecords
 from h2fdp.training.work import PLAIN_TERMS, Trained
@@ -50,8 +50,15 @@ def nodes(source, devices=2, leaks=False):
 
 
 def plan(devices, noise, interval=0):
-    return SubnetPlan(
-        interval, 3 * interval, (3,), 0.1, np.arange(devices), np.full(devices, 1 / devices), np.empty((1, 0)), noise
+    return Plan(
+        interval=interval,
+        first_slot=3 * interval,
+        segments=(3,),
+        step_size=0.1,
+        rows=np.arange(devices),
+        weights=np.full(devices, 1 / devices),
+        noise_std=np.empty((1, 0)),
+        estimate_noise=noise,
     )
 
 
@@ -142,7 +149,15 @@ def test_an_untrusted_edge_relays_the_mean_and_says_how_noisy_it_is():
 def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected):
     """Two releases a device or an edge server; the average of two devices has a quarter of the sum of theirs."""
     levels = [[0.6, 1.0], [0.6, 1.0]] if source == "device" else [[0.7 * 2**0.5]] * 2
-    part = SubnetPlan(0, 0, (1, 2), 0.1, np.arange(2), np.full(2, 0.5), np.array(levels))
+    part = Plan(
+        interval=0,
+        first_slot=0,
+        segments=(1, 2),
+        step_size=0.1,
+        rows=np.arange(2),
+        weights=np.full(2, 0.5),
+        noise_std=np.array(levels),
+    )
     facts = {"edge": SubnetFacts("edge", source, np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     decision = Decision(3, 0.1, np.array([2]))
     interval = IntervalPlan(0, 0, decision, {"edge": part}, np.ones(1))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology
-from h2fdp.protocol import LocalTeam, TrainingOrder
+from h2fdp.protocol import LocalTeam, Order
 from h2fdp.runtime.local_hosts import run_arithmetic
 from tests.protocol.test_noise_boundaries import accepts
 
@@ -32,7 +32,15 @@ def prepared(privacy, model=None, objective="plain", **settings):
 
 def order(std, steps=1, step_size=0.0, interval=0, first_slot=0, rows=ROWS):
     slots = (first_slot, first_slot + steps)
-    return TrainingOrder(interval, *slots, "global", step_size, rows, np.full(len(rows), std))
+    return Order(
+        interval=interval,
+        first_slot=slots[0],
+        last_slot=slots[1],
+        kind="global",
+        step_size=step_size,
+        rows=rows,
+        noise_std=np.full(len(rows), std),
+    )
 
 
 class Spy:

@@ -14,10 +14,10 @@ import torch
 from scipy import stats
 
 import h2fdp.privacy.mechanisms.device_side
+import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
-import h2fdp.protocol.edge_server
 from h2fdp import Experiment, Topology
-from h2fdp.protocol.plans import TrainingOrder
+from h2fdp.protocol import Order
 from h2fdp.streams import Streams
 from h2fdp.topology import Subnet
 
@@ -133,13 +133,13 @@ def test_every_noise_and_every_row_of_a_run(
     tmp_path, monkeypatch, weights, participation, sensitivity, sampling_rate, method, faults
 ):
     added = []
-    original = h2fdp.protocol.edge_server.add_gaussian_noise
+    original = h2fdp.protocol.aggregator.add_gaussian_noise
 
     def listening(vector, noise_std, generator, out=None):
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    for adding in (h2fdp.privacy.mechanisms.device_side, h2fdp.protocol.edge_server, h2fdp.protocol.cloud):
+    for adding in (h2fdp.privacy.mechanisms.device_side, h2fdp.protocol.aggregator, h2fdp.protocol.cloud):
         monkeypatch.setattr(adding, "add_gaussian_noise", listening)
     batches = {"batch_size": 6} if sampling_rate is None else {"sampling_rate": sampling_rate}
     if faults:
@@ -187,7 +187,15 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
     number, std = ("A", "B").index(edge), 0.5
     devices_add = method == "hfl-dp" or edge == "B"
     size, rows = made.initial.numel(), np.arange(SIZES[edge])
-    order = TrainingOrder(0, 0, 1, "global", 0.0, rows, np.full(len(rows), std) if devices_add else np.empty(0))
+    order = Order(
+        interval=0,
+        first_slot=0,
+        last_slot=1,
+        kind="global",
+        step_size=0.0,
+        rows=rows,
+        noise_std=np.full(len(rows), std) if devices_add else np.empty(0),
+    )
     upload = made.blueprint.device_group(number).train(made.initial, order).updates[0].double()
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], size)
     assert bool(low < float((upload**2).sum()) / std**2 < high) is devices_add

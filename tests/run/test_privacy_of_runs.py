@@ -104,15 +104,15 @@ def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_le
     script.write_text(
         "import sys, time\n"
         "from h2fdp import Experiment, Topology\n"
-        "from h2fdp.protocol import Bunch\n"
-        "original = Bunch.call\n"
+        "from h2fdp.runtime.lockstep import Lockstep\n"
+        "original = Lockstep.call\n"
         "def slow(self, method, model, plans):\n"
         "    uploads = original(self, method, model, plans)\n"
         "    if any(plan.interval == 2 for plan in plans.values()):\n"
         f"        open({str(tmp_path / 'inside')!r}, 'w').close()\n"
         "        time.sleep(60)\n"
         "    return uploads\n"
-        "Bunch.call = slow\n"
+        "Lockstep.call = slow\n"
         "Experiment(topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=2), data='digits', intervals=5,\n"
         "           local_steps=4, aggregate_every=2, batch_size=4, epsilon=4.0, seed=2).run(sys.argv[1])\n"
     )

@@ -8,7 +8,7 @@ import torch
 
 from h2fdp import Experiment, Topology
 from h2fdp.protocol import LocalTeam
-from h2fdp.runtime.local_hosts import BunchTeam, bunches, local_team, run_arithmetic, set_arithmetic
+from h2fdp.runtime.local_hosts import LockstepTeam, blocks, local_team, run_arithmetic, set_arithmetic
 
 
 def experiment(method="h2fdp", **settings):
@@ -46,16 +46,16 @@ SETTINGS = [
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize(("workers", "keep"), [(1, True), (2, True), (3, False)])
-def test_bunches_give_the_bits_of_single_edge_servers(settings, workers, keep):
+def test_blocks_give_the_bits_of_single_edge_servers(settings, workers, keep):
     run = experiment(**settings).prepare()
     single = {subnet.name: run.blueprint.edge_server(number) for number, subnet in enumerate(run.topology.subnets)}
     with run_arithmetic():
         alone = model_after(run, LocalTeam(single))
     engine = run.blueprint.local_engine()
     names = [subnet.name for subnet in run.topology.subnets]
-    runs = bunches(run.topology.sizes, range(5), workers)
+    runs = blocks(run.topology.sizes, range(5), workers)
     with ThreadPoolExecutor(workers, initializer=set_arithmetic) as threads, run_arithmetic():
-        team = BunchTeam(names, runs, lambda each: run.blueprint.bunch(each, engine), threads, keep)
+        team = LockstepTeam(names, runs, lambda each: run.blueprint.lockstep(each, engine), threads, keep)
         assert torch.equal(model_after(run, team), alone)
 
 
@@ -70,8 +70,8 @@ def test_a_star_spread_over_threads_has_the_bits_of_one_thread(workers):
 
 
 def test_runs_of_neighbours_are_cut_where_the_subnets_of_a_host_have_gaps():
-    assert bunches(np.full(6, 10), [0, 1, 3, 4, 5], workers=1) == [range(2), range(3, 6)]
+    assert blocks(np.full(6, 10), [0, 1, 3, 4, 5], workers=1) == [range(2), range(3, 6)]
 
 
-def test_a_subnet_larger_than_a_bunch_is_one_by_itself():
-    assert bunches(np.array([5, 500, 5]), range(3), workers=1) == [range(1), range(1, 2), range(2, 3)]
+def test_a_subnet_larger_than_a_block_is_one_by_itself():
+    assert blocks(np.array([5, 500, 5]), range(3), workers=1) == [range(1), range(1, 2), range(2, 3)]

@@ -11,7 +11,7 @@ from torch import Tensor
 from h2fdp.estimation.device_estimates import DeviceMeasurements, Gauge, MeasuringOrder, measure_devices
 from h2fdp.estimation.loss_probes import Prober, SecantMeasurements, SecantOrder, measure_secants
 from h2fdp.privacy import DeviceNoise, DeviceSide
-from h2fdp.protocol.plans import TrainingOrder
+from h2fdp.protocol.messages import Order
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
 from h2fdp.training.work import Terms, Trained
@@ -41,7 +41,7 @@ class DeviceGroup:
     gauge: Gauge | None = None
     prober: Prober | None = None
 
-    def train(self, model: Tensor, order: TrainingOrder) -> Trained:
+    def train(self, model: Tensor, order: Order) -> Trained:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
 
         Delta_i, made private by their own side of the mechanism where that is up to them.
@@ -51,7 +51,7 @@ class DeviceGroup:
         trained = self.engine.train(starts, self.records, self.held(order), batches, order.step_size, terms)
         return self.released(trained, model, order)
 
-    def terms(self, model: Tensor, order: TrainingOrder) -> Terms:
+    def terms(self, model: Tensor, order: Order) -> Terms:
         """The terms of an order's steps from `model` (M,)."""
         noise = self._noise(order)
         own, corrections = self.mechanism.linear_terms(model, noise), order.corrections
@@ -59,27 +59,27 @@ class DeviceGroup:
             corrections = own if corrections is None else corrections + own
         return Terms(corrections=corrections, noise=self.mechanism.step_noise(noise), watched=order.watched)
 
-    def held(self, order: TrainingOrder | MeasuringOrder) -> np.ndarray:
+    def held(self, order: Order | MeasuringOrder) -> np.ndarray:
         """(s,) the ordered devices' rows in `records`."""
         return np.asarray(order.rows - self.first_row)
 
-    def batches(self, order: TrainingOrder) -> Batches:
+    def batches(self, order: Order) -> Batches:
         """The mini-batches of an order's slots; a device that finishes fewer steps uses the first ones of its own."""
         drawn = self.sampler.draw(order.interval, order.slots, order.rows)
         return replace(drawn, steps=order.steps, expected=self.expected_batches(order))
 
-    def expected_batches(self, order: TrainingOrder) -> np.ndarray | None:
+    def expected_batches(self, order: Order) -> np.ndarray | None:
         """(s,) q_i D_i where the sums of batches are divided by that; None: by what was drawn."""
         if not self.mechanism.by_expected_batch:
             return None
         return np.asarray((self.sampler.rates * self.sampler.sizes)[order.rows])
 
-    def released(self, trained: Trained, model: Tensor, order: TrainingOrder) -> Trained:
+    def released(self, trained: Trained, model: Tensor, order: Order) -> Trained:
         """What may leave the devices, whose updates (s, M) since `model` it may overwrite; and what they keep."""
         whole = self.mechanism.upload(trained.updates, model, self._noise(order), order.kind)
         return trained if whole else Trained(trained.updates, trained.personal)
 
-    def _noise(self, order: TrainingOrder) -> DeviceNoise:
+    def _noise(self, order: Order) -> DeviceNoise:
         if self.mechanism.noisy and len(order.noise_std) != len(order.rows):
             raise AssertionError("no device here uploads without noise")
         when = (order.interval, order.first_slot, order.last_slot)

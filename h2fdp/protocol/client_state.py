@@ -1,26 +1,26 @@
-"""What the devices of a subnet do over an interval, added up where an objective, or the controller, asks for it.
+"""What single devices hold beside the model: during an interval, and from one interval to the next.
 
-Only runs without a guarantee have anything to add up: what a device remembers is refused under one.
+Only runs without a guarantee have any of it: what a device remembers is refused under one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.protocol.plans import Aggregation, SubnetPlan
-from h2fdp.protocol.uploads import SubnetUpload
+from h2fdp.protocol.messages import Arrivals, Plan, Upload
 from h2fdp.training.objectives import LocalObjective
 from h2fdp.training.work import Trained
 
 
 @dataclass(frozen=True)
 class _Work:
-    """See `LocalWork`."""
+    """What an objective's memory follows from: `LocalWork`."""
 
     updates: Tensor
     personal: Tensor | None
@@ -31,7 +31,7 @@ class _Work:
 
 @dataclass
 class Diary:
-    """One subnet's interval, in the rows of its plan.
+    """What the devices of one subnet did so far in an interval, in the rows of its plan.
 
     Attributes:
         memory: (s, M) what the devices remember; None where the objective has no memory.
@@ -43,7 +43,7 @@ class Diary:
 
     objective: LocalObjective
     worth: Callable[[int], float]
-    plan: SubnetPlan
+    plan: Plan
     variate: Tensor | None
     memory: Tensor | None
     updates: Tensor | None
@@ -58,7 +58,7 @@ class Diary:
         cls,
         objective: LocalObjective,
         worth: Callable[[int], float],
-        plan: SubnetPlan,
+        plan: Plan,
         model: Tensor,
         variate: Tensor | None,
     ) -> Diary:
@@ -75,7 +75,7 @@ class Diary:
             return None
         return self.objective.correction(self.memory[torch.from_numpy(self._places(rows))], self.variate)
 
-    def note(self, part: Aggregation, model: Tensor, trained: Trained) -> None:
+    def note(self, part: Arrivals, model: Tensor, trained: Trained) -> None:
         """One aggregation, of devices that were sent `model` (M,)."""
         if self.plan.watched:
             self.ends, self.last_steps = model - trained.updates, trained.last_steps
@@ -89,7 +89,7 @@ class Diary:
         self.steps[places.numpy()] += part.steps
         self.gradients[places.numpy()] += [self.worth(steps) for steps in part.steps.tolist()]
 
-    def upload(self, update: Tensor) -> SubnetUpload:
+    def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, beside its update (M,)."""
         memory, variate = self.memory, None
         if memory is not None and self.updates is not None:
@@ -101,7 +101,7 @@ class Diary:
                 weights = torch.from_numpy(self._arriving_weights()).to(memory)
                 variate = weights @ (remembered - memory)
             memory = remembered
-        return SubnetUpload(update, variate, memory, self.ends, self.last_steps)
+        return Upload(update=update, variate=variate, memory=memory, ends=self.ends, last_steps=self.last_steps)
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
         """Where these rows stand in the plan."""
@@ -110,3 +110,42 @@ class Diary:
     def _arriving_weights(self) -> np.ndarray:
         kept = self.plan.weights * (self.steps > 0)
         return np.asarray(kept / (kept.sum() or 1.0))
+
+
+class DeviceMemories:
+    """What devices remember from one interval to the next, by edge server and row; zero before their first.
+
+    It grows with the devices that ever took part, and only under objectives with a memory.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._held: dict[str, dict[int, Tensor]] = {}
+
+    def of(self, edge: str, rows: np.ndarray) -> Tensor:
+        """(s, M)."""
+        held = self._held.get(edge, {})
+        nothing = torch.zeros(self._size)
+        return torch.stack([held.get(row, nothing) for row in rows.tolist()])
+
+    def known(self, edge: str) -> dict[int, Tensor]:
+        """Row -> memory (M,), of the devices that took part before."""
+        return self._held.get(edge, {})
+
+    def keep(self, edge: str, rows: np.ndarray, memory: Tensor) -> None:
+        """Remember (s, M)."""
+        held = self._held.setdefault(edge, {})
+        for row, own in zip(rows.tolist(), memory, strict=True):
+            held[row] = own.clone()  # not a view that keeps its whole block
+
+    def state(self) -> dict[str, Any]:
+        """In plain values and tensors, for a checkpoint."""
+        return {
+            edge: {"rows": list(held), "memory": torch.stack(list(held.values()))} for edge, held in self._held.items()
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state`."""
+        self._held = {}
+        for edge, held in state.items():
+            self.keep(edge, np.array(held["rows"]), held["memory"])

@@ -1,9 +1,11 @@
-"""What travels down the tree beside the model: the plan of an interval for a subnet, and orders to its devices."""
+"""What travels in the tree: a plan down to an aggregator, orders to its devices, uploads back up."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -12,15 +14,44 @@ from h2fdp.privacy import AggregationKind
 from h2fdp.world import Turnout
 
 
-@dataclass(frozen=True)
-class Aggregation:
+class Team(Protocol):
+    """Nodes that are addressed together, by name: how a node talks to the nodes below it.
+
+    Calls go down the tree only, never up: an actor that waits for one that calls it back is a deadlock.
+    """
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """Call `method(shared, each[name])` on every named node and wait for all.
+
+        `shared` crosses a host's boundary once, however many of its nodes are called.
+        """
+        ...
+
+
+class LocalTeam:
+    """Nodes in this process, called one after another."""
+
+    def __init__(self, nodes: Mapping[str, Any]) -> None:
+        self._nodes = dict(nodes)
+
+    def node(self, name: str) -> Any:
+        """A node itself, for whoever is in the same process."""
+        return self._nodes[name]
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """Each named node in turn."""
+        return {name: getattr(self._nodes[name], method)(shared, item) for name, item in each.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
     """Whose uploads an aggregation averages, after the faults of the interval; arrays are empty where nobody's.
 
     Attributes:
-        rows: (s,) rows of the devices, ascending.
+        rows: (s,) rows of the devices within the subnet, ascending.
         steps: (s,) local steps behind each upload, at least 1.
         weights: (s,) rho_j, summing to 1 over these devices.
-        noise_std: (s,) where devices add noise, (1,) where the edge server does, (0,) where nobody does.
+        noise_std: (s,) where devices add noise, (1,) where the edge server does, (0,) where neither does.
     """
 
     rows: np.ndarray
@@ -29,8 +60,8 @@ class Aggregation:
     noise_std: np.ndarray
 
 
-@dataclass(frozen=True)
-class SubnetPlan:
+@dataclass(frozen=True, kw_only=True)
+class Plan:
     """One interval of one subnet.
 
     Attributes:
@@ -75,11 +106,12 @@ class SubnetPlan:
         """Whether the aggregation that ends this segment is local or global."""
         return "global" if segment == len(self.segments) - 1 else "local"
 
-    def aggregation(self, segment: int) -> Aggregation:
+    def aggregation(self, segment: int) -> Arrivals:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
         noise = self.noise_std[segment]
         if self.turnout is None:
-            return Aggregation(self.rows, np.full(len(self.rows), self.segments[segment]), self.weights, noise)
+            steps = np.full(len(self.rows), self.segments[segment])
+            return Arrivals(rows=self.rows, steps=steps, weights=self.weights, noise_std=noise)
         steps = self.turnout.steps[segment]
         there = steps > 0
         if not there.any():
@@ -87,7 +119,7 @@ class SubnetPlan:
         elif noise.size == there.size > 1:  # of a lone device or of the edge server: the same
             noise = noise[there]
         weights = present_weights(self.weights, there)
-        return Aggregation(self.rows[there], steps[there], weights[there], noise)
+        return Arrivals(rows=self.rows[there], steps=steps[there], weights=weights[there], noise_std=noise)
 
     @property
     def releasing(self) -> np.ndarray:
@@ -120,16 +152,16 @@ def present_weights(weights: np.ndarray, there: np.ndarray) -> np.ndarray:
     return np.asarray(kept / np.where(total > 0, total, 1.0))
 
 
-@dataclass(frozen=True)
-class TrainingOrder:
-    """Train from the broadcast model over the slots `first_slot + 1 .. last_slot`, then upload.
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """To a group of devices: train from the broadcast model over the slots `first_slot + 1 .. last_slot`, then upload.
 
     Attributes:
         rows: (s,) rows within the subnet of the group's devices that take part.
         noise_std: (s,) level of each device's noise, read by its own side of the mechanism; empty where it adds none.
         steps: (s,) local steps that each finishes; None for one in each slot.
         corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
-        watched: see `SubnetPlan`.
+        watched: see `Plan`.
     """
 
     interval: int
@@ -149,10 +181,36 @@ class TrainingOrder:
         return range(self.first_slot + 1, self.last_slot + 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """What an aggregator sends up.
+
+    The node above reads `update` and `variate`. The rest is what single devices hold; it travels with the plan and
+    back, so that hosts keep nothing that could be lost with them, and is passed on unread (see `DeviceMemories`).
+
+    Attributes:
+        update: (M,) the model that was received less the aggregator's own, with all noise that is in it.
+        variate: (M,) weighted average of the changes of the devices' control variates, where they send any.
+        memory: (s, M) what the devices of the plan remember after the interval, where the objective has a memory.
+        ends: (s', M) w_i of the devices of the last aggregation, where the plan asked; `last_steps` likewise.
+    """
+
+    update: Tensor
+    variate: Tensor | None = None
+    memory: Tensor | None = None
+    ends: Tensor | None = None
+    last_steps: Tensor | None = None
+
+    def cpu(self) -> Upload:
+        """The same in the memory of the processor."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: value.cpu() for name, value in held.items() if value is not None})
+
+
 @dataclass(frozen=True)
 class SecantPlan:
-    """A subnet's part: its plan, and where the devices of the last aggregation ended (see `SubnetUpload`)."""
+    """A subnet's part in measuring: its plan, and where the devices of the last aggregation ended (see `Upload`)."""
 
-    plan: SubnetPlan
+    plan: Plan
     ends: Tensor
     last_steps: Tensor

@@ -1,4 +1,4 @@
-"""Neighbouring subnets on one host, whose devices train as one computation."""
+"""Neighbouring subnets on one host in lockstep: the devices of all of them train as one computation."""
 
 from __future__ import annotations
 
@@ -11,24 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.protocol.device_group import DeviceGroup
-from h2fdp.protocol.edge_server import EdgeServer, Round
-from h2fdp.protocol.plans import SubnetPlan, TrainingOrder
-from h2fdp.protocol.team import LocalTeam
-from h2fdp.protocol.uploads import SubnetUpload
+from h2fdp.protocol import Call, DeviceGroup, EdgeServer, LocalTeam, Order, Plan, Upload, in_step
 from h2fdp.training.batches import Batches, draw_together, joined
 from h2fdp.training.work import Terms, Trained
 
 
 @dataclass(frozen=True)
 class _Job:
-    """What one group of devices does in a round."""
+    """What one group of devices does in a stage."""
 
     edge: str
     name: str
     group: DeviceGroup
     model: Tensor
-    order: TrainingOrder
+    order: Order
 
     @property
     def alike(self) -> tuple[int, int, float]:
@@ -40,7 +36,7 @@ class _Job:
         return self.group.released(trained, self.model, self.order)
 
 
-class Bunch:
+class Lockstep:
     """Edge servers by name, a `Team`. All their device groups are here, with one block of records and one engine.
 
     Args:
@@ -55,36 +51,25 @@ class Bunch:
         self._team = LocalTeam(servers)
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Team.call`."""
+        """Intervals run in lockstep; everything else is asked of one edge server after another."""
         return self._run(shared, each) if method == "run_interval" else self._team.call(method, shared, each)
 
-    def _run(self, broadcast: Tensor, plans: Mapping[str, SubnetPlan]) -> dict[str, SubnetUpload]:
-        """Run an interval of several edge servers in step: round by round, the devices of all at once."""
-        running = {name: self._servers[name].rounds(broadcast, plan) for name, plan in plans.items()}
-        rounds = {name: next(each) for name, each in running.items()}
-        uploads = {}
-        while rounds:
-            trained = self._train(rounds)
-            following = {}
-            for name in rounds:
-                try:
-                    following[name] = running[name].send(trained[name])
-                except StopIteration as end:
-                    uploads[name] = end.value
-            rounds = following
-        return {name: uploads[name] for name in plans}
+    def _run(self, broadcast: Tensor, plans: Mapping[str, Plan]) -> dict[str, Upload]:
+        """Run an interval of several edge servers, stage by stage, the devices of all at once."""
+        intervals = {name: self._servers[name].interval(broadcast, plan) for name, plan in plans.items()}
+        return in_step(intervals, self._train)
 
-    def _train(self, rounds: Mapping[str, Round]) -> dict[str, dict[str, Trained]]:
+    def _train(self, calls: Mapping[str, Call]) -> dict[str, dict[str, Trained]]:
         """Edge server -> group -> what its devices upload."""
         together: dict[tuple[int, int, float], list[_Job]] = {}
-        for job in self._jobs(rounds):
+        for job in self._jobs(calls):
             together.setdefault(job.alike, []).append(job)
-        uploads: dict[str, dict[str, Trained]] = {name: {} for name in rounds}
+        uploads: dict[str, dict[str, Trained]] = {name: {} for name in calls}
         for jobs in together.values():
             counts = [len(job.order.rows) for job in jobs]
             starts = torch.cat([job.model.expand(count, -1) for job, count in zip(jobs, counts, strict=True)])
             first = jobs[0].group
-            assert all(job.group.records is first.records for job in jobs), "a bunch has one block of records"
+            assert all(job.group.records is first.records for job in jobs), "subnets in lockstep share their records"
             rows = np.concatenate([job.group.held(job.order) for job in jobs])
             trained = self._trained(first, starts, rows, _batches(jobs), jobs[0].order.step_size, _terms(jobs))
             released = self._at_once(_Job.released, jobs, list(trained.split(counts)))
@@ -116,12 +101,12 @@ class Bunch:
         """The work on each item, in their order, by whatever threads there are."""
         return list(map(work, *items) if self._threads is None else self._threads.map(work, *items))
 
-    def _jobs(self, rounds: Mapping[str, Round]) -> Iterator[_Job]:
-        for edge, current in rounds.items():
+    def _jobs(self, calls: Mapping[str, Call]) -> Iterator[_Job]:
+        for edge, call in calls.items():
             groups = self._servers[edge].groups
-            assert isinstance(groups, LocalTeam), "the devices of a bunch are in its process"
-            for name, order in current.orders.items():
-                yield _Job(edge, name, groups.node(name), current.model, order)
+            assert isinstance(groups, LocalTeam), "devices in lockstep are in one process"
+            for name, order in call.parts.items():
+                yield _Job(edge, name, groups.node(name), call.model, order)
 
 
 def _batches(jobs: Sequence[_Job]) -> Batches:
@@ -140,7 +125,7 @@ def _batches(jobs: Sequence[_Job]) -> Batches:
 
 
 def _together(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """All of them, or none at all: the devices of a bunch are under one mechanism."""
+    """All of them, or none at all: the devices of a host are under one mechanism."""
     found = [part for part in parts if part is not None]
     assert len(found) in (0, len(parts)), "batches are divided alike in the whole network"
     return np.concatenate(found) if found else None

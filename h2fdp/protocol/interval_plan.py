@@ -13,7 +13,7 @@ from torch import Tensor
 from h2fdp.estimation import Measurements, Observation
 from h2fdp.estimation.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
 from h2fdp.privacy import Mechanism, NoiseSource, Sampling, Upload
-from h2fdp.protocol.plans import Aggregation, SubnetPlan
+from h2fdp.protocol.messages import Arrivals, Plan
 from h2fdp.schedules import Decision
 from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.world import Points
@@ -71,9 +71,9 @@ class IntervalPlan:
     interval: int
     first_slot: int
     decision: Decision
-    subnets: dict[str, SubnetPlan]
+    subnets: dict[str, Plan]
     weights: np.ndarray
-    lost: dict[str, SubnetPlan] = field(default_factory=dict)
+    lost: dict[str, Plan] = field(default_factory=dict)
     noise_std: float = 0.0
 
     @property
@@ -97,7 +97,7 @@ def numbers_released(source: NoiseSource) -> int:
     return DEVICE_NUMBERS if source == "device" else EDGE_NUMBERS
 
 
-def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: SubnetPlan, share: float) -> Iterator[Upload]:
+def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: float) -> Iterator[Upload]:
     """The uploads of a subnet in one interval: at each aggregation, and estimates for the controller after the last.
 
     Args:
@@ -116,7 +116,7 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: SubnetPlan, share
         edge_is_cloud=facts.edge_is_cloud,
     )
 
-    def of(part: Aggregation) -> dict[str, Any]:
+    def of(part: Arrivals) -> dict[str, Any]:
         public = {"sampling_rates": facts.sampling_rates[part.rows], "records": facts.records[part.rows]}
         return {"rows": part.rows, "steps": part.steps, "weights": part.weights, **public}
 
@@ -170,7 +170,7 @@ def _noise_variance(noise: Mechanism | None, facts: SubnetFacts, plan: IntervalP
     return sum(noise.upload_variance(upload) for upload in uploads if upload.kind != "estimate")
 
 
-def _mean_steps(subnet: SubnetPlan) -> float:
+def _mean_steps(subnet: Plan) -> float:
     """How many gradients the upload accumulates: of each aggregation the mean over its devices."""
     if subnet.turnout is None:
         return float(sum(subnet.segments))
