@@ -22,10 +22,14 @@ Seed = Annotated[int, typer.Option(min=0, help="Draws what the file leaves open.
 
 @app.command("new")
 def new_command(
-    kind: Annotated[str, typer.Argument(help="regular, config1, config2, star or geometric.")],
+    kind: Annotated[str, typer.Argument(help="regular, deep, config1, config2, star or geometric.")],
     out: Annotated[Path, typer.Option(help="The file: .yaml, .graphml or .json.")],
     edges: Annotated[int | None, typer.Option(help="Edge servers.")] = None,
     devices: Annotated[int | None, typer.Option(help="Devices of each edge server.")] = None,
+    tiers: Annotated[
+        str | None,
+        typer.Option(help="Children of the cloud, of each node below, ..., devices of each: 2,5,5 (deep)."),
+    ] = None,
     trust: Annotated[float | None, typer.Option(help="Probability that an edge server is trusted.")] = None,
     side_m: Annotated[float | None, typer.Option(help="Side of the square, in metres (geometric).")] = None,
     name: Annotated[str | None, typer.Option(help="The network's name.")] = None,
@@ -41,13 +45,24 @@ def new_command(
 
     if out.exists() and not overwrite:
         raise UserError("the file is there already; --overwrite replaces it", str(out))
-    given = {"edges": edges, "devices": devices, "trust": trust, "side_m": side_m, "name": name}
+    numbers = None if tiers is None else _whole_numbers(tiers)
+    given = {"edges": edges, "devices": devices, "tiers": numbers, "trust": trust, "side_m": side_m, "name": name}
     topology = _generate(kind, {key: value for key, value in given.items() if value is not None}, seed)
     # A star has one edge server, untrusted by definition: leaving it to a probability of 0 would say less.
     write(topology, out, state_trust=state_trust or kind == "star")
-    trusted = sum(subnet.trusted for subnet in topology.subnets)
+    servers = list(topology.servers())
+    trusted = sum(server.trusted for server in servers)
     drawn = f"{trusted} trusted" if state_trust or kind == "star" else "trust drawn by each run"
-    typer.echo(f"{out}: {topology.edges} edge servers ({drawn}), {topology.devices} devices")
+    typer.echo(f"{out}: {len(servers)} edge servers ({drawn}), {topology.devices} devices")
+
+
+def _whole_numbers(text: str) -> list[int]:
+    from h2fdp.errors import UserError
+
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UserError(f'expected whole numbers, as 2,5,5, found "{text}"', "topology new", "--tiers") from None
 
 
 @app.command("check")

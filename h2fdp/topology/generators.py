@@ -6,27 +6,48 @@ topologies/paper.yaml gives under the same seed, but for its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from h2fdp.config import Section, check, empty_document
-from h2fdp.config.fields import Count, Positive, Probability, Whole
+from h2fdp.config.fields import Count, Expect, Positive, Probability, Whole
 from h2fdp.errors import UserError
 from h2fdp.topology.expansion import expand
 from h2fdp.topology.geometric import placed
+from h2fdp.topology.hierarchy import MOST_TIERS
 from h2fdp.topology.naming import MOST_DEVICES, MOST_EDGES
 from h2fdp.topology.network import Topology
-from h2fdp.topology.schema import DevicesSection, EdgeSection, Name, TopologyFile, TrustSection, UniformDistance
+from h2fdp.topology.schema import (
+    DevicesSection,
+    EdgeSection,
+    Name,
+    TopologyFile,
+    TrustSection,
+    UniformDistance,
+    UpperEdgeSection,
+)
 
 DISTANCE_RANGE_M = [10.0, 100.0]  # ours: the paper states no distances
+
+
+Tiers = Annotated[
+    list[Count],
+    Field(min_length=2, max_length=MOST_TIERS + 1),
+    Expect(f"2 to {MOST_TIERS + 1} whole numbers of at least 1"),
+]
 
 
 class _Arguments(Section):
     """What generators take, checked as files are."""
 
-    edges: Count
-    devices: Count
+    edges: Count = 1
+    devices: Count = 1
+    tiers: Tiers = Field(default=[1, 1])
     trust: Probability
     seed: Whole
     name: Name
@@ -50,10 +71,40 @@ def regular(edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1
     [3, 3, 3, 3]
     """
     given = _checked(edges=edges, devices=devices, trust=trust, seed=seed, name=name or f"regular-{edges}x{devices}")
-    rule = UniformDistance(uniform=DISTANCE_RANGE_M)
-    devices_of_each = DevicesSection(count=given.devices, distance_m=rule)
-    edge = EdgeSection(name="edge-{i}", repeat=given.edges, devices=devices_of_each)
-    file = TopologyFile(name=given.name, trust=TrustSection(probability=given.trust), edges=[edge])
+    return _alike([given.edges, given.devices], given)
+
+
+def deep(tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+    """A tree of any depth in which every node has as many children as the others of its tier.
+
+    Args:
+        tiers: the number of edge servers below the cloud, of those below each of them, and so on; last the number of
+            devices of each lowest one, 10 to 100 m away. Two numbers give the network of :func:`regular`.
+        trust: the probability that an edge server, of whatever tier, is trusted.
+        seed: under which trust and distances are drawn.
+        name: of the network; by default ``deep-<tiers>``, as ``deep-2x5x5``.
+
+    Raises:
+        UserError: for an argument out of its range.
+
+    >>> network = deep(tiers=(2, 3, 4))
+    >>> network.depth, network.edges, network.devices, network.children("edge-2")
+    (2, 6, 24, ('edge-2-1', 'edge-2-2', 'edge-2-3'))
+    """
+    given = _checked(tiers=list(tiers), trust=trust, seed=seed, name=name or f"deep-{'x'.join(map(str, tiers))}")
+    return _alike(given.tiers, given)
+
+
+def _alike(tiers: Sequence[int], given: _Arguments) -> Topology:
+    """Every node of a tier has equally many children; `tiers` as `deep` takes them."""
+    *above, lowest, devices = tiers
+    name = "{parent}-{i}" if above else "edge-{i}"
+    devices_of_each = DevicesSection(count=devices, distance_m=UniformDistance(uniform=DISTANCE_RANGE_M))
+    section: EdgeSection | UpperEdgeSection = EdgeSection(name=name, repeat=lowest, devices=devices_of_each)
+    for position in reversed(range(len(above))):
+        name = "{parent}-{i}" if position > 0 else "edge-{i}"
+        section = UpperEdgeSection(name=name, repeat=above[position], edges=[section])
+    file = TopologyFile(name=given.name, trust=TrustSection(probability=given.trust), edges=[section])
     return expand(file, given.seed)
 
 
@@ -116,15 +167,18 @@ GENERATORS: dict[str, Callable[..., Topology]] = {
     "config1": config1,
     "config2": config2,
     "star": star,
+    "deep": deep,
     "geometric": geometric,
 }
 
 
 def _checked(**arguments: Any) -> _Arguments:
     given = check(_Arguments, empty_document("topology", Path(), arguments))
-    if given.edges > MOST_EDGES:
-        raise UserError(f"expected at most {MOST_EDGES:,}, found {given.edges:,}", "topology", "edges")
-    if given.edges * given.devices > MOST_DEVICES:
-        found = given.edges * given.devices
-        raise UserError(f"expected at most {MOST_DEVICES:,} devices in all, found {found:,}", "topology", "devices")
+    servers = list(accumulate(given.tiers[:-1], mul)) if "tiers" in arguments else [given.edges]
+    devices = servers[-1] * (given.tiers[-1] if "tiers" in arguments else given.devices)
+    keys = ("tiers", "tiers") if "tiers" in arguments else ("edges", "devices")
+    if sum(servers) > MOST_EDGES:
+        raise UserError(f"expected at most {MOST_EDGES:,}, found {sum(servers):,}", "topology", keys[0])
+    if devices > MOST_DEVICES:
+        raise UserError(f"expected at most {MOST_DEVICES:,} devices in all, found {devices:,}", "topology", keys[1])
     return given

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.topology.network import CLOUD, Topology
+from h2fdp.topology.network import CLOUD, Aggregator, Topology
 from h2fdp.topology.yaml_text import head, link_values
 
 MOST_GRAPH_DEVICES = 20_000  # beyond these the file would be larger than what is read, 5 MB
@@ -48,15 +48,18 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
     cloud = _SECOND_NAME if any(subnet.name == CLOUD for subnet in topology.subnets) else CLOUD
     nodes: list[dict[str, Any]] = [{"id": cloud, "kind": "cloud"}]
     links: list[dict[str, Any]] = []
-    for subnet in topology.subnets:
-        trust = {"trusted": subnet.trusted} if state_trust else {}
-        host = {} if subnet.host is None else {"host": subnet.host}
-        nodes.append({"id": subnet.name, "kind": "edge", **trust, **host})
-        links.append({"source": cloud, "target": subnet.name, **link_values(subnet.link)})
-        numbers = zip(subnet.device_names(), subnet.distance_m.tolist(), subnet.power_dbm.tolist(), strict=True)
+    for server in topology.servers():
+        trust = {"trusted": server.trusted} if state_trust else {}
+        host = {} if server.host is None else {"host": server.host}
+        above = cloud if server.parent is None else server.parent
+        nodes.append({"id": server.name, "kind": "edge", **trust, **host})
+        links.append({"source": above, "target": server.name, **link_values(server.link)})
+        if isinstance(server, Aggregator):
+            continue
+        numbers = zip(server.device_names(), server.distance_m.tolist(), server.power_dbm.tolist(), strict=True)
         for name, distance, power in numbers:
             nodes.append({"id": name, "kind": "device"})
-            links.append({"source": subnet.name, "target": name, "distance_m": distance, "power_dbm": power})
+            links.append({"source": server.name, "target": name, "distance_m": distance, "power_dbm": power})
     return nodes, links
 
 

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from h2fdp.errors import Problem, UserError
 
+MOST_TIERS = 20  # of edge servers
+
 
 class Placed(Protocol):
     """A node with a place in the tree; `parent` is None directly below the cloud."""
@@ -60,7 +62,7 @@ def hierarchy_of(network: str, subnets: Sequence[Placed], aggregators: Sequence[
 
     Raises:
         UserError: a parent that is unknown or comes after its child, an aggregator without children, edge servers of
-            one aggregator that are not adjacent.
+            one aggregator that are not adjacent, more than MOST_TIERS tiers.
     """
     parents: dict[str, str | None] = {}
     for aggregator in aggregators:
@@ -77,7 +79,10 @@ def hierarchy_of(network: str, subnets: Sequence[Placed], aggregators: Sequence[
     childless = above - set(parents.values())
     if childless:
         raise UserError(Problem("an aggregator without children", network, name) for name in sorted(childless))
-    return _in_order(network, subnets, parents)
+    hierarchy = _in_order(network, subnets, parents)
+    if hierarchy.heights[None] > MOST_TIERS + 1:
+        raise UserError(f"expected at most {MOST_TIERS} tiers of edge servers", network)
+    return hierarchy
 
 
 def _in_order(network: str, subnets: Sequence[Placed], parents: dict[str, str | None]) -> Hierarchy:

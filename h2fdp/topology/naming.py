@@ -12,6 +12,7 @@ from typing import Any
 
 from h2fdp.config import Document
 from h2fdp.errors import Problem
+from h2fdp.topology.hierarchy import MOST_TIERS
 from h2fdp.topology.network import CLOUD
 
 COUNTER = "{i}"
@@ -102,6 +103,10 @@ def _bounds(document: Document, entries: list[_Entry]) -> list[Problem]:
     key = document.key(("edges",))
     if edges > MOST_EDGES:
         return [Problem(f"expected at most {MOST_EDGES:,} edge servers, found {edges:,}", where, key)]
+    deepest = max((entry.path for entry in every), key=len, default=())
+    if len(deepest) > 2 * MOST_TIERS:
+        found = f"expected at most {MOST_TIERS} tiers of edge servers, found {len(deepest) // 2}"
+        return [Problem(found, document.where(deepest), document.key(deepest))]
     if devices > MOST_DEVICES:
         return [Problem(f"expected at most {MOST_DEVICES:,} devices, found {devices:,}", where, key)]
     return []

@@ -5,6 +5,7 @@ A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -197,6 +198,12 @@ class Topology:
     def _hierarchy(self) -> Hierarchy:
         return hierarchy_of(self.name, self.subnets, self.aggregators)
 
+    def servers(self) -> Iterator[Subnet | Aggregator]:
+        """Every edge server of every tier, each before those below it, in the order of the tree."""
+        by_name: dict[str, Subnet | Aggregator] = {each.name: each for each in self.aggregators}
+        by_name |= {each.name: each for each in self.subnets}
+        return (by_name[name] for name in self._hierarchy.top_down())
+
     @property
     def depth(self) -> int:
         """The number of tiers of edge servers below the cloud: 1 where every edge server has devices.
@@ -294,6 +301,15 @@ class Topology:
         from h2fdp.topology import generators
 
         return generators.config2(devices=devices, trust=trust, seed=seed, name=name)
+
+    @classmethod
+    def deep(
+        cls, tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None
+    ) -> Topology:
+        """Equally many children everywhere, tier by tier; see :func:`h2fdp.topology.generators.deep`."""
+        from h2fdp.topology import generators
+
+        return generators.deep(tiers=tiers, trust=trust, seed=seed, name=name)
 
     @classmethod
     def geometric(

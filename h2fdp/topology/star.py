@@ -8,6 +8,8 @@ a star would get its second hop for free, and its devices would queue for one ch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from h2fdp.topology.network import CLOUD, Link, Subnet, Topology
@@ -33,10 +35,28 @@ def star_of(topology: Topology) -> Topology:
 
 
 def _relays(topology: Topology) -> Relays:
-    links = [subnet.link for subnet in topology.subnets]
+    """The lowest edge servers, each with the wires from there to the cloud as one.
+
+    Wires in a row take the sum of their times and of their energies for each message: as one they have
+    1 / rate = sum 1 / rate_i and power / rate = sum power_i / rate_i, whatever the message's size.
+    """
+    links = {server.name: server.link for server in topology.servers()}
+    wires = [_as_one([links[name] for name in topology.path(subnet.name)]) for subnet in topology.subnets]
     return Relays(
         names=tuple(subnet.name for subnet in topology.subnets),
         sizes=topology.sizes,
-        rate_bps=np.array([link.rate_bps for link in links]),
-        power_dbm=np.array([link.power_dbm for link in links]),
+        rate_bps=np.array([wire.rate_bps for wire in wires]),
+        power_dbm=np.array([wire.power_dbm for wire in wires]),
     )
+
+
+def _as_one(links: Sequence[Link]) -> Link:
+    if len(links) == 1:
+        return links[0]
+    rates = np.array([link.rate_bps for link in links])
+    seconds_per_bit = float(np.sum(1 / rates))
+    if seconds_per_bit == 0:  # messages cost nothing on any of them
+        return links[0]
+    with np.errstate(all="ignore"):  # what is not finite, the relays refuse
+        joules_per_bit = np.sum(10 ** (np.array([link.power_dbm for link in links]) / 10) / rates)
+        return Link(1 / seconds_per_bit, float(10 * np.log10(joules_per_bit / seconds_per_bit)))

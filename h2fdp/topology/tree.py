@@ -1,4 +1,4 @@
-"""A general graph of cloud, edge servers and devices: whether it is our tree, and what it says in a file's terms."""
+"""A graph of cloud, edge servers and devices: whether it is a tree of them, and what it says in a file's terms."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from h2fdp.config import Document, empty_document
 from h2fdp.config.check import quote
 from h2fdp.config.document import Node
 from h2fdp.errors import Problem
+from h2fdp.topology.hierarchy import MOST_TIERS
 
 KINDS = ("cloud", "edge", "device")
 ON_NODES = ("trusted", "host", "distance_m", "power_dbm")
 ON_LINKS = ("distance_m", "rate_mbps", "power_dbm")
 ON_GRAPH = ("name", "trust", "radio", "compute")
+_Place = tuple[str | int, ...]
+_AGAIN = "a second link to the same node"
 _STRUCTURE = ("id", "kind", "key", "source", "target")
 _AS_CLOSE_AS = 0.7  # an attribute this like one of ours is a slip of the pen, and not another program's
 
@@ -63,27 +66,33 @@ def tree_document(graph: Graph) -> tuple[Document, list[Problem]]:
     document = empty_document(str(graph.path), graph.path.parent)
     for key, value in _ours(graph.attributes, ON_GRAPH).items():
         document.set(key, value, str(graph.path))
-    edges = []
-    for index, server in enumerate(tree.of_kind("edge")):
-        document.labels["edges", index] = f'node "{server.name}"'
-        devices = tree.children[server.name]
-        for position, device in enumerate(devices):
-            document.labels["edges", index, "devices", position] = f'node "{device.name}"'
-        edges.append(_edge(server, devices, tree.uplink))
     assert isinstance(document.root.content, dict)
-    document.root.content["edges"] = Node(edges, str(graph.path))
+    document.root.content["edges"] = _edges(tree, tree.cloud, ("edges",), document)
     return document, tree.problems
 
 
-def _edge(server: GraphNode, devices: list[GraphNode], uplink: Mapping[str, GraphLink]) -> Node:
+def _edges(tree: _Tree, above: str, path: _Place, document: Document) -> Node:
+    """The `edges:` of the cloud or of an edge server, at a path of the document, whose labels name nodes."""
+    below = [_edge(tree, server, (*path, at), document) for at, server in enumerate(tree.servers[above])]
+    return Node(below, str(tree.graph.path))
+
+
+def _edge(tree: _Tree, server: GraphNode, path: _Place, document: Document) -> Node:
+    document.labels[path] = f'node "{server.name}"'
     content = {"name": Node(server.name, server.where)} | _nodes(server.attributes, ON_NODES, server.where)
-    wire = uplink.get(server.name)
+    wire = tree.uplink.get(server.name)
     if wire is not None:
         on_wire = {key: value for key, value in wire.attributes.items() if key != "distance_m"}
         link = _nodes(on_wire, ON_LINKS, wire.where)
         if link:
             content["link"] = Node(link, wire.where)
-    content["devices"] = Node([_device(device, uplink[device.name]) for device in devices], server.where)
+    if tree.servers[server.name]:
+        content["edges"] = _edges(tree, server.name, (*path, "edges"), document)
+    else:
+        devices = tree.devices[server.name]
+        for position, device in enumerate(devices):
+            document.labels[(*path, "devices", position)] = f'node "{device.name}"'
+        content["devices"] = Node([_device(device, tree.uplink[device.name]) for device in devices], server.where)
     return Node(content, server.where)
 
 
@@ -116,28 +125,30 @@ class _Tree:
     """Parents and children, and every problem of shape.
 
     Attributes:
-        children: the devices of each edge server, in the order of the nodes.
-        uplink: the link of each edge server to the cloud, and of each device to its edge server.
+        cloud: the name of the cloud's node; empty where there is none.
+        servers, devices: the edge servers and the devices below each node, in the order of the nodes.
+        uplink: the link of each edge server and device to the node above it.
     """
 
     graph: Graph
-    children: dict[str, list[GraphNode]] = field(default_factory=lambda: defaultdict(list))
+    cloud: str = ""
+    servers: dict[str, list[GraphNode]] = field(default_factory=lambda: defaultdict(list))
+    devices: dict[str, list[GraphNode]] = field(default_factory=lambda: defaultdict(list))
     uplink: dict[str, GraphLink] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._nodes: dict[str, GraphNode] = {}
+        self._wires: dict[str, dict[str, GraphLink]] = defaultdict(dict)
         for node in self.graph.nodes:
             self._check_node(node)
         self._check_cloud()
         for link in self.graph.links:
             self._check_link(link)
+        self._hang_servers()
         self._check_orphans()
         self._check_cycle()
-        for device in self.of_kind("device"):
-            if device.name in self.uplink:
-                first, second = self.uplink[device.name].ends
-                self.children[second if first == device.name else first].append(device)
+        self._check_mixed()
 
     def of_kind(self, kind: str) -> list[GraphNode]:
         return [node for node in self._nodes.values() if node.kind == kind]
@@ -158,10 +169,13 @@ class _Tree:
         clouds = self.of_kind("cloud")
         if not clouds:
             self.problems.append(Problem("expected one node of kind cloud, found none", str(self.graph.path)))
+            return
+        self.cloud = clouds[0].name
         for other in clouds[1:]:
-            self._tell(f'a second cloud (the first is "{clouds[0].name}")', other.where, other.name)
+            self._tell(f'a second cloud (the first is "{self.cloud}")', other.where, other.name)
 
     def _check_link(self, link: GraphLink) -> None:
+        """Take a device's link to its edge server, or a wire between servers, of which the cloud is one."""
         unknown = [end for end in link.ends if end not in self._nodes]
         for end in unknown:
             self._tell("a link leads to this node, which is not in the list of nodes", link.where, end)
@@ -169,28 +183,57 @@ class _Tree:
             return
         kinds = {self._nodes[end].kind: end for end in link.ends}
         first, second = link.ends
-        if set(kinds) == {"cloud", "edge"} or set(kinds) == {"edge", "device"}:
-            child = kinds["edge"] if "cloud" in kinds else kinds["device"]
-            parent = second if child == first else first
-            if child in self.uplink:
-                before = next(end for end in self.uplink[child].ends if end != child)
-                again = "a second link to the same node" if before == parent else "two parents"
-                self._tell(f'{again} ("{before}" and "{parent}"); expected one', link.where, child)
-            else:
-                self.uplink[child] = link
+        if set(kinds) == {"edge", "device"}:
+            self._take_device(kinds["device"], kinds["edge"], link)
+        elif set(kinds) in ({"cloud", "edge"}, {"edge"}):
+            if second in self._wires[first]:
+                child = second if self._nodes[second].kind == "edge" else first
+                other = first if child == second else second
+                self._tell(f'{_AGAIN} ("{other}" and "{other}"); expected one', link.where, child)
+            self._wires[first].setdefault(second, link)
+            self._wires[second].setdefault(first, link)
         elif set(kinds) == {"cloud", "device"}:
             self._tell("a device linked to the cloud; expected an edge server between", link.where, kinds["device"])
-        elif set(kinds) == {"edge"}:
-            self._tell(f'an edge server linked to the edge server "{second}"; expected the cloud', link.where, first)
         elif set(kinds) == {"device"}:
             self._tell(f'a device linked to the device "{second}"; expected an edge server', link.where, first)
 
+    def _take_device(self, device: str, server: str, link: GraphLink) -> None:
+        if device not in self.uplink:
+            self.uplink[device] = link
+            return
+        before = next(end for end in self.uplink[device].ends if end != device)
+        again = _AGAIN if before == server else "two parents"
+        self._tell(f'{again} ("{before}" and "{server}"); expected one', link.where, device)
+
+    def _hang_servers(self) -> None:
+        """Give every edge server that has a way to the cloud the node above it, and every device its edge server."""
+        tier, depth = [self.cloud], 0
+        while tier:
+            above = {name: (upper, link) for upper in tier for name, link in self._wires[upper].items()}
+            below = [each for each in self.of_kind("edge") if each.name in above and each.name not in self.uplink]
+            depth += 1
+            if below and depth == MOST_TIERS + 1:
+                words = f"expected at most {MOST_TIERS} tiers of edge servers; this one is below them"
+                self._tell(words, below[0].where, below[0].name)
+            for server in below:
+                upper, self.uplink[server.name] = above[server.name]
+                if depth <= MOST_TIERS:
+                    self.servers[upper].append(server)
+            tier = [server.name for server in below]
+        self.servers[self.cloud] += [each for each in self.of_kind("edge") if each.name not in self.uplink]
+        for device in self.of_kind("device"):
+            if device.name in self.uplink:
+                first, second = self.uplink[device.name].ends
+                self.devices[second if first == device.name else first].append(device)
+
     def _check_orphans(self) -> None:
         touched = {end for link in self.graph.links for end in link.ends}
-        for kind, parent in (("edge", "the cloud"), ("device", "an edge server")):
-            for node in self.of_kind(kind):
-                if node.name not in self.uplink and (kind == "edge" or node.name not in touched):
-                    self._tell(f"no link to {parent}", node.where, node.name)
+        for server in self.of_kind("edge"):
+            if server.name not in self.uplink:
+                self._tell("no link to the cloud or to an edge server on the way there", server.where, server.name)
+        for device in self.of_kind("device"):
+            if device.name not in touched:
+                self._tell("no link to an edge server", device.where, device.name)
 
     def _check_cycle(self) -> None:
         import networkx as nx  # 0.2 s, for those who read graphs
@@ -202,3 +245,10 @@ class _Tree:
             return
         shown = " - ".join([*cycle[:8], *(["..."] if len(cycle) > 8 else []), cycle[0]])
         self.problems.append(Problem(f"the links form a cycle: {shown}; expected a tree", str(self.graph.path)))
+
+    def _check_mixed(self) -> None:
+        for server in self.of_kind("edge"):
+            if self.servers[server.name] and self.devices[server.name]:
+                device = self.devices[server.name][0].name
+                words = f'devices ("{device}") and edge servers ("{self.servers[server.name][0].name}") below it'
+                self._tell(f"{words}; expected one of both", server.where, server.name)

@@ -177,6 +177,52 @@ def test_trust_of_an_aggregator_is_drawn_from_its_own_name():
     assert deep.trust_probability == 0.5
 
 
+def test_no_network_has_more_than_twenty_tiers(tmp_path):
+    deepest = Topology.deep([1] * 20 + [2])
+    write(deepest, tmp_path / "net.yaml")
+    assert read(tmp_path / "net.yaml", 1) == deepest
+    with pytest.raises(UserError, match="at most 20 tiers of edge servers"):
+        tree([("a", "n20")], [("n1", None), *((f"n{at}", f"n{at - 1}") for at in range(2, 21))])
+    text = (tmp_path / "net.yaml").read_text()
+    head, below = text.split("edges:\n", 1)
+    indented = "".join(f"    {line}\n" for line in below.splitlines())
+    with pytest.raises(UserError, match=r"edges\[0\]: expected at most 20 tiers of edge servers, found 21"):
+        topology(f"{head}edges:\n  - name: top\n    edges:\n{indented}")
+
+
+def test_a_generated_tree_has_equally_many_children_at_each_tier():
+    network = Topology.deep((2, 3, 4), trust=1.0)
+    assert network.children(None) == ("edge-1", "edge-2")
+    assert network.children("edge-2") == ("edge-2-1", "edge-2-2", "edge-2-3")
+    assert network.sizes.tolist() == [4] * 6
+    assert all(server.trusted for server in network.servers())
+    assert Topology.deep((10, 5), seed=3, name="net") == Topology.regular(10, 5, seed=3, name="net")
+
+
+@pytest.mark.parametrize("tiers", [(), (3,), (2, 0), (2, 2.5), (1,) * 22, (1000, 1000, 1), (10, 10, 1_000_000)])
+def test_a_tree_that_cannot_be_generated_says_so(tiers):
+    with pytest.raises(UserError, match="tiers"):
+        Topology.deep(tiers)
+
+
+def test_the_star_of_a_deep_tree_keeps_every_device_and_its_way_to_the_cloud():
+    north = Aggregator("north", True, Link(2e6, 30.0))  # 0.5 us and 0.5 uJ a bit
+    lowest = (
+        Subnet("a", False, [5.0, 6.0], [24.0, 24.0], Link(1e6, 20.0), parent="north"),  # 1 us and 0.1 uJ a bit
+        Subnet("b", True, [7.0], [24.0], Link(float("inf"), 10.0), parent="north"),  # free
+        Subnet("c", True, [8.0], [24.0], Link(4e6, 33.0)),
+    )
+    (only,) = Topology("net", lowest, aggregators=(north,)).as_star().subnets
+    assert only.device_names() == ["a/1", "a/2", "b/1", "c/1"]
+    assert only.parent is None
+    assert only.relays.names == ("a", "b", "c")
+    seconds = 1 / only.relays.rate_bps
+    assert seconds == pytest.approx([1.5e-6, 0.5e-6, 0.25e-6])
+    joules = 10 ** (only.relays.power_dbm / 10 - 3) * seconds
+    assert joules == pytest.approx([0.6e-6, 0.5e-6, 10**0.3 * 0.25e-6])
+    assert (only.relays.rate_bps[2], only.relays.power_dbm[2]) == (4e6, 33.0)
+
+
 LEAF = "devices: [{}]"
 
 
@@ -266,7 +312,7 @@ def test_what_the_tree_says_agrees_with_networkx(network):
         assert list(network.below(name)) == sorted(lowest[each] for each in under & lowest.keys())
 
 
-@pytest.mark.parametrize("suffix", ["yaml"])
+@pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
 @settings(max_examples=60, deadline=None)
 @given(network=trees())
 def test_any_tree_is_read_back_as_it_was_written(tmp_path_factory, suffix, network):

@@ -63,6 +63,32 @@ def test_a_graph_is_a_network(stored):
     assert network.subnets[0].power_dbm.tolist() == [24.0, 20.0]
 
 
+def test_the_server_on_the_way_to_the_cloud_is_the_one_above(stored):
+    deep = nx.Graph()
+    for name, kind in {"a": "edge", "a1": "device", "n": "edge", "b": "edge", "b1": "device", "c": "cloud"}.items():
+        deep.add_node(name, kind=kind)
+    deep.add_edges_from([("a", "a1"), ("b", "b1"), ("c", "n", {"rate_mbps": 10.0}), ("b", "n"), ("a", "n")])
+    network = stored(deep)
+    assert [(aggregator.name, aggregator.parent) for aggregator in network.aggregators] == [("n", None)]
+    assert network.aggregators[0].link.rate_bps == 10e6
+    assert network.children("n") == ("a", "b")
+
+
+def test_a_mistake_of_a_deep_graph_is_told_by_node(stored):
+    nodes = {"d": {"kind": "edge"}, "e": {"kind": "edge", "trusted": 3}, "e1": {"kind": "device"}}
+    links = {("c", "d"): {}, ("d", "e"): {"rate_mbps": -1.0}, ("e", "e1"): {"distance_m": -1.0}}
+    assert [line.split(" expected")[0] for line in mistakes(stored, nodes, links)] == [
+        'node "e".trusted:', 'node "e".link.rate_mbps:', 'node "e1".distance_m:'
+    ]  # fmt: skip
+
+
+def test_more_tiers_than_a_network_may_have_are_told_by_node(stored):
+    chain = {f"s{number}": {"kind": "edge"} for number in range(1, 30)}
+    links = {(f"s{number}", f"s{number + 1}"): {} for number in range(1, 29)}
+    found = mistakes(stored, {**chain, "d": {"kind": "device"}}, {("c", "s1"): {}, **links, ("s29", "d"): {}})
+    assert any(line.startswith('node "s21": expected at most 20 tiers of edge servers') for line in found)
+
+
 def test_trust_that_a_graph_leaves_open_is_drawn(stored):
     assert stored(graph(**{"trust.probability": 1.0})).subnets[1].trusted
     assert not stored(graph(**{"trust.probability": 0.0})).subnets[1].trusted
@@ -80,7 +106,10 @@ def test_other_programs_attributes_are_theirs(stored):
 @pytest.mark.parametrize(("nodes", "links", "expected"), [
     ({}, {("a", "b1"): {}}, 'node "b1": two parents'),
     ({}, {("c", "a1"): {}}, 'node "a1": a device linked to the cloud; expected an edge server between'),
-    ({}, {("a", "b"): {}}, "linked to the edge server"),
+    ({}, {("a", "b"): {}}, "the links form a cycle"),
+    ({"d": {"kind": "edge"}, "d1": {"kind": "device"}}, {("a", "d"): {}, ("d", "d1"): {}},
+     'node "a": devices ("a1") and edge servers ("d") below it; expected one of both'),
+    ({"d": {"kind": "edge"}, "e": {"kind": "edge"}}, {("d", "e"): {}}, 'node "e": no link to the cloud or to an edge'),
     ({}, {("a1", "a2"): {}}, "linked to the device"),
     ({}, {("a1", "a2"): {}}, "the links form a cycle"),
     ({"d": {"kind": "cloud"}}, {}, 'node "d": a second cloud (the first is "c")'),
