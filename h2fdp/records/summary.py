@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,27 +12,14 @@ from typing import Any
 
 SUMMARY = "summary.json"
 SCHEMA_VERSION = 1
-_LIBRARIES = (
-    "h2fdp",
-    "numpy",
-    "torch",
-    "torchvision",
-    "ray",
-    "opacus",
-    "dp-accounting",
-    "scikit-learn",
-    "scipy",
-    "pyarrow",
-)
-
-
+_LIBRARIES = ("h2fdp", "numpy", "torch", "torchvision", "ray", "opacus", "scikit-learn", "scipy", "pyarrow")
 PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that a result may depend on."""
+def versions(libraries: Iterable[str] = _LIBRARIES) -> dict[str, str]:
+    """Versions of Python, the machine and these libraries: by default all that a run may have met."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    return found | {library: _version(library) for library in _LIBRARIES}
+    return found | {library: _version(library) for library in libraries}
 
 
 @cache

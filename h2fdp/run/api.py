@@ -15,8 +15,8 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.reading import document_of, experiment_from, parse_setting, read_experiment
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.experiment.settings import place_settings
-from h2fdp.run.fingerprint import code_of
 from h2fdp.run.loop import OnInterval
+from h2fdp.run.own_code import code_of
 from h2fdp.run.planned_privacy import calibrated
 from h2fdp.run.preparation import Preparation
 from h2fdp.run.prepare import DataSource, prepare

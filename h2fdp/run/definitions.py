@@ -15,6 +15,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -207,16 +208,22 @@ class Program:
             yield from (each for each in module.bindings.get("__getattr__", ()) if isinstance(each, int))
 
 
-def imported_modules(text: str | bytes, module: str, is_package: bool) -> set[str]:
-    """Names that may be modules which a module imports, in functions too: of `from a import b` both `a` and `a.b`."""
+@lru_cache(maxsize=1024)
+def imported_modules(text: str | bytes, path: str) -> frozenset[str]:
+    """Names that may be modules which a module imports, in functions too: of `from a import b` both `a` and `a.b`.
+
+    Args:
+        path: the module's name; a package's own module is called `package.__init__`.
+    """
     found = set()
+    module = path.removesuffix(".__init__")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            origin = _origin(node, module, is_package)
+            origin = _origin(node, module, module != path)
             found |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
-    return found
+    return frozenset(found)
 
 
 class _Reader:

@@ -89,7 +89,7 @@ def start_run(
         on_interval: called with each row of the metrics.
         stop: asked before each interval; true ends the run cleanly.
         own_parts: configuration keys that stand for a user's own Python objects, and what to write in their place.
-        own_code: `fingerprint.code_of` these objects.
+        own_code: `own_code.code_of` these objects.
         verbose: log each interval, and show the log.
     """
     progress = Progress.begun(preparation)

@@ -13,7 +13,7 @@ from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import origin, read_pool
 from h2fdp.experiment.reading import Settings, draw_topology, experiment_from
 from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.run.fingerprint import hash_of
+from h2fdp.run.definitions import hash_of
 from h2fdp.run.planned_privacy import calibrated
 from h2fdp.run.preparation import Preparation
 from h2fdp.run.prepare import configured_data, prepare

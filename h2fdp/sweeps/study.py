@@ -14,7 +14,8 @@ from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.reading import Setting, apply_settings, changed_topology, named_document, parse_setting
 from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.run.fingerprint import counted, hash_of
+from h2fdp.run.definitions import hash_of
+from h2fdp.run.fingerprint import counted
 from h2fdp.runtime import chosen_backend
 from h2fdp.sweeps.grid import SWEEP, Point, points_of
 from h2fdp.sweeps.shared import Shared

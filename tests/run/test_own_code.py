@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from h2fdp.run.fingerprint import code_of
+from h2fdp.records import summary
+from h2fdp.run.own_code import code_of
 
 MODELS = "from net_helper import scale\nclass A:\n    pass\nclass B:\n    pass\ndef made(n):\n    return lambda: n\n"
 
@@ -36,6 +37,39 @@ def test_two_classes_of_one_file_are_two_parts(models):
 
 def test_what_a_part_imports_of_the_users_own_belongs_to_it(models):
     assert code_of([models().A]) != code_of([models("def scale(x):\n    return 2 * x\n").A])
+
+
+def test_what_is_said_about_a_part_does_not_belong_to_it(models):
+    before = code_of([models().A])
+    assert code_of([models('def scale(x):\n    """As it is."""\n    return x  # no more\n').A]) == before
+
+
+def test_a_part_is_the_same_in_a_file_of_another_name(tmp_path, models, monkeypatch):
+    before = code_of([models().A])
+    (tmp_path / "net_models.py").rename(tmp_path / "net_others.py")
+    try:
+        assert code_of([importlib.import_module("net_others").A]) == before
+    finally:
+        sys.modules.pop("net_others")
+
+
+def test_what_a_part_imports_when_it_is_called_belongs_to_it(tmp_path, models):
+    texts = [f"def late():\n    return {value}\n" for value in (1, 2)]
+    digests = []
+    for text in texts:
+        (tmp_path / "net_late.py").write_text(text)
+        digests.append(code_of([models("def scale(x):\n    from net_late import late\n    return late()\n").A]))
+    assert digests[0] != digests[1]
+    assert "net_late" not in sys.modules
+
+
+def test_libraries_that_a_part_imports_belong_to_it_and_others_do_not(models, monkeypatch):
+    helper = "import filelock\ndef scale(x):\n    return filelock.FileLock(x)\n"
+    before = code_of([models(helper).A])
+    original = summary._version
+    for library, same in (("pandas", True), ("filelock", False)):
+        monkeypatch.setattr(summary, "_version", lambda name, library=library: name == library or original(name))
+        assert (code_of([models(helper).A]) == before) == same
 
 
 def test_a_function_with_values_of_its_own_is_never_the_same(models):

@@ -20,6 +20,7 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.estimation import Observation
 from h2fdp.protocol import Cloud
+from h2fdp.records import RunDirectory, summary
 from h2fdp.records.directory import reopen
 from h2fdp.run import fingerprint
 from h2fdp.streams import Streams
@@ -216,8 +217,12 @@ def drawn(monkeypatch, action):
 
 
 def elsewhere(monkeypatch, name="other"):
-    original = fingerprint.versions
-    monkeypatch.setattr(fingerprint, "versions", lambda: original() | {"torch": name})
+    upgraded(monkeypatch, {"torch": name})
+
+
+def upgraded(monkeypatch, found):
+    original = summary._version
+    monkeypatch.setattr(summary, "_version", lambda library: found.get(library) or original(library))
 
 
 def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_count(
@@ -245,6 +250,28 @@ def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_co
         assert told == pytest.approx(run.privacy.epsilon(observer))
         assert told > whole.metrics[f"epsilon_{observer}"].iloc[-1]
     assert run.summary["privacy"]["claimed"] is None  # more aggregations than the formula was asked to cover
+
+
+@pytest.mark.parametrize("library", ["ray", "opacus", "torchvision", "scikit-learn", "pyarrow", "h2fdp"])
+def test_another_version_of_a_library_that_computes_nothing_of_a_run_changes_nothing(whole, left, monkeypatch, library):
+    upgraded(monkeypatch, {library: "99.0"})
+    assert_same(h2fdp.resume(left), whole)
+
+
+def test_the_library_of_the_accountant_that_sizes_the_noise_counts(tmp_path, monkeypatch):
+    def digests(accountant):
+        run = Experiment(intervals=1, accountant=accountant).prepare()
+        directory = RunDirectory(tmp_path)
+        directory.config.write_text("{}")
+        directory.topology.write_text("")
+        now = fingerprint.run_digest(run, directory, "")["versions"]
+        with monkeypatch.context() as patch:
+            upgraded(patch, {"scipy": "99.0"})
+            return now, fingerprint.run_digest(run, directory, "")["versions"]
+
+    of_rdp, of_pld = digests("rdp"), digests("pld")
+    assert of_rdp[0] == of_rdp[1]
+    assert of_pld[0] != of_pld[1]
 
 
 def test_fresh_draws_do_not_repeat_whatever_happens_next(left, monkeypatch, tmp_path):

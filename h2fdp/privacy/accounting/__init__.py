@@ -1,6 +1,6 @@
 """Accountants: what a composition of noisy releases tells its observer about one record of one device.
 
-Everything is in units of a release's sensitivity. dp-accounting, opacus and scipy are imported when first needed.
+Everything is in units of a release's sensitivity. opacus and scipy are imported when first needed.
 """
 
 from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, total_rdp

@@ -19,9 +19,13 @@ class Accountant(Protocol):
     """From a composition to an upper bound on epsilon.
 
     Neighbours: one record of the device becomes a null record. The composition is fixed without looking at the data.
+
+    Attributes:
+        libraries: that compute its epsilon, beside NumPy.
     """
 
     name: ClassVar[str]
+    libraries: ClassVar[tuple[str, ...]]
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         """Epsilon at `delta`, in nats: 0 for nothing released, inf where a release carries no noise.
@@ -42,6 +46,7 @@ class RdpAccountant:
     """
 
     name: ClassVar[str] = "rdp"
+    libraries: ClassVar[tuple[str, ...]] = ()
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         """See `Accountant`."""
@@ -53,6 +58,7 @@ class ClassicRdpAccountant:
     """The same divergences with the conversion of Mironov 2017 and orders 2..64, as ALI-DPFL counts."""
 
     name: ClassVar[str] = "classic-rdp"
+    libraries: ClassVar[tuple[str, ...]] = ()
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         """See `Accountant`."""
@@ -65,6 +71,7 @@ class PldAccountant:
     epsilon (`EpsilonBracket`)."""
 
     name: ClassVar[str] = "pld"
+    libraries: ClassVar[tuple[str, ...]] = ("scipy",)
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         """See `Accountant`."""
@@ -79,6 +86,7 @@ class PrvAccountant:
     """
 
     name: ClassVar[str] = "prv"
+    libraries: ClassVar[tuple[str, ...]] = ("opacus", "scipy")
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         """See `Accountant`."""

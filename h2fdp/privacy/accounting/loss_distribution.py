@@ -17,7 +17,7 @@ from h2fdp.privacy.accounting.mixtures import Mixture, privacy_loss
 
 REACH = 9.5  # standard deviations beyond the outermost shift; 1e-21 of the mass counts as an infinite loss
 COARSE_POINTS = 2048
-FAINT = 1e-290  # masses below it count as an infinite loss: dp-accounting divides by them
+FAINT = 1e-290  # masses below it, which doubles hold with fewer digits, count as an infinite loss
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Epsilon of many mixtures of Gaussians together, by their privacy loss distributions (composed by dp-accounting)."""
+"""Epsilon of many mixtures of Gaussians together, by their privacy loss distributions."""
 
 from __future__ import annotations
 

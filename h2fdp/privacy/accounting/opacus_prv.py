@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from h2fdp.errors import UserError
 from h2fdp.privacy.accounting.conversion import epsilon_from_rdp
 from h2fdp.privacy.accounting.release_types import ReleaseType, UnsupportedRelease
 from h2fdp.privacy.accounting.renyi import rdp_of
@@ -25,6 +26,7 @@ def opacus_prv_epsilon(releases: Mapping[ReleaseType, int], delta: float) -> flo
     Raises:
         UnsupportedRelease: for accumulated Poisson steps (a mixture that opacus does not know), for accounts that
             would take more memory than 2^23 points, and where opacus finds its own approximation unsound.
+        UserError: opacus is not installed.
     """
     if any(release.noise_multiplier == 0 for release in releases):
         return math.inf
@@ -45,7 +47,11 @@ def opacus_prv_epsilon(releases: Mapping[ReleaseType, int], delta: float) -> flo
 
 
 def _ask_opacus(releases: Mapping[ReleaseType, int], delta: float, error: float) -> float:
-    from opacus.accountants import PRVAccountant
+    try:
+        from opacus.accountants import PRVAccountant
+    except ImportError:
+        text = "the accountant prv is opacus's; expected rdp or pld, or after: pip install 'h2fdp[opacus]'"
+        raise UserError(text, key="accountant") from None
 
     accountant = PRVAccountant()
     accountant.history = [

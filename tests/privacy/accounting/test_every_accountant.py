@@ -1,6 +1,7 @@
 """One suite that every accountant passes; how near each has to come is stated here and nowhere else."""
 
 import math
+import sys
 from dataclasses import dataclass, replace
 
 import pytest
@@ -184,3 +185,10 @@ def test_accountants_agree_on_the_subsampled_gaussian(noise_multiplier, sampling
     assert by["pld"] <= by["rdp"] * (1 + 5e-4) <= by["classic-rdp"] * (1 + 1e-3)
     if 0.2 < by["pld"] < 3 and count > 1 and noise_multiplier > 1:
         assert by["rdp"] <= by["pld"] * 4 / 3
+
+
+def test_prv_without_opacus_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opacus", None)
+    monkeypatch.setitem(sys.modules, "opacus.accountants", None)
+    with pytest.raises(UserError, match=r"accountant: .*expected rdp or pld, or after: pip install 'h2fdp\[opacus\]'"):
+        ACCOUNTANTS["prv"].epsilon({ReleaseType(1.0, 1, 0.1): 10}, DELTA)

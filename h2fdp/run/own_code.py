@@ -1,0 +1,123 @@
+"""The code of a user's own parts: known by what it defines, as our own is."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from importlib.machinery import PathFinder
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from h2fdp.records import versions
+from h2fdp.run.definitions import Program, hash_of, imported_modules
+from h2fdp.runtime.own_modules import is_installed, is_own
+
+
+def code_of(parts: Iterable[Callable[..., Any]]) -> str:
+    """A digest of a user's own functions and classes.
+
+    It takes in what they define and what all modules of the user's define that they come from, and the versions of the
+    libraries that these import. A part that cannot be read as a whole (typed in, wrapped, a function with values of its
+    own) may be another one next time: its digest never comes again.
+    """
+    texts = []
+    known: dict[str, tuple[Program, str]] = {}  # by module: parts are often of one
+    for part in parts:
+        try:
+            if not isinstance(part, type) and (getattr(part, "__closure__", None) or getattr(part, "__self__", None)):
+                raise TypeError("holds values that no file says")
+            home = _home(part)
+            if home.__name__ not in known:
+                sources = own_sources(home)
+                known[home.__name__] = Program(sources), json.dumps(versions(libraries_of(sources)))
+            program, libraries = known[home.__name__]
+            defined = program.of(home.__name__, part.__qualname__.partition(".")[0])
+            texts += [part.__qualname__, *defined, program.digest(), libraries]
+        except (TypeError, AttributeError, OSError, SyntaxError, UnicodeDecodeError):
+            texts.append(secrets.token_hex(16))
+    return hash_of(texts) if texts else ""
+
+
+def own_sources(home: ModuleType) -> dict[str, bytes]:
+    """A module and all own modules that it uses: name -> text.
+
+    They are found by what a module has names for and by the imports in its text, those in functions too. A package's
+    own module is called `package.__init__`.
+
+    Raises:
+        TypeError, OSError, SyntaxError: one of them has no file that can be read.
+    """
+    texts: dict[str, bytes] = {}
+    waiting = {home.__name__: _source_of(home)}
+    while waiting:
+        name, file = waiting.popitem()
+        key = f"{name}.__init__" if file.name == "__init__.py" else name
+        if key not in texts:
+            texts[key] = file.read_bytes()
+            if not is_installed(file):
+                waiting |= _own_files({*_used_by(sys.modules.get(name)), *imported_modules(texts[key], key)})
+    return texts
+
+
+def libraries_of(sources: Mapping[str, bytes]) -> list[str]:
+    """The installed libraries that modules are of, or import, by the names of their distributions."""
+    names = {name for key, text in sources.items() for name in (key, *imported_modules(text, key))}
+    roots = {name.partition(".")[0] for name in names} - {"h2fdp", *sys.stdlib_module_names}
+    return sorted({name for root in roots for name in _distributions().get(root, ()) if name != "h2fdp"})
+
+
+@cache  # half a second
+def _distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
+def _home(part: Callable[..., Any]) -> ModuleType:
+    home = sys.modules.get(part.__module__ or "")
+    if home is None or inspect.getsourcefile(part) != inspect.getsourcefile(home):
+        raise TypeError(f"{part} is not of the file of the module that it names")
+    return home
+
+
+def _used_by(module: ModuleType | None) -> Iterator[str]:
+    """The modules that a module has names for, or for what they define."""
+    for value in list(vars(module).values()) if module else ():
+        name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if isinstance(name, str):
+            yield name
+
+
+def _own_files(names: Iterable[str]) -> dict[str, Path]:
+    """Those of these names that are the user's modules, and the packages that these are in -> their files."""
+    files = {}
+    for name in names:
+        for end in (*(end for end, letter in enumerate(name) if letter == "."), len(name)):
+            module = name[:end]
+            if module in sys.modules:
+                file = _source_of(sys.modules[module]) if is_own(sys.modules[module]) else None
+            else:
+                file = _file_on_path(module)
+            if file is not None:
+                files[module] = file
+    return files
+
+
+def _source_of(module: ModuleType) -> Path:
+    if (file := inspect.getsourcefile(module)) is None:
+        raise OSError(f"{module} has no source")
+    return Path(file)
+
+
+def _file_on_path(name: str) -> Path | None:
+    """The file of a user's module that is not imported yet, found without importing it."""
+    parent, _, _ = name.rpartition(".")
+    path = getattr(sys.modules.get(parent), "__path__", []) if parent else None
+    found = PathFinder.find_spec(name, path)
+    if found is None or not found.origin or not found.origin.endswith(".py") or is_installed(Path(found.origin)):
+        return None
+    return Path(found.origin)
