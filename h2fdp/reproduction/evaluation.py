@@ -78,7 +78,7 @@ def judge(claim: Claim, data_set: str, results: Results) -> Judged:
         return Judged(Verdict.NOT_RUN, why="no seed has finished runs at all of its points")
     target = target_of(claim.target, results, [point for ladder in ladders for point in ladder], seeds)
     if target is not None and claim.target is not None and target < LEAST_TARGET * claim.target:
-        why = f"its runs have no more than {target:.1f} % in common, too little to compare"
+        why = f"the highest accuracy that all its runs reach is {target:.1f} %, too low to compare"
         return Judged(Verdict.NOT_RUN, target=target, why=why)
     numbers = [_numbers(claim.measure, ladder, seeds, results, target) for ladder in ladders]
     if any(np.isnan(each).any() for each in numbers):

@@ -28,7 +28,7 @@ class FigureResults:
     Attributes:
         picture: a path relative to the page; None where nothing was drawn.
         made: the commands and commits that made its runs.
-        accounted: column -> the largest accounted epsilon of its runs, in epsilons that they are meant to have.
+        accounted: column -> the largest accounted epsilon of its runs, in units of their target epsilon.
     """
 
     picture: str | None
@@ -37,7 +37,7 @@ class FigureResults:
 
 
 def write_page(page: Path, of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureResults]) -> None:
-    """Replace what is between the markers of a page; a page that is not there is begun."""
+    """Replace what is between the markers of a page; a missing page is created."""
     text = page.read_text() if page.is_file() else f"# Reproduction\n\n{BEGIN}\n{END}\n"
     if BEGIN not in text or END not in text:
         text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"
@@ -60,7 +60,7 @@ def _body(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureRes
         shares = [f"{share:.3g} ({COLUMNS[column]})" for column, share in results.accounted.items()]
         if shares:
             words = ", ".join(shares)
-            yield f"\nLargest accounted epsilon of any observer in any run, over the epsilon meant: {words}."
+            yield f"\nLargest accounted epsilon of any observer in any run, divided by the target epsilon: {words}."
         for note in results.made:
             yield f"\nMade by {note}."
 

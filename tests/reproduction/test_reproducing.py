@@ -36,7 +36,7 @@ def done(tmp_path_factory):
 def share_of(page, figure):
     """What the page says of the noise by formula of a figure."""
     section = page.split(f"(figures/{figure}.png)")[1]
-    return section.split("over the epsilon meant: ")[1].split(" ")[0]
+    return section.split("divided by the target epsilon: ")[1].split(" ")[0]
 
 
 def runs_of(path, *parts):
@@ -87,7 +87,7 @@ def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
     largest = max(min(row["rdp"], row["pld"]) for each in summaries for row in each.values())
     assert largest <= 20
     assert (
-        f"over the epsilon meant: {share_of(page, 'two')} (noise by formula), {largest / 20:.3g} (noise by account)."
+        f"divided by the target epsilon: {share_of(page, 'two')} (noise by formula), {largest / 20:.3g} (noise by account)."
         in page
     )
     assert float(share_of(page, "two")) > 1
