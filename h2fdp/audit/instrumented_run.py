@@ -14,7 +14,7 @@ from h2fdp.audit import CanaryDesign, IntervalTranscript, SubnetTranscript
 from h2fdp.audit.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Plan, Team, Upload
 from h2fdp.protocol.messages import present_weights
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.training.work import Trained
 
 
@@ -56,7 +56,7 @@ class OverheardRun:
         noise_scale: what is really added, as a multiple of what is planned. 1, except to show that an audit notices.
     """
 
-    def __init__(self, run: Preparation, design: CanaryDesign, noise_scale: float = 1.0) -> None:
+    def __init__(self, run: RunSetup, design: CanaryDesign, noise_scale: float = 1.0) -> None:
         first, devices = run.initial.numel(), run.topology.devices
         module = run.blueprint.module
         self.run = replace(

@@ -25,7 +25,7 @@ from h2fdp.privacy import Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, attained
 from h2fdp.run.live_accounts import PrivacyWatch
 from h2fdp.run.loop import OnInterval
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.local_hosts import run_arithmetic
 
 
@@ -71,7 +71,7 @@ class Audit:
 
 
 def audit(
-    run: Preparation,
+    run: RunSetup,
     observer: Observer,
     canaries: int,
     kind: CanaryKind = "dominating",
@@ -94,7 +94,7 @@ def audit(
 
 
 def audits(
-    run: Preparation,
+    run: RunSetup,
     observers: Sequence[Observer],
     canaries: int,
     kind: CanaryKind = "dominating",
@@ -165,7 +165,7 @@ def _right_guesses(scores: np.ndarray, included: np.ndarray) -> tuple[int, int]:
 
 
 def _scores(
-    run: Preparation,
+    run: RunSetup,
     audited: Mapping[Observer, np.ndarray],
     design: CanaryDesign,
     noise_scale: float,
@@ -199,7 +199,7 @@ def _scores(
     return scores, watch, done
 
 
-def _effects(run: Preparation, design: CanaryDesign) -> dict[int, CanaryEffect]:
+def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, CanaryEffect]:
     """Device -> what its canaries do."""
     clipping, rates = run.blueprint.clipping, run.blueprint.rates
     assert clipping is not None, "a guarantee comes with clipping"

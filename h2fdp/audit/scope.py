@@ -9,7 +9,7 @@ import numpy as np
 from h2fdp.audit import CanaryDesign, CanaryKind
 from h2fdp.errors import UserError
 from h2fdp.privacy import OBSERVERS, Observer
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 
 _MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
 # Why an observer may have nothing to be asked about.
@@ -19,7 +19,7 @@ UNSEEN = {
 }
 
 
-def spies(run: Preparation) -> list[int]:
+def spies(run: RunSetup) -> list[int]:
     """For each device, the other one of its subnet whose own noise is the largest part of the average; -1 if alone.
 
     It is fixed for the whole run: a device's noise is proportional to q_j, its part of the average to rho_j q_j.
@@ -33,7 +33,7 @@ def spies(run: Preparation) -> list[int]:
     return found
 
 
-def audited_devices(run: Preparation, observer: Observer) -> np.ndarray:
+def audited_devices(run: RunSetup, observer: Observer) -> np.ndarray:
     """Numbers of the devices of which this observer receives anything that the guarantee covers; may be none."""
     found: list[int] = []
     for facts, first in zip(run.blueprint.facts(), run.blueprint.first_devices.tolist(), strict=False):
@@ -44,7 +44,7 @@ def audited_devices(run: Preparation, observer: Observer) -> np.ndarray:
     return np.array(found, dtype=np.int64)
 
 
-def check_request(run: Preparation, observer: str, canaries: int, kind: str, confidence: float) -> None:
+def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confidence: float) -> None:
     """Refuse what is no audit, with a UserError."""
     if observer not in OBSERVERS:
         raise UserError(f'expected one of {", ".join(OBSERVERS)}, found "{observer}"', key="observer")

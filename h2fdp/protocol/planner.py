@@ -27,6 +27,7 @@ class Planner:
         epochs: local epochs of a device; None where it takes the decision's local steps.
         measures: whether devices measure what the controller wants to know of the losses.
         leaks: whether these measurements go up raw.
+        world: the streams of what the simulated world does, its faults; None for those of the run.
     """
 
     streams: Streams
@@ -38,6 +39,7 @@ class Planner:
     epochs: int | None = None
     measures: bool = False
     leaks: bool = False
+    world: Streams | None = None
 
     @cached_property
     def facts(self) -> Mapping[str, SubnetFacts]:
@@ -54,7 +56,7 @@ class Planner:
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
             rows = draw_participants(self.streams, facts.name, interval, len(facts.records), count)
-            rows = reached(self.faults, self.streams, facts.points, interval, rows)
+            rows = reached(self.faults, self.world or self.streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue
             part = self._subnet_plan(facts, interval, slot, segments, decision, rows)
@@ -94,7 +96,7 @@ class Planner:
         rows: np.ndarray,
     ) -> Plan:
         step_size = decision.step_size
-        known = self.faults, self.streams, facts.points, interval, rows
+        known = self.faults, self.world or self.streams, facts.points, interval, rows
         if self.epochs is None:
             turnout = drawn_turnout(*known, segments)
         else:

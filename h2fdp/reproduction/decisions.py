@@ -15,7 +15,7 @@ from h2fdp.errors import UserError
 from h2fdp.records.atomic import replacing
 from h2fdp.records.directory import locked
 from h2fdp.run.fingerprint import package_digest
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.sweeps.conduct import Options
 from h2fdp.sweeps.directory import Entry, States, SweepDirectory, read_entries
 from h2fdp.sweeps.shared import Shared
@@ -66,7 +66,7 @@ def _decided(study: Study, planned: Planned, shared: Shared, options: Options) -
     return pd.DataFrame([{RUN: name, **planned.point.values, **row} for row in rows])
 
 
-def decisions(run: Preparation) -> list[dict[str, Any]]:
+def decisions(run: RunSetup) -> list[dict[str, Any]]:
     """Interval by interval."""
     schedule, slot, found = run.schedule(), 0, []
     for interval in range(run.config.training.intervals):

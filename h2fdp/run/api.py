@@ -17,10 +17,9 @@ from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.experiment.settings import place_settings
 from h2fdp.run.loop import OnInterval
 from h2fdp.run.own_code import code_of
-from h2fdp.run.planned_privacy import calibrated
-from h2fdp.run.preparation import Preparation
 from h2fdp.run.prepare import DataSource, prepare
 from h2fdp.run.result import Run, start_run
+from h2fdp.run.setup import OwnParts, RunSetup
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 
@@ -88,8 +87,7 @@ class Experiment:
             own["data"] = data
         if model is not None:
             own["model"] = model
-        self._own_parts = {key: _name(part) for key, part in own.items()}
-        self.own_code = code_of(own.values())
+        self._own = OwnParts({key: _name(part) for key, part in own.items()}, code_of(own.values()))
 
     @classmethod
     def from_file(cls, path: str | Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
@@ -139,10 +137,12 @@ class Experiment:
         experiment._keep_own(data, test_data, model)
         return experiment
 
-    def prepare(self, data_root: str | Path | None = None) -> Preparation:
+    def prepare(self, data_root: str | Path | None = None) -> RunSetup:
         """Load the data, build the model and work out the noise, without running."""
         root = None if data_root is None else Path(data_root)
-        return calibrated(prepare(self.config, self.topology, root, self._data, self._model))
+        return prepare(
+            self.config, self.topology, data_root=root, data_source=self._data, model=self._model, own=self._own
+        )
 
     def run(
         self,
@@ -154,19 +154,12 @@ class Experiment:
     ) -> Run:
         """Run into the directory `out` (default `runs/<name>-<time>`) and return what was recorded."""
         directory = Path(out) if out is not None else default_directory(self.config)
-        return start_run(
-            self.prepare(data_root),
-            directory,
-            overwrite=overwrite,
-            on_interval=on_interval,
-            own_parts=self._own_parts,
-            own_code=self.own_code,
-        )
+        return start_run(self.prepare(data_root), directory, overwrite=overwrite, on_interval=on_interval)
 
     @property
     def own_parts(self) -> dict[str, str]:
         """Which parts are a user's own Python objects, and their names."""
-        return dict(self._own_parts)
+        return dict(self._own.names)
 
 
 def default_directory(config: ExperimentFile) -> Path:

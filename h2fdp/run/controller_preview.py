@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from h2fdp.run.api import Experiment
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.problem import Problem, Terms
 from h2fdp.schedules.solvers import solve
 
@@ -74,7 +74,7 @@ def plan(path: str | Path, settings: Sequence[str] = (), data_root: str | Path |
     return first_decision(experiment.prepare(data_root))
 
 
-def first_decision(run: Preparation) -> Plan:
+def first_decision(run: RunSetup) -> Plan:
     """See `plan`."""
     section = run.config.control.model_copy(update={"channel": "expected"})
     schedule, costs = run.adaptive_schedule(section), run.costs.expected()

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from h2fdp.methods import name_of
-from h2fdp.protocol import LocalTeam
+from h2fdp.run.forecast import forecast
 from h2fdp.run.planned_privacy import planned_accounts
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy_report import noises, planned_claim
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import inline_workers
@@ -17,7 +17,7 @@ from h2fdp.runtime.step_time import seconds_per_step
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts beside it
 
 
-def estimate(run: Preparation) -> dict[str, Any]:
+def estimate(run: RunSetup) -> dict[str, Any]:
     """The plan of a run, with estimates of time and memory; a few local steps are timed for the first one."""
     config = run.config
     work, adaptive = _work(run), config.control.enabled
@@ -52,20 +52,14 @@ class _Work:
     steps: int
 
 
-def _work(run: Preparation) -> _Work:
+def _work(run: RunSetup) -> _Work:
     """By the first interval's plan where all are alike; else each is planned, at what is known before the run."""
-    cloud, intervals = run.cloud(LocalTeam({})), run.config.training.intervals
-    plans = [cloud.plan(0)]
-    while not cloud.repeats and len(plans) < intervals:
-        cloud.skip(plans[-1])
-        if cloud.ended:
-            break
-        plans.append(cloud.plan(len(plans)))
-    times = intervals if cloud.repeats else 1
-    lengths = [plan.decision.local_steps for plan in plans]
+    expected = [(each.plan, each.times) for each in forecast(run, by_participants=False)]
     return _Work(
-        intervals=times * len(plans),
-        slots=times * sum(lengths),
-        local_aggregations=times * sum(len(run.rhythm.offsets(length)) for length in lengths),
-        steps=times * sum(plan.device_steps for plan in plans),
+        intervals=sum(times for _, times in expected),
+        slots=sum(times * plan.decision.local_steps for plan, times in expected),
+        local_aggregations=sum(
+            times * len(run.rhythm.offsets(plan.decision.local_steps)) for plan, times in expected
+        ),
+        steps=sum(times * plan.device_steps for plan, times in expected),
     )

@@ -20,7 +20,7 @@ import yaml
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
 from h2fdp.run.definitions import Program, hash_of
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.hardware import ARITHMETIC, processor
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
@@ -29,16 +29,15 @@ _NOT_COUNTED = ("name", "runtime", "sweep", "tracking")
 ABOVE_RUNS = ("audit", "cli", "reports", "reproduction", "sweeps", "__init__.py", "__main__.py")
 
 
-def run_digest(run: Preparation, directory: RunDirectory, own_code: str) -> dict[str, str]:
+def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
     """By part (code, data, configuration, versions, hardware), so that what differs can be named.
 
     Args:
         directory: has the run's configuration and topology.
-        own_code: `own_code.code_of` a user's own parts.
     """
     configuration = yaml.safe_load(directory.config.read_text())
     parts: dict[str, Any] = {
-        "code": [package_digest(), own_code],
+        "code": [package_digest(), run.own.code],
         "data": run.data.fingerprint(),
         "configuration": [
             json.dumps(counted(configuration), sort_keys=True),
@@ -80,7 +79,7 @@ def _module(path: Path) -> str:
     return ".".join(("h2fdp", *path.with_suffix("").parts))
 
 
-def _libraries_of_noise(run: Preparation) -> tuple[str, ...]:
+def _libraries_of_noise(run: RunSetup) -> tuple[str, ...]:
     return () if run.noise is None else ACCOUNTANTS[run.config.privacy.accountant].libraries
 
 

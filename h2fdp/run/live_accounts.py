@@ -8,16 +8,16 @@ from itertools import groupby
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import OBSERVERS, BudgetFilter, Made, Mechanism, Observer, Release
+from h2fdp.privacy import OBSERVERS, Accounts, BudgetFilter, Made, Mechanism, Observer, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.statement import statement, verdict_of
 from h2fdp.protocol import IntervalPlan
-from h2fdp.run.planned_privacy import empty_accounts, planned_accounts
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.planned_privacy import accounts_of_one_interval
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy_report import attained_about
 
 
-def _too_small(run: Preparation, observer: Observer, spent: float) -> UserError:
+def _too_small(run: RunSetup, observer: Observer, spent: float) -> UserError:
     """What is said of a budget that no interval fits in."""
     stated = observer in run.config.privacy.budget
     limit = "this budget" if stated else f"epsilon, a budget under {run.config.method.schedule.name},"
@@ -33,13 +33,13 @@ class PrivacyWatch:
         UserError: a budget that the first interval would exceed.
     """
 
-    def __init__(self, run: Preparation) -> None:
+    def __init__(self, run: RunSetup) -> None:
         self._run = run
         self._delta = run.config.privacy.delta
-        self.accounts = empty_accounts(run)
+        self.accounts = Accounts(run.sizes)
         self._filter: BudgetFilter | None = None
         if run.noise is not None and run.budgets:
-            interval = planned_accounts(run.without_faults, 1)
+            interval = accounts_of_one_interval(run)
             self._filter = BudgetFilter.planned(run.budgets, self._delta, interval)
             if (observer := self._filter.exceeded(interval)) is not None:
                 raise _too_small(run, observer, self._filter.spent(interval, observer))

@@ -11,7 +11,7 @@ from h2fdp.protocol import IntervalPlan
 from h2fdp.records import JsonLines, RunDirectory, about, cut
 from h2fdp.run.checkpoints import Checkpoints
 from h2fdp.run.model_scores import Scoreboard
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import Progress
 from h2fdp.runtime import run_interval, start_hosts
 from h2fdp.runtime.hardware import alike
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def run_intervals(
-    run: Preparation,
+    run: RunSetup,
     directory: RunDirectory,
     progress: Progress,
     checkpoints: Checkpoints,

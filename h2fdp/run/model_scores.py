@@ -10,7 +10,7 @@ from torch import Tensor
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.personalized_scores import PersonalScores
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.blueprint import device_records
 from h2fdp.runtime.local_hosts import blocks
 from h2fdp.training import evaluate
@@ -18,7 +18,7 @@ from h2fdp.training import evaluate
 MOST_DEVICES_SCORED = 100_000
 
 
-def score_prefixes(run: Preparation) -> list[str]:
+def score_prefixes(run: RunSetup) -> list[str]:
     """What accuracy and loss are measured of beside the global model on the test data, as prefixes of their columns."""
     validated = ["validation_"] if run.data.validation is not None else []
     return validated + (["personal_"] if run.blueprint.objective.personal else [])
@@ -27,7 +27,7 @@ def score_prefixes(run: Preparation) -> list[str]:
 class Scoreboard:
     """Evaluates models on the test data, and on the validation split where one is held out."""
 
-    def __init__(self, run: Preparation) -> None:
+    def __init__(self, run: RunSetup) -> None:
         self._device = run.blueprint.device
         self._module = run.blueprint.module().to(self._device)
         self._sets = {"": device_records(run.data, run.data.test).to(self._device)}
@@ -48,7 +48,7 @@ class Scoreboard:
         return found
 
 
-def device_scores(run: Preparation, model: Tensor) -> dict[str, list[Any]]:
+def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
     """Columns of a row for each device: accuracy and loss of the global model on its own records, its subnet's means.
 
     Empty in networks of more than `MOST_DEVICES_SCORED`: to evaluate all their records takes longer than to train.

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from h2fdp.protocol import Cloud
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.blueprint import device_records
 from h2fdp.training import evaluate
 
@@ -22,7 +22,7 @@ class PersonalScores:
     records (labels that the test data lack are left out), and all devices count alike.
     """
 
-    def __init__(self, run: Preparation, module: nn.Module) -> None:
+    def __init__(self, run: RunSetup, module: nn.Module) -> None:
         self._run = run
         self._module = module
         self._device = run.blueprint.device
@@ -70,7 +70,7 @@ class PersonalScores:
         return 1.0, float(mix @ result.accuracy), float(mix @ result.loss)
 
 
-def _label_mixes(run: Preparation, labels: np.ndarray) -> np.ndarray:
+def _label_mixes(run: RunSetup, labels: np.ndarray) -> np.ndarray:
     """(I, labels) how frequent each of these labels is among a device's records."""
     mixes = np.empty((run.topology.devices, len(labels)))
     for device in range(run.topology.devices):

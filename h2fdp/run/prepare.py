@@ -1,4 +1,4 @@
-"""From a checked experiment to the parts of a run."""
+"""From a checked experiment to a complete `RunSetup`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from h2fdp.data.unit_ball import within_unit_ball
 from h2fdp.errors import UserError
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.models import Flat, build
-from h2fdp.privacy import placement_of
+from h2fdp.privacy import Mechanism, Placement, Setting, placement_of
+from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.radio import NetworkCosts
-from h2fdp.run.noise_setting import setting_of
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.planned_privacy import calibrated
+from h2fdp.run.setup import OwnParts, RunSetup, interval_steps
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import Measuring
 from h2fdp.runtime.local_hosts import training_device
@@ -29,73 +30,116 @@ from h2fdp.schedules import Rhythm
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
+from h2fdp.training.descent import gain
 from h2fdp.training.objectives import objective_of
 
 DataSource = Callable[[Topology, Streams, Path | None], DeviceData]
+ModelSource = Callable[[], nn.Module]
 
 
 def prepare(
     config: ExperimentFile,
     topology: Topology,
+    *,
     data_root: Path | None = None,
     data_source: DataSource | None = None,
-    model: Callable[[], nn.Module] | None = None,
-) -> Preparation:
-    """Load data, build the model, work out the noise.
+    model: ModelSource | None = None,
+    own: OwnParts | None = None,
+) -> RunSetup:
+    """Load the data, build the model, work out the noise and calibrate it.
+
+    Data are spread over the topology as it was drawn, also for a star, so that methods compare on equal devices.
 
     Args:
         topology: as drawn for the experiment's seed.
         data_source, model: a user's own data and model, instead of those that the configuration names.
+        own: how these are recorded.
 
-    Data are spread over the topology as it was drawn, also for a star, so that methods compare on equal devices.
+    Raises:
+        UserError: data that cannot be read; a model that does not fit them, or the privacy; no noise that meets the
+            target.
     """
-    streams = Streams(config.seed)
-    star = config.method.topology == "star"
+    streams, training, method = Streams(config.seed), config.training, config.method
+    star = method.topology == "star"
     network = topology.as_star() if star else topology
-    placement = placement_of(config.method.privacy)
+    placement = placement_of(method.privacy)
+    data = (data_source or configured_data(config))(topology, streams, data_root)
+    if placement.input_norm is not None:
+        data = within_unit_ball(data, placement.input_norm)
+    module = _module(config, model, placement, data, streams)
+    initial = module()
+    vector = Flat(initial).to_vector(initial)
+    rates = _sampling_rates(config, data)
+    device = training_device(config.runtime)
+    norm = None if placement.clips == "update" else training.clip_norm
+
+    blueprint = Blueprint(
+        streams=streams,
+        topology=network,
+        data=data,
+        module=module,
+        engine=chosen_engine(initial, device) if config.runtime.engine in ("auto", "fastest") else config.runtime.engine,
+        objective=objective_of(method.objective),
+        clipping=None if norm is None else Clipping(norm, training.clip_scope),
+        # An order of all records amplifies no more than fixed batches do.
+        sampling="poisson" if training.sampling == "poisson" else "fixed",
+        rates=rates,
+        noise_placement=placement,
+        star=star,
+        measuring=_measuring(config),
+        device=device,
+        momentum=training.momentum,
+        epochs=training.local_epochs,
+        probes=method.schedule.measures,
+        clip_norm=training.clip_norm,
+    )
+    if config.runtime.engine == "fastest":
+        blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
+    rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
+    local_steps = interval_steps(training, data.sizes, rates)
+    noise = None
+    if placement.private:
+        noise = placement.mechanism(_noise_setting(config, rhythm, local_steps, data.sizes, rates, initial))
+    return calibrated(
+        RunSetup(
+            config=config,
+            drawn=topology,
+            topology=network,
+            data=data,
+            blueprint=blueprint,
+            initial=vector,
+            rhythm=rhythm,
+            local_steps=local_steps,
+            costs=NetworkCosts(network, vector.numel(), streams),
+            world=streams,
+            noise=noise,
+            iterations=_iterations(config, noise),
+            own=own or OwnParts(),
+        )
+    )
+
+
+def configured_data(config: ExperimentFile, pools: Callable[[Request], Pool] = read_pool) -> DataSource:
+    """The data of a configuration; `pools` see `load`."""
+
+    def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
+        groups = [(subnet.name, subnet.size) for subnet in network.subnets]
+        return load(config.data, network.devices, streams, root, groups=groups, pools=pools)
+
+    return source
+
+
+def _module(
+    config: ExperimentFile, model: ModelSource | None, placement: Placement, data: DeviceData, streams: Streams
+) -> ModelSource:
+    """What builds the model, under the initial parameters that the seed draws."""
     if model is not None and placement.models is not None:
         raise UserError(
             f"expected {' or '.join(sorted(placement.models))} under this privacy, found a model of your own",
             key="model",
         )
-    data = (data_source or configured_data(config))(topology, streams, data_root)
-    if placement.input_norm is not None:
-        data = within_unit_ball(data, placement.input_norm)
     options = config.model.options() if model is None else None
-    module = partial(
-        build, model or config.model.name, data.shape, data.classes, options, streams.key("cloud", "model")
-    )
-    initial = module()
-    device = training_device(config.runtime)
-    training = config.training
-    norm = None if placement.clips == "update" else training.clip_norm
-    blueprint = Blueprint(
-        streams,
-        network,
-        data,
-        module,
-        chosen_engine(initial, device) if config.runtime.engine in ("auto", "fastest") else config.runtime.engine,
-        objective_of(config.method.objective),
-        None if norm is None else Clipping(norm, training.clip_scope),
-        # An order of all records amplifies no more than fixed batches do.
-        "poisson" if training.sampling == "poisson" else "fixed",
-        _sampling_rates(config, data),
-        placement,
-        star,
-        _measuring(config),
-        device,
-        training.momentum,
-        training.local_epochs,
-        config.method.schedule.measures,
-        training.clip_norm,
-    )
-    rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
-    vector = Flat(initial).to_vector(initial)
-    if config.runtime.engine == "fastest":
-        blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
-    costs = NetworkCosts(network, vector.numel(), streams)
-    run = Preparation(config, topology, network, data, blueprint, vector, rhythm, costs, None)
-    return replace(run, noise=placement.mechanism(setting_of(run, initial))) if placement.private else run
+    return partial(build, model or config.model.name, data.shape, data.classes, options, streams.key("cloud", "model"))
 
 
 def _measuring(config: ExperimentFile) -> Measuring | None:
@@ -111,7 +155,7 @@ def _measuring(config: ExperimentFile) -> Measuring | None:
 
 
 def _sampling_rates(config: ExperimentFile, data: DeviceData) -> np.ndarray:
-    """(I,) q_i = batch_size / D_i, set before the run: it does not move with a neighbouring data set."""
+    """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set."""
     training = config.training
     if training.sampling_rate is not None:
         rates = np.full(len(data.sizes), training.sampling_rate)
@@ -124,11 +168,44 @@ def _sampling_rates(config: ExperimentFile, data: DeviceData) -> np.ndarray:
     return np.asarray(np.clip(np.rint(rates * data.sizes), 1, data.sizes) / data.sizes)
 
 
-def configured_data(config: ExperimentFile, pools: Callable[[Request], Pool] = read_pool) -> DataSource:
-    """The data of a configuration; `pools` see `load`."""
+def _noise_setting(
+    config: ExperimentFile, rhythm: Rhythm, local_steps: int, records: np.ndarray, rates: np.ndarray, module: nn.Module
+) -> Setting:
+    """What the noise is worked out from, with the numbers of releases that are planned.
 
-    def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
-        groups = [(subnet.name, subnet.size) for subnet in network.subnets]
-        return load(config.data, network.devices, streams, root, groups=groups, pools=pools)
+    Where a schedule chooses tau that is K_g intervals with the most local aggregations that any tau has, so that the
+    claim covers whatever it does.
+    """
+    training, privacy, schedule = config.training, config.privacy, config.method.schedule
+    lengths = [local_steps]
+    if config.control.enabled:
+        lengths = list(range(1, min(config.control.tau_max, horizon(config).slots) + 1))
+    elif schedule.name == "resource-budget":
+        assert schedule.longest is not None, "it has a default"
+        lengths = list(range(1, schedule.longest + 1))
+    return Setting(
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        c2=privacy.c2,
+        sensitivity=privacy.sensitivity,
+        clip_norm=training.clip_norm,
+        intervals=training.intervals,
+        local_aggregations=max(len(rhythm.offsets(length)) for length in lengths) * training.intervals,
+        local_steps=local_steps,
+        records=records,
+        sampling_rates=rates,
+        sampling="poisson" if training.sampling == "poisson" else "fixed",
+        gain=partial(gain, training.momentum),
+        # In epochs a record is drawn exactly once in each, not by chance at every step.
+        gradients_attained=training.clip_scope == "batch" and not training.momentum and training.local_epochs is None,
+        mu=config.method.objective.mu or 0.0,
+        biased=any(parameter.ndim == 1 for parameter in module.parameters()),
+    )
 
-    return source
+
+def _iterations(config: ExperimentFile, noise: Mechanism | None) -> int | None:
+    """R_c under noise that is given; noise that is calibrated says so afterwards."""
+    privacy = config.privacy
+    if noise is None or privacy.calibration != "paper":
+        return None
+    return noise.iterations(privacy.epsilon, ACCOUNTANTS[privacy.accountant])

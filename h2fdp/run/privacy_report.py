@@ -11,15 +11,15 @@ from h2fdp.privacy import OBSERVERS, Accounts, Made, Observer, ReleaseKind
 from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.statement import MOST_CLOSELY, verdict_of
-from h2fdp.protocol import LocalTeam
+from h2fdp.run.forecast import first_interval
 from h2fdp.run.planned_privacy import planned_accounts
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.topology import CLOUD
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
 
 
-def privacy_report(run: Preparation) -> dict[str, Any]:
+def privacy_report(run: RunSetup) -> dict[str, Any]:
     """What the planned run gives each observer, each number about the device that is worst by it; and all noises.
 
     `claimed` is the paper's formula, `rdp` and `pld` upper bounds by the mixture of the specification, `coarse` the
@@ -48,7 +48,7 @@ def privacy_report(run: Preparation) -> dict[str, Any]:
     }
 
 
-def _numbers(run: Preparation, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
+def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
     delta = run.config.privacy.delta
     rdp, pld = ACCOUNTANTS["rdp"], ACCOUNTANTS["pld"]
     classes = list(accounts.classes(observer))
@@ -72,7 +72,7 @@ def _numbers(run: Preparation, accounts: Accounts, observer: Observer, claimed: 
     return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
 
 
-def attained_about(run: Preparation, devices: DeviceClass, delta: float) -> float | None:
+def attained_about(run: RunSetup, devices: DeviceClass, delta: float) -> float | None:
     """What a dominating record of the worst of these devices really gets; None where no such record is known.
 
     That is so for `clip_scope: record`: what one record moves depends on how many are drawn.
@@ -84,21 +84,21 @@ def attained_about(run: Preparation, devices: DeviceClass, delta: float) -> floa
     return None if met is None else attained(met, delta)
 
 
-def planned_claim(run: Preparation, accounts: Accounts) -> float | None:
+def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
     """What is claimed of the planned run, which will hold these accounts."""
     assert run.noise is not None, "nothing is claimed where nothing is promised"
     intervals = run.config.training.intervals
     return run.noise.claimed(accounts, Made(len(run.rhythm.offsets(run.local_steps)) * intervals, intervals))
 
 
-def noises(run: Preparation) -> list[dict[str, Any]]:
+def noises(run: RunSetup) -> list[dict[str, Any]]:
     """A row for each edge server and kind of release: who adds noise, and the first interval's standard deviations.
 
     They are those of an interval in which nothing fails; who averages fewer devices adds more.
     """
     if run.noise is None:
         return []
-    plan = run.without_faults.cloud(LocalTeam({})).plan(0)
+    plan = first_interval(run)
     rows = []
     for facts in run.blueprint.facts():
         part = plan.subnets.get(facts.name)

@@ -31,7 +31,7 @@ from h2fdp.run.fingerprint import run_digest
 from h2fdp.run.loop import OnInterval, run_intervals
 from h2fdp.run.metric_sinks import sinks_of
 from h2fdp.run.model_scores import Scoreboard, device_scores
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import Progress
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.local_hosts import run_arithmetic
@@ -44,10 +44,9 @@ _log = logging.getLogger(__name__)
 
 
 def record(
-    run: Preparation,
+    run: RunSetup,
     directory: RunDirectory,
     progress: Progress,
-    own_code: str,
     on_start: Callable[[], None] | None,
     on_interval: OnInterval | None,
     stop: Callable[[], bool] | None,
@@ -56,7 +55,7 @@ def record(
     started = time.perf_counter()
     state = "failed"
     directory.write_summary(_summary(run, progress, "running", progress.wall_s))
-    checkpoints = Checkpoints(directory, run.config.runtime, run_digest(run, directory, own_code))
+    checkpoints = Checkpoints(directory, run.config.runtime, run_digest(run, directory))
     backend = chosen_backend(run.config.runtime)
     _log.info("start", extra=about(backend=backend, seed=run.config.seed, done=len(progress.rows)))
     sinks = sinks_of(run.config, directory, progress.rows)
@@ -104,15 +103,15 @@ def full_disk_told(directory: RunDirectory) -> Iterator[None]:
         raise UserError(text, str(error.filename or directory.path)) from None
 
 
-def record_inputs(run: Preparation, directory: RunDirectory, own_parts: dict[str, str]) -> None:
+def record_inputs(run: RunSetup, directory: RunDirectory) -> None:
     """Everything needed to run it again."""
-    values = run.config.model_dump(mode="json") | {"topology": directory.topology.name, "sweep": {}} | own_parts
+    values = run.config.model_dump(mode="json") | {"topology": directory.topology.name, "sweep": {}} | dict(run.own.names)
     values["runtime"] |= {"backend": chosen_backend(run.config.runtime), "engine": run.blueprint.engine}
     write_text(directory.config, yaml.safe_dump(values, sort_keys=False, width=120))
     write_topology(run.drawn, directory.topology)
 
 
-def _write_results(run: Preparation, directory: RunDirectory, progress: Progress) -> dict[str, float]:
+def _write_results(run: RunSetup, directory: RunDirectory, progress: Progress) -> dict[str, float]:
     """Write metrics, model and devices' scores; what the model is worth, where it is not the last interval's."""
     progress.rows.write(directory.metrics)
     if progress.cloud is None:
@@ -130,7 +129,7 @@ def _write_results(run: Preparation, directory: RunDirectory, progress: Progress
     return {key: scores[key] for key in ("accuracy", "loss")}
 
 
-def _summary(run: Preparation, progress: Progress, state: str, wall_s: float) -> dict[str, Any]:
+def _summary(run: RunSetup, progress: Progress, state: str, wall_s: float) -> dict[str, Any]:
     rows = progress.rows
     scored, losses = rows.column("accuracy"), rows.column("loss")
     recent = [rows[place] for place in range(max(0, len(rows) - _LAST), len(rows))]

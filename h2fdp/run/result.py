@@ -17,7 +17,7 @@ from h2fdp.models import build
 from h2fdp.records import logged_to, read_summary
 from h2fdp.records.directory import create
 from h2fdp.run.loop import OnInterval
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorder import full_disk_told, record, record_inputs
 from h2fdp.run.state import Progress
@@ -71,15 +71,13 @@ class Run:
 
 
 def start_run(
-    preparation: Preparation,
+    setup: RunSetup,
     out: Path,
     *,
     overwrite: bool = False,
     on_start: Callable[[], None] | None = None,
     on_interval: OnInterval | None = None,
     stop: Callable[[], bool] | None = None,
-    own_parts: dict[str, str] | None = None,
-    own_code: str = "",
     verbose: bool = False,
 ) -> Run:
     """Run a prepared experiment into the directory `out`.
@@ -88,17 +86,15 @@ def start_run(
         on_start: called when the hosts are up.
         on_interval: called with each row of the metrics.
         stop: asked before each interval; true ends the run cleanly.
-        own_parts: configuration keys that stand for a user's own Python objects, and what to write in their place.
-        own_code: `own_code.code_of` these objects.
         verbose: log each interval, and show the log.
     """
-    progress = Progress.begun(preparation)
+    progress = Progress.begun(setup)
     try:
         with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
             progress.directory_made = True
             with full_disk_told(directory):
-                record_inputs(preparation, directory, own_parts or {})
-                record(preparation, directory, progress, own_code, on_start, on_interval, stop)
+                record_inputs(setup, directory)
+                record(setup, directory, progress, on_start, on_interval, stop)
     except UserError:
         if progress.directory_made and progress.cloud is None:
             # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from h2fdp.run.api import DeviceFunction, Experiment
 from h2fdp.run.checkpoints import HostsDiffer
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
 from h2fdp.run.loop import OnInterval
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorder import FINISHED, full_disk_told, record
 from h2fdp.run.result import Run
@@ -73,14 +72,13 @@ def resume_run(
     if is_finished(path):
         return Run(path)
     with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_told(directory):
-        preparation = experiment.prepare(data_root)
-        own_code = experiment.own_code
-        run, progress = _continuation(preparation, directory, own_code)
+        setup = experiment.prepare(data_root)
+        run, progress = _continuation(setup, directory)
         try:
-            record(run, directory, progress, own_code, on_start, on_interval, stop)
+            record(run, directory, progress, on_start, on_interval, stop)
         except HostsDiffer:
-            run, progress = _continuation(preparation, directory, own_code, repeatable=False)
-            record(run, directory, progress, own_code, on_start, on_interval, stop)
+            run, progress = _continuation(setup, directory, repeatable=False)
+            record(run, directory, progress, on_start, on_interval, stop)
     return Run(path)
 
 
@@ -90,13 +88,13 @@ def is_finished(path: Path) -> bool:
 
 
 def _continuation(
-    run: Preparation, directory: RunDirectory, own_code: str, repeatable: bool = True
-) -> tuple[Preparation, Progress]:
+    run: RunSetup, directory: RunDirectory, repeatable: bool = True
+) -> tuple[RunSetup, Progress]:
     """The run as it was left, with the draws that it may go on with."""
     with JsonLines(directory.ledger) as ledger:  # which ends a line that was being written
         mark = ledger.mark()
     stored = load_checkpoint(directory.checkpoints, _tell_of_damage)
-    digest = run_digest(run, directory, own_code)
+    digest = run_digest(run, directory)
     if not repeatable:  # hosts compute otherwise than this process, which the digest does not know
         digest |= {"hardware": secrets.token_hex(16)}
     if stored is None:
@@ -112,14 +110,14 @@ def _continuation(
         differing = [part for part in digest if digest[part] != stored["digest"].get(part)]
         if not differing or run.noise is None:  # without noise there is nothing that a second time would reveal
             _log.info("resume", extra=about(interval=len(progress.rows) + 1, differing=differing))
-            return _drawing(run, progress.attempt), progress
+            return run.drawing(progress.attempt), progress
         why = f"{', '.join(differing)} differ from what the run began with"
     return _afresh(run, progress, directory, name_of_attempt(digest, stored, mark.digest), why)
 
 
 def _afresh(
-    run: Preparation, progress: Progress, directory: RunDirectory, attempt: str, why: str
-) -> tuple[Preparation, Progress]:
+    run: RunSetup, progress: Progress, directory: RunDirectory, attempt: str, why: str
+) -> tuple[RunSetup, Progress]:
     """Draw everything afresh from the next interval on; what was released of it before counts too."""
     first = len(progress.rows) + 1
     if run.iterations is not None:
@@ -128,21 +126,15 @@ def _afresh(
             f"steps that are done twice would overspend its target; expected the same environment, or a new run"
         )
         raise UserError(text, str(directory.path))
-    sizes = {subnet.name: subnet.size for subnet in run.topology.subnets}
     begin = 0 if progress.ledger is None else progress.ledger.bytes
-    progress.watch.load_lost(releases_of_ledger(directory.ledger, sizes, begin))
+    progress.watch.load_lost(releases_of_ledger(directory.ledger, run.sizes, begin))
     progress.ledger, progress.attempt, progress.fresh = None, attempt, [*progress.fresh, first]
     note = f"{why}: noise and batches are drawn afresh from interval {first} on; what was released before counts too"
     _log.warning("resume afresh", extra=about(interval=first, note=note))
-    return _drawing(run, attempt), progress
+    return run.drawing(attempt), progress
 
 
-def _drawing(run: Preparation, attempt: str) -> Preparation:
-    streams = replace(run.blueprint.streams, attempt=attempt)
-    return replace(run, blueprint=replace(run.blueprint, streams=streams))
-
-
-def _check_model(run: Preparation, stored: dict[str, Any], directory: RunDirectory) -> None:
+def _check_model(run: RunSetup, stored: dict[str, Any], directory: RunDirectory) -> None:
     found = stored["nodes"]["cloud"]["model"].numel()
     if found != run.initial.numel():
         text = f"the checkpoint's model has {found} parameters, this one {run.initial.numel()}"

@@ -29,15 +29,15 @@ from h2fdp.schedules.fixed import shared
 from h2fdp.theory import DpSgdNoise, DriftConstants, PrivacyTerms
 
 if TYPE_CHECKING:
-    from h2fdp.run.preparation import Preparation
+    from h2fdp.run.setup import RunSetup
 
 
-def schedule_of(run: Preparation) -> Schedule:
+def schedule_of(run: RunSetup) -> Schedule:
     """The schedule at the start of a run."""
     return _SCHEDULES[run.config.method.schedule.name](run)
 
 
-def adaptive_schedule(run: Preparation, section: ControlSection) -> AdaptiveSchedule:
+def adaptive_schedule(run: RunSetup, section: ControlSection) -> AdaptiveSchedule:
     """Algorithm 1 of H2FDP under these settings."""
     clip_norm = run.config.training.clip_norm
     assert clip_norm is not None, "the controller weighs costs against noise"
@@ -61,37 +61,37 @@ def adaptive_schedule(run: Preparation, section: ControlSection) -> AdaptiveSche
     return AdaptiveSchedule(section, horizon(run.config), network, run.rhythm, run.costs, terms, joules)
 
 
-def _participation(run: Preparation) -> np.ndarray:
+def _participation(run: RunSetup) -> np.ndarray:
     return shared(run.topology.sizes, run.config.training.participation)
 
 
-def _fixed(run: Preparation) -> Schedule:
+def _fixed(run: RunSetup) -> Schedule:
     training = run.config.training
     planned = training.intervals * run.local_steps
     last_slot = None if run.iterations is None or run.iterations >= planned else run.iterations
     return _steady(run, last_slot)
 
 
-def _steady(run: Preparation, last_slot: int | None) -> FixedSchedule:
+def _steady(run: RunSetup, last_slot: int | None) -> FixedSchedule:
     training, sizes = run.config.training, run.topology.sizes
     decay, share = training.step_decay, training.participation
     return FixedSchedule(run.local_steps, training.step_size, decay, sizes, share, last_slot)
 
 
-def _adaptive(run: Preparation) -> Schedule:
+def _adaptive(run: RunSetup) -> Schedule:
     return adaptive_schedule(run, run.config.control)
 
 
-def _noise_decay(run: Preparation) -> Schedule:
+def _noise_decay(run: RunSetup) -> Schedule:
     section = run.config.method.schedule
     assert section.factor is not None
     assert section.patience is not None
     assert section.least is not None
-    # R_c is counted at noise that stays: here the account ends the run (`Preparation.budgets`).
+    # R_c is counted at noise that stays: here the account ends the run (`RunSetup.budgets`).
     return NoiseDecay(_steady(run, None), section.factor, section.patience, section.least)
 
 
-def _ali(run: Preparation) -> Schedule:
+def _ali(run: RunSetup) -> Schedule:
     section, training = run.config.method.schedule, run.config.training
     iterations = run.most_iterations
     if iterations is None:
@@ -111,7 +111,7 @@ def _ali(run: Preparation) -> Schedule:
     return AliSchedule(rule, training.intervals, iterations, training.step_size, _participation(run))
 
 
-def _step_noise(run: Preparation) -> DpSgdNoise:
+def _step_noise(run: RunSetup) -> DpSgdNoise:
     """sigma, C, d and B = min_i q_i D_i, at least 1."""
     clip_norm, multiplier = run.config.training.clip_norm, run.step_noise_multiplier
     assert clip_norm is not None, "steps are clipped"
@@ -120,14 +120,14 @@ def _step_noise(run: Preparation) -> DpSgdNoise:
     return DpSgdNoise(clip_norm=clip_norm, noise_multiplier=multiplier, parameters=run.initial.numel(), batch=batch)
 
 
-def _drift(run: Preparation) -> DriftConstants | None:
+def _drift(run: RunSetup) -> DriftConstants | None:
     section = run.config.method.schedule
     if section.lipschitz is None or section.smoothness is None or section.divergence is None:
         return None
     return DriftConstants(section.lipschitz, section.smoothness, section.divergence)
 
 
-def _resource_budget(run: Preparation) -> Schedule:
+def _resource_budget(run: RunSetup) -> Schedule:
     section, training, key = run.config.method.schedule, run.config.training, "method.schedule"
     budgets = []
     if section.joules is not None:
@@ -147,7 +147,7 @@ def _resource_budget(run: Preparation) -> Schedule:
     return ResourceBudgetSchedule(budgets, control, training.step_size, _participation(run), _drift(run))
 
 
-def _prices(run: Preparation, interval: int) -> tuple[tuple[float, float], tuple[float, float]]:
+def _prices(run: RunSetup, interval: int) -> tuple[tuple[float, float], tuple[float, float]]:
     """(c, b) in joules and in seconds of the clock, of an interval of those that it draws; who will fail is not known.
 
     A local step costs what devices spend on it, and the time of one. The rest of an interval of one step is its
@@ -165,7 +165,7 @@ def _prices(run: Preparation, interval: int) -> tuple[tuple[float, float], tuple
     return (joules, cost.energy_j - joules), (seconds, cost.clock_s - seconds)
 
 
-_SCHEDULES: dict[str, Callable[[Preparation], Schedule]] = {
+_SCHEDULES: dict[str, Callable[[RunSetup], Schedule]] = {
     "fixed": _fixed,
     "h2fdp": _adaptive,
     "ali-dpfl": _ali,

@@ -11,10 +11,10 @@ import numpy as np
 from h2fdp.privacy import Mechanism, NoiseSource, Observer, ReleaseKind
 from h2fdp.protocol import Cloud, IntervalPlan
 from h2fdp.records import Mark, MetricsRows, RunDirectory, metrics_schema
-from h2fdp.run.cost_meter import CostWatch
+from h2fdp.run.costs import CostMeter
 from h2fdp.run.live_accounts import PrivacyWatch
 from h2fdp.run.model_scores import score_prefixes
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy import releases_of_ledger
 
 
@@ -38,7 +38,7 @@ class Progress:
     """
 
     watch: PrivacyWatch
-    costs: CostWatch
+    costs: CostMeter
     rows: MetricsRows
     noise: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     nodes: dict[str, Any] = field(default_factory=dict)
@@ -52,13 +52,13 @@ class Progress:
     directory_made: bool = False
 
     @classmethod
-    def begun(cls, run: Preparation) -> Progress:
+    def begun(cls, run: RunSetup) -> Progress:
         """Nothing is done yet."""
         rows = MetricsRows(metrics_schema(*score_prefixes(run)))
-        return cls(PrivacyWatch(run), CostWatch(run), rows)
+        return cls(PrivacyWatch(run), CostMeter(run.topology, run.costs), rows)
 
     @classmethod
-    def restored(cls, run: Preparation, values: Mapping[str, Any], directory: RunDirectory) -> Progress:
+    def restored(cls, run: RunSetup, values: Mapping[str, Any], directory: RunDirectory) -> Progress:
         """As it was when `values` were stored; the accounts come from the ledger itself."""
         progress = cls.begun(run)
         progress.rows.load(values["rows"])
@@ -68,8 +68,7 @@ class Progress:
         progress.decisions = Mark(**values["decisions"])
         progress.attempt, progress.fresh, progress.wall_s = values["attempt"], values["fresh"], values["wall_s"]
         progress.costs.load(values["costs"])
-        sizes = {subnet.name: subnet.size for subnet in run.topology.subnets}
-        before = releases_of_ledger(directory.ledger, sizes, end=progress.ledger.bytes)
+        before = releases_of_ledger(directory.ledger, run.sizes, end=progress.ledger.bytes)
         progress.watch.load(values["watch"], before)
         return progress
 

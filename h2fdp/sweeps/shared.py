@@ -14,8 +14,7 @@ from h2fdp.data.registry import origin, read_pool
 from h2fdp.experiment.reading import Settings, draw_topology, experiment_from
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.run.definitions import hash_of
-from h2fdp.run.planned_privacy import calibrated
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.prepare import configured_data, prepare
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
@@ -65,9 +64,9 @@ class Shared:
         # What is kept has the topology itself, so that no other one can have its number.
         return self._networks.get(id(topology), lambda: (topology, hash_of([yaml_text(topology)])))[1]
 
-    def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> Preparation:
+    def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> RunSetup:
         """See `Experiment.prepare`."""
-        return calibrated(prepare(config, topology, root, configured_data(config, self._pool)))
+        return prepare(config, topology, data_root=root, data_source=configured_data(config, self._pool))
 
     def request(self, config: ExperimentFile, topology: Topology, root: Path | None) -> Request:
         """What a run asks of its data set."""

@@ -12,7 +12,7 @@ from h2fdp import Experiment
 from h2fdp.cli.main import app
 from h2fdp.reproduction.decisions import decisions
 from h2fdp.reproduction.page import BEGIN, END
-from h2fdp.run.preparation import Preparation
+from h2fdp.run.setup import RunSetup
 from tests.reproduction.small import folder
 
 
@@ -150,7 +150,7 @@ def test_decisions_are_those_of_a_trained_run(tmp_path):
     run = experiment.run(tmp_path / "run")
     trained = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
     prepared = experiment.prepare(None)
-    assert isinstance(prepared, Preparation)
+    assert isinstance(prepared, RunSetup)
     found = decisions(prepared)
     assert [row["local_steps"] for row in found] == [row["tau"] for row in trained]
     means = [sum(row["participation"].values()) / len(row["participation"]) for row in trained]

@@ -1,40 +1,60 @@
-"""The parts of one run - data on devices, model, noise, schedule, nodes - built but not started."""
+"""Everything that determines a run: data on devices, model, noise, schedule, costs - complete, but not started."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
+import numpy as np
 from torch import Tensor
 
 from h2fdp.data import DeviceData
 from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.experiment.sections import FaultsSection
+from h2fdp.experiment.sections import FaultsSection, TrainingSection
 from h2fdp.privacy import OBSERVERS, Mechanism, Observer, Placement
-from h2fdp.protocol import Cloud, IntervalPlan, Plan, Planner, Team
-from h2fdp.radio import Failing, NetworkCosts, interval_cost
-from h2fdp.radio.interval_cost import IntervalCost
+from h2fdp.protocol import Cloud, Planner, Team
+from h2fdp.radio import NetworkCosts
+from h2fdp.run.costs import interval_costs
 from h2fdp.run.schedules import adaptive_schedule, schedule_of
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AdaptiveSchedule, ControlSection, Rhythm, Schedule
 from h2fdp.schedules.schedule_section import ScheduleSection
+from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.training.server import server_update
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """The parts of one run, built but not started.
+class OwnParts:
+    """A user's own Python objects in a run.
+
+    Attributes:
+        names: configuration keys that they stand for, and what is recorded in their place.
+        code: a digest of their source (`fingerprint.code_of`).
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    code: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSetup:
+    """Everything that determines a run. `prepare` builds it, complete; nothing is added later.
 
     Attributes:
         drawn: the topology as it was drawn for the seed.
         topology: the network that is simulated: a star of all devices where the method asks for one.
         initial: (M,) w(0).
+        local_steps: tau_0; where devices train in epochs, the steps of the one that takes most.
         costs: of messages on the network's links.
+        world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
+            when a resumed run draws its own noise, batches and participants afresh.
         noise: None where the method adds none.
-        factor: by which `calibration: accounted` multiplied the noises.
         iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
+        factor: by which `calibration: accounted` multiplied the noises.
+        own: a user's own parts.
     """
 
     config: ExperimentFile
@@ -44,10 +64,13 @@ class Preparation:
     blueprint: Blueprint
     initial: Tensor
     rhythm: Rhythm
+    local_steps: int
     costs: NetworkCosts
+    world: Streams
     noise: Mechanism | None
     iterations: int | None = None
     factor: float = 1.0
+    own: OwnParts = OwnParts()  # noqa: RUF009 - a frozen value
 
     @property
     def placement(self) -> Placement:
@@ -87,7 +110,7 @@ class Preparation:
     def budgets(self) -> Mapping[Observer, float]:
         """The epsilon of each observer that ends the run.
 
-        Where the noise falls as the run goes on, or intervals are longer or shorter than it was made for, nothing but
+        Where the noise falls during the run, or intervals are longer or shorter than it was made for, nothing but
         the account keeps to the target: then it is a budget of every observer that has none.
         """
         stated, schedule = self.config.privacy.budget, self.config.method.schedule.name
@@ -97,52 +120,61 @@ class Preparation:
         return dict.fromkeys(OBSERVERS, self.config.privacy.epsilon) | stated
 
     @property
-    def without_faults(self) -> Preparation:
-        """The same run in a world where nothing fails: what was planned."""
-        return replace(self, config=self.config.model_copy(update={"faults": FaultsSection()}))
-
-    @property
     def most_iterations(self) -> int | None:
         """R_c, by the target or, where that is fewer, by the schedule's own number; None where neither says."""
         stated = self.config.method.schedule.iterations
         return min((each for each in (self.iterations, stated) if each is not None), default=None)
 
     @property
-    def exhausted(self) -> Preparation:
+    def sizes(self) -> dict[str, int]:
+        """Edge server -> number of its devices."""
+        return {subnet.name: subnet.size for subnet in self.topology.subnets}
+
+    def without_faults(self) -> RunSetup:
+        """The same run in a world where nothing fails: what was planned."""
+        return replace(self, config=self.config.model_copy(update={"faults": FaultsSection()}))
+
+    def exhausted(self) -> RunSetup:
         """The same devices taking every local iteration that there may be, one an interval."""
         config, iterations = self.config, self.most_iterations
         assert iterations is not None, "this schedule spends iterations"
         method = config.method.model_copy(update={"schedule": ScheduleSection(name="fixed")})
         training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
-        return replace(self, config=config.model_copy(update={"method": method, "training": training}))
+        changed = config.model_copy(update={"method": method, "training": training})
+        return replace(self, config=changed, local_steps=1)
+
+    def drawing(self, attempt: str) -> RunSetup:
+        """The same run with noise, batches and participants drawn under another name; see `Streams.attempt`."""
+        streams = replace(self.blueprint.streams, attempt=attempt)
+        return replace(self, blueprint=replace(self.blueprint, streams=streams))
 
     def cloud(self, edges: Team) -> Cloud:
-        """The cloud at the start of the run."""
+        """The cloud at the start of the run, above these edge servers."""
         config, method, schedule = self.config, self.config.method, self.schedule()
         estimates = "released" if self.blueprint.measuring is None else config.control.estimates
         planner = Planner(
-            self.blueprint.streams,
-            tuple(self.blueprint.facts()),
-            self.rhythm,
-            self.noise,
-            config.training.weights,
-            config.faults.faults(),
-            config.training.local_epochs,
+            streams=self.blueprint.streams,
+            subnets=tuple(self.blueprint.facts()),
+            rhythm=self.rhythm,
+            noise=self.noise,
+            weighting=config.training.weights,
+            faults=config.faults.faults(),
+            epochs=config.training.local_epochs,
             measures=schedule.observes and estimates != "released",
             leaks=estimates == "oracle",
+            world=self.world,
         )
-        server = server_update(method.server, method.upcycle, size=self.initial.numel(), alpha=method.objective.alpha)
-        remembers = self.blueprint.objective.memory is not None
-        return Cloud(self.initial, planner, edges, schedule, server, remembers, self.spent)
-
-    @property
-    def local_steps(self) -> int:
-        """tau_0; where devices train in epochs, the steps of the one that takes most."""
-        training = self.config.training
-        if training.local_epochs is None:
-            assert training.local_steps is not None, "steps or epochs"
-            return training.local_steps
-        return training.local_epochs * int(steps_per_epoch(self.data.sizes, self.blueprint.rates).max())
+        return Cloud(
+            self.initial,
+            planner,
+            edges,
+            schedule,
+            server=server_update(
+                method.server, method.upcycle, size=self.initial.numel(), alpha=method.objective.alpha
+            ),
+            remembers=self.blueprint.objective.memory is not None,
+            meter=partial(interval_costs, self.topology, self.costs),
+        )
 
     def schedule(self) -> Schedule:
         """The schedule at the start of the run."""
@@ -152,25 +184,14 @@ class Preparation:
         """Algorithm 1 under these settings, at the start of the run."""
         return adaptive_schedule(self, section)
 
-    def cost(self, plan: IntervalPlan) -> IntervalCost:
-        """What an interval costs under the fading that it draws."""
-        numbers = {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
-        parts = plan.subnets | plan.lost
-        return interval_cost(
-            self.costs.drawn(plan.interval),
-            self.topology,
-            [numbers[name] for name in parts],
-            [subnet.rows for subnet in parts.values()],
-            [subnet.segments for subnet in parts.values()],
-            [_failing(subnet) for subnet in parts.values()],
-        )
 
-    def spent(self, plan: IntervalPlan) -> dict[str, float]:
-        """The same by the names of the metrics' columns. The slots of an interval pass also when nobody is there."""
-        cost = self.cost(plan)
-        slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+def interval_steps(training: TrainingSection, sizes: np.ndarray, rates: np.ndarray) -> int:
+    """tau_0; where devices train in epochs, the steps of the one that takes most.
 
-
-def _failing(subnet: Plan) -> Failing | None:
-    return None if subnet.turnout is None else Failing(subnet.turnout.steps > 0, subnet.steps_computed)
+    Args:
+        sizes, rates: (I,) D_i and q_i.
+    """
+    if training.local_epochs is None:
+        assert training.local_steps is not None, "steps or epochs"
+        return training.local_steps
+    return training.local_epochs * int(steps_per_epoch(sizes, rates).max())

@@ -1,0 +1,173 @@
+"""How far a reader must walk through the code to follow `h2fdp run FILE` up to the end of the first interval.
+
+    python benchmarks/walk.py [--list]
+
+A small private run is traced. Every function of the package is noted when it is called for the first time (a reader
+reads it once); lambdas, comprehensions, properties and other one-line functions are read where they are called. What
+the lower rooms (`GROUND`) do among themselves is not followed: the reader enters a file of theirs and comes back.
+
+- stay: functions of one file, read without leaving it;
+- return: a stay in a file that was left before;
+- climb: a call that leads from a room to one on a higher floor, or back into a file of a higher floor that was left
+  before, to read a function there that was not read yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import h2fdp
+
+PACKAGE = Path(h2fdp.__file__).parent
+# Rooms by floor (docs/architecture.md), of older checkouts too.
+FLOORS = {
+    **dict.fromkeys(("errors", "streams", "config"), 0),
+    **dict.fromkeys(("topology", "data", "models"), 1),
+    **dict.fromkeys(("training", "privacy", "radio", "theory", "records", "world"), 2),
+    **dict.fromkeys(("algorithms", "schedules", "control", "estimation", "reports"), 3),
+    **dict.fromkeys(("protocol", "nodes"), 4),
+    "runtime": 5,
+    **dict.fromkeys(("methods", "experiment"), 6),
+    "run": 7,
+    "audit": 8,
+    "cli": 11,
+}
+GROUND = 5  # floors below this one are entered, and not followed further
+FILE = """
+topology: {edges: [{name: a, trusted: true, devices: {count: 2}}, {name: b, trusted: false, devices: {count: 2}}]}
+data: digits
+method: h2fdp
+training: {intervals: 2, local_steps: 4, aggregate_every: 2}
+tracking: {tensorboard: false}
+"""
+
+
+class Walk:
+    """The functions of the package in the order in which they are first called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []  # file, function
+        self._seen: set[CodeType] = set()
+        self._intervals = 0
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event != "call" or code in self._seen:
+            return
+        self._seen.add(code)
+        file = _file(code)
+        if file is None or not _is_read(code):
+            return
+        if (caller := _caller(frame)) is not None and _followed(file, caller):
+            self.calls.append((file, code.co_qualname))
+
+
+def _file(code: CodeType) -> str | None:
+    path = Path(code.co_filename)
+    return str(path.relative_to(PACKAGE)) if path.is_relative_to(PACKAGE) else None
+
+
+def _is_read(code: CodeType) -> bool:
+    """Not what is read where it is called."""
+    dunder = code.co_name.startswith(("<", "__")) and code.co_name not in ("__init__", "__call__")
+    lines = {line for *_, line in code.co_lines() if line}
+    return not dunder and len(lines) > 2
+
+
+def _caller(frame: FrameType) -> str | None:
+    outer = frame.f_back
+    while outer is not None and _file(outer.f_code) is None:
+        outer = outer.f_back
+    return "" if outer is None else _file(outer.f_code)
+
+
+def _followed(file: str, caller: str) -> bool:
+    return caller == "" or floor_of(caller) >= GROUND or floor_of(file) >= GROUND
+
+
+def floor_of(file: str) -> int:
+    """The floor of a file's room."""
+    return FLOORS.get(file.split("/")[0].removesuffix(".py"), 0)
+
+
+def stays_of(calls: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Consecutive functions of one file together."""
+    stays: list[tuple[str, list[str]]] = []
+    for file, function in calls:
+        if stays and stays[-1][0] == file:
+            stays[-1][1].append(function)
+        else:
+            stays.append((file, [function]))
+    return stays
+
+
+def numbers_of(stays: list[tuple[str, list[str]]]) -> dict[str, int]:
+    """Stays, files, returns and climbs."""
+    files = [file for file, _ in stays]
+    higher = [floor_of(after) > floor_of(before) for before, after in zip(files, files[1:], strict=False)]
+    return {
+        "stays": len(files),
+        "files": len(set(files)),
+        "returns": len(files) - len(set(files)),
+        "climbs": sum(higher),
+        "functions": sum(len(functions) for _, functions in stays),
+    }
+
+
+class _FirstIntervalDone(Exception):
+    pass
+
+
+def traced() -> list[tuple[str, str]]:
+    """The calls of `h2fdp run FILE` up to the end of its first interval."""
+    from h2fdp.cli.main import app
+    from h2fdp.cli.progress import _Lines
+
+    walk = Walk()
+    done = _Lines.update
+
+    def update(self: Any, row: dict[str, Any]) -> None:
+        done(self, row)
+        sys.setprofile(None)
+        raise _FirstIntervalDone
+
+    _Lines.update = update  # type: ignore[method-assign]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "experiment.yaml"
+        file.write_text(FILE)
+        warm(app, file, Path(folder))
+        sys.setprofile(walk)
+        try:
+            app(["run", str(file), "--out", f"{folder}/run", "--verbose"], standalone_mode=False)
+        except _FirstIntervalDone:
+            pass
+    return walk.calls
+
+
+def warm(app: Any, file: Path, folder: Path) -> None:
+    """Import everything first: what happens at import is not part of the walk."""
+    try:
+        app(["run", str(file), "--out", str(folder / "warm"), "--verbose"], standalone_mode=False)
+    except _FirstIntervalDone:
+        pass
+
+
+def main() -> None:
+    """Print the walk's numbers; with --list, its stays."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="print each stay")
+    wanted = parser.parse_args()
+    stays = stays_of(traced())
+    if wanted.list:
+        for number, (file, functions) in enumerate(stays, start=1):
+            print(f"{number:4} {'  ' * (11 - floor_of(file))}{file}: {', '.join(functions)}")
+    print(numbers_of(stays))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The intervals that a run will come to, planned without running them.
+
+Calibration, budgets, the dry run and the reports before a run all ask the same question; this is the one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from h2fdp.privacy import Release
+from h2fdp.protocol import IntervalPlan, LocalTeam
+from h2fdp.run.setup import RunSetup
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Intervals that are planned alike.
+
+    Attributes:
+        plan: of the first of them.
+        releases: makes the rows that the ledger will have of it.
+        times: how many they are.
+    """
+
+    plan: IntervalPlan
+    releases: Callable[[], Iterator[Release]]
+    times: int = 1
+
+
+def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Expected]:
+    """The plans of all intervals, in order, with the participants and the faults that the run will draw.
+
+    Where the schedule learns during the run these are the choices that it would make if it learned nothing. Intervals
+    that are alike but for their step size come as one.
+
+    Args:
+        by_participants: intervals in which other devices take part are not alike.
+    """
+    cloud = setup.cloud(LocalTeam({}))
+    intervals = setup.config.training.intervals
+    for interval in range(intervals):
+        if cloud.ended and interval > 0:
+            return
+        plan = cloud.plan(interval)
+        releases = partial(cloud.releases, plan)
+        if cloud.repeats and not (by_participants and plan.participants < setup.topology.devices):
+            yield Expected(plan, releases, times=intervals)
+            return
+        yield Expected(plan, releases)
+        cloud.skip(plan)
+
+
+def first_interval(setup: RunSetup) -> IntervalPlan:
+    """The plan of the first interval if nothing fails in it: what is announced before a run."""
+    return next(forecast(setup.without_faults())).plan
