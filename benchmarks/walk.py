@@ -15,6 +15,8 @@ the lower rooms (`GROUND`) do among themselves is not followed: the reader enter
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -109,7 +111,7 @@ def stays_of(calls: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
 def numbers_of(stays: list[tuple[str, list[str]]]) -> dict[str, int]:
     """Stays, files, returns and climbs."""
     files = [file for file, _ in stays]
-    higher = [floor_of(after) > floor_of(before) for before, after in zip(files, files[1:], strict=False)]
+    higher = [floor_of(after) > floor_of(before) for before, after in itertools.pairwise(files)]
     return {
         "stays": len(files),
         "files": len(set(files)),
@@ -142,19 +144,15 @@ def traced() -> list[tuple[str, str]]:
         file.write_text(FILE)
         warm(app, file, Path(folder))
         sys.setprofile(walk)
-        try:
+        with contextlib.suppress(_FirstIntervalDone):
             app(["run", str(file), "--out", f"{folder}/run", "--verbose"], standalone_mode=False)
-        except _FirstIntervalDone:
-            pass
     return walk.calls
 
 
 def warm(app: Any, file: Path, folder: Path) -> None:
     """Import everything first: what happens at import is not part of the walk."""
-    try:
+    with contextlib.suppress(_FirstIntervalDone):
         app(["run", str(file), "--out", str(folder / "warm"), "--verbose"], standalone_mode=False)
-    except _FirstIntervalDone:
-        pass
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from h2fdp.methods import name_of
 from h2fdp.run.forecast import forecast
 from h2fdp.run.planned_privacy import planned_accounts
-from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy_report import noises, planned_claim
+from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import inline_workers
 from h2fdp.runtime.step_time import seconds_per_step
@@ -58,8 +58,6 @@ def _work(run: RunSetup) -> _Work:
     return _Work(
         intervals=sum(times for _, times in expected),
         slots=sum(times * plan.decision.local_steps for plan, times in expected),
-        local_aggregations=sum(
-            times * len(run.rhythm.offsets(plan.decision.local_steps)) for plan, times in expected
-        ),
+        local_aggregations=sum(times * len(run.rhythm.offsets(plan.decision.local_steps)) for plan, times in expected),
         steps=sum(times * plan.device_steps for plan, times in expected),
     )

@@ -13,8 +13,8 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.statement import statement, verdict_of
 from h2fdp.protocol import IntervalPlan
 from h2fdp.run.planned_privacy import accounts_of_one_interval
-from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy_report import attained_about
+from h2fdp.run.setup import RunSetup
 
 
 def _too_small(run: RunSetup, observer: Observer, spent: float) -> UserError:

@@ -70,7 +70,7 @@ def prepare(
     initial = module()
     vector = Flat(initial).to_vector(initial)
     rates = _sampling_rates(config, data)
-    device = training_device(config.runtime)
+    device, engine = training_device(config.runtime), config.runtime.engine
     norm = None if placement.clips == "update" else training.clip_norm
 
     blueprint = Blueprint(
@@ -78,7 +78,7 @@ def prepare(
         topology=network,
         data=data,
         module=module,
-        engine=chosen_engine(initial, device) if config.runtime.engine in ("auto", "fastest") else config.runtime.engine,
+        engine=chosen_engine(initial, device) if engine in ("auto", "fastest") else engine,
         objective=objective_of(method.objective),
         clipping=None if norm is None else Clipping(norm, training.clip_scope),
         # An order of all records amplifies no more than fixed batches do.
@@ -93,7 +93,7 @@ def prepare(
         probes=method.schedule.measures,
         clip_norm=training.clip_norm,
     )
-    if config.runtime.engine == "fastest":
+    if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
     rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
     local_steps = interval_steps(training, data.sizes, rates)

@@ -105,7 +105,7 @@ def full_disk_told(directory: RunDirectory) -> Iterator[None]:
 
 def record_inputs(run: RunSetup, directory: RunDirectory) -> None:
     """Everything needed to run it again."""
-    values = run.config.model_dump(mode="json") | {"topology": directory.topology.name, "sweep": {}} | dict(run.own.names)
+    values = run.config.model_dump(mode="json") | {"topology": directory.topology.name, "sweep": {}, **run.own.names}
     values["runtime"] |= {"backend": chosen_backend(run.config.runtime), "engine": run.blueprint.engine}
     write_text(directory.config, yaml.safe_dump(values, sort_keys=False, width=120))
     write_topology(run.drawn, directory.topology)

@@ -17,9 +17,9 @@ from h2fdp.models import build
 from h2fdp.records import logged_to, read_summary
 from h2fdp.records.directory import create
 from h2fdp.run.loop import OnInterval
-from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorder import full_disk_told, record, record_inputs
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import Progress
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from h2fdp.run.api import DeviceFunction, Experiment
 from h2fdp.run.checkpoints import HostsDiffer
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
 from h2fdp.run.loop import OnInterval
-from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorder import FINISHED, full_disk_told, record
 from h2fdp.run.result import Run
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import Progress
 
 _log = logging.getLogger(__name__)
@@ -87,9 +87,7 @@ def is_finished(path: Path) -> bool:
     return (read_summary(path) or {}).get("state") in FINISHED
 
 
-def _continuation(
-    run: RunSetup, directory: RunDirectory, repeatable: bool = True
-) -> tuple[RunSetup, Progress]:
+def _continuation(run: RunSetup, directory: RunDirectory, repeatable: bool = True) -> tuple[RunSetup, Progress]:
     """The run as it was left, with the draws that it may go on with."""
     with JsonLines(directory.ledger) as ledger:  # which ends a line that was being written
         mark = ledger.mark()

@@ -70,7 +70,7 @@ class RunSetup:
     noise: Mechanism | None
     iterations: int | None = None
     factor: float = 1.0
-    own: OwnParts = OwnParts()  # noqa: RUF009 - a frozen value
+    own: OwnParts = OwnParts()
 
     @property
     def placement(self) -> Placement:

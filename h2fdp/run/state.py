@@ -14,8 +14,8 @@ from h2fdp.records import Mark, MetricsRows, RunDirectory, metrics_schema
 from h2fdp.run.costs import CostMeter
 from h2fdp.run.live_accounts import PrivacyWatch
 from h2fdp.run.model_scores import score_prefixes
-from h2fdp.run.setup import RunSetup
 from h2fdp.run.privacy import releases_of_ledger
+from h2fdp.run.setup import RunSetup
 
 
 @dataclass

@@ -14,8 +14,8 @@ from h2fdp.data.registry import origin, read_pool
 from h2fdp.experiment.reading import Settings, draw_topology, experiment_from
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.run.definitions import hash_of
-from h2fdp.run.setup import RunSetup
 from h2fdp.run.prepare import configured_data, prepare
+from h2fdp.run.setup import RunSetup
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.yaml_text import yaml_text

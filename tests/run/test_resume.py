@@ -264,14 +264,32 @@ def test_the_library_of_the_accountant_that_sizes_the_noise_counts(tmp_path, mon
         directory = RunDirectory(tmp_path)
         directory.config.write_text("{}")
         directory.topology.write_text("")
-        now = fingerprint.run_digest(run, directory, "")["versions"]
+        now = fingerprint.run_digest(run, directory)["versions"]
         with monkeypatch.context() as patch:
             upgraded(patch, {"scipy": "99.0"})
-            return now, fingerprint.run_digest(run, directory, "")["versions"]
+            return now, fingerprint.run_digest(run, directory)["versions"]
 
     of_rdp, of_pld = digests("rdp"), digests("pld")
     assert of_rdp[0] == of_rdp[1]
     assert of_pld[0] != of_pld[1]
+
+
+def test_a_run_that_draws_afresh_stays_in_its_world(tmp_path, monkeypatch):
+    """Who fails and what the channels are is the seed's: a resume elsewhere draws other noise, not other weather."""
+    faults = {"device_dropout": 0.3, "edge_outage": {"probability": 0.2, "intervals": 2}}
+    faults["straggler"] = {"probability": 0.3}
+    settings = {"method": "hfl-dp", "intervals": 8, "faults": faults, "checkpoint_every": 2, "backend": "inline"}
+    whole = experiment_of(**settings).run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 3)
+        with pytest.raises(RuntimeError, match="host is gone"):
+            experiment_of(**settings).run(tmp_path / "run")
+    elsewhere(monkeypatch)
+    run = h2fdp.resume(tmp_path / "run")
+    assert run.summary["fresh_from"] == [3]
+    assert not torch.equal(run.model().state_dict()["1.weight"], whole.model().state_dict()["1.weight"])
+    world = ["participants", "energy_j", "delay_s", "clock_s"]
+    pd.testing.assert_frame_equal(run.metrics[world], whole.metrics[world], check_exact=True)
 
 
 def test_fresh_draws_do_not_repeat_whatever_happens_next(left, monkeypatch, tmp_path):
