@@ -23,8 +23,8 @@ from h2fdp.audit.scope import UNSEEN, audited_devices, check_density, check_requ
 from h2fdp.errors import UserError
 from h2fdp.privacy import Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, attained
-from h2fdp.run.live_accounts import PrivacyWatch
-from h2fdp.run.loop import OnInterval
+from h2fdp.run.live_accounts import LiveAccounts
+from h2fdp.run.recorders import OnInterval
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.local_hosts import run_arithmetic
 
@@ -170,13 +170,13 @@ def _scores(
     design: CanaryDesign,
     noise_scale: float,
     on_interval: OnInterval,
-) -> tuple[dict[Observer, np.ndarray], PrivacyWatch, int]:
+) -> tuple[dict[Observer, np.ndarray], LiveAccounts, int]:
     """Observer -> (N,) log likelihood ratio of "in" against "out"; the accounts of the run; its intervals."""
     blueprint = run.blueprint
     mine = design.coordinates(run.topology.devices)
     effects, spy_of = _effects(run, design), spies(run)
     scores = {observer: np.zeros(design.size) for observer, devices in audited.items() if devices.size}
-    watch = PrivacyWatch(run)
+    watch = LiveAccounts(run)
     done = 0
     with run_arithmetic():
         overheard = OverheardRun(run, design, noise_scale)

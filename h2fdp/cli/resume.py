@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from h2fdp.cli.options import AsJson, DataRoot
-from h2fdp.cli.progress import Display
 from h2fdp.cli.session import watch
-
-if TYPE_CHECKING:
-    from h2fdp.run import Run
 
 
 def resume_command(
@@ -36,15 +31,11 @@ def resume_command(
     if is_finished(directory):
         print(f"note: {directory} has nothing left to do", file=sys.stderr)
 
-    def run(display: Display, started: Callable[[], None], stop: Callable[[], bool]) -> Run:
-        return resume_run(
-            experiment,
-            directory,
-            data_root=data_root,
-            on_start=started,
-            on_interval=display.update,
-            stop=stop,
-            verbose=verbose,
-        )
-
-    watch(run, directory, experiment.config.training.intervals, quiet=quiet, verbose=verbose, as_json=as_json)
+    watch(
+        lambda watcher: resume_run(experiment, directory, watcher, data_root=data_root, verbose=verbose),
+        directory,
+        experiment.config.training.intervals,
+        quiet=quiet,
+        verbose=verbose,
+        as_json=as_json,
+    )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
-from h2fdp.cli.progress import Display
 from h2fdp.cli.session import watch
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from h2fdp.run import Experiment, Run
+    from h2fdp.run import Experiment
 
 
 def run_command(
@@ -39,36 +37,32 @@ def run_command(
     if dry_run:
         _show_plan(experiment, data_root, as_json)
     else:
-        _run(experiment, out, data_root, overwrite, quiet, verbose, as_json)
+        _run(experiment, out, data_root, overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
 def _run(
     experiment: Experiment,
     out: Path | None,
     data_root: Path | None,
+    *,
     overwrite: bool,
     quiet: bool,
     verbose: bool,
     as_json: bool,
 ) -> None:
     from h2fdp.run.api import default_directory
-    from h2fdp.run.result import start_run
+    from h2fdp.run.loop import start_run
 
-    preparation = experiment.prepare(data_root)
+    setup = experiment.prepare(data_root)
     directory = out or default_directory(experiment.config)
-
-    def run(display: Display, started: Callable[[], None], stop: Callable[[], bool]) -> Run:
-        return start_run(
-            preparation,
-            directory,
-            overwrite=overwrite,
-            on_start=started,
-            on_interval=display.update,
-            stop=stop,
-            verbose=verbose,
-        )
-
-    watch(run, directory, experiment.config.training.intervals, quiet=quiet, verbose=verbose, as_json=as_json)
+    watch(
+        lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
+        directory,
+        experiment.config.training.intervals,
+        quiet=quiet,
+        verbose=verbose,
+        as_json=as_json,
+    )
 
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:

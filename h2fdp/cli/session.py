@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from h2fdp.cli.interrupt import interruptible
-from h2fdp.cli.progress import Display, progress
+from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json
 
 if TYPE_CHECKING:
     from h2fdp.run import Run
+    from h2fdp.run.recorders import Watcher
 
 _ADDERS = {"device": "each device", "edge": "the edge server", "cloud": "the cloud"}
 
 
 def watch(
-    run: Callable[[Display, Callable[[], None], Callable[[], bool]], Run],
+    run: Callable[[Watcher], Run],
     directory: Path,
     intervals: int,
     *,
@@ -32,8 +33,10 @@ def watch(
     """Carry out a run and show it.
 
     Args:
-        run: is given the display, what to call when the hosts are up, and what says whether to stop.
+        run: carries it out under a watcher.
     """
+    from h2fdp.run.recorders import Watcher
+
     with interruptible() as interrupt:
 
         def started() -> None:
@@ -42,7 +45,7 @@ def watch(
 
         try:
             with progress(intervals, quiet=quiet, verbose=verbose) as display:
-                done = run(display, started, interrupt.asked)
+                done = run(Watcher(started, display.update, interrupt.asked))
         except KeyboardInterrupt:
             print(f"stopped at once; {_how_to_go_on(directory)}", file=sys.stderr)
             raise typer.Exit(interrupt.exit_code) from None

@@ -15,10 +15,11 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.reading import document_of, experiment_from, parse_setting, read_experiment
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.experiment.settings import place_settings
-from h2fdp.run.loop import OnInterval
+from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of
 from h2fdp.run.prepare import DataSource, prepare
-from h2fdp.run.result import Run, start_run
+from h2fdp.run.recorders import OnInterval, Watcher
+from h2fdp.run.result import Run
 from h2fdp.run.setup import OwnParts, RunSetup
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
@@ -154,7 +155,8 @@ class Experiment:
     ) -> Run:
         """Run into the directory `out` (default `runs/<name>-<time>`) and return what was recorded."""
         directory = Path(out) if out is not None else default_directory(self.config)
-        return start_run(self.prepare(data_root), directory, overwrite=overwrite, on_interval=on_interval)
+        watcher = Watcher() if on_interval is None else Watcher(on_interval=on_interval)
+        return start_run(self.prepare(data_root), directory, watcher, overwrite=overwrite)
 
     @property
     def own_parts(self) -> dict[str, str]:

@@ -7,9 +7,12 @@ import secrets
 import time
 from collections.abc import Callable
 
-from h2fdp.records import JsonLines, RunDirectory, about
+from h2fdp.protocol import IntervalPlan
+from h2fdp.records import RunDirectory, about
 from h2fdp.records.checkpoint import save_checkpoint
-from h2fdp.run.state import Progress
+from h2fdp.run import steps
+from h2fdp.run.recorders import Journal, Recorder, Row
+from h2fdp.run.state import RunState
 from h2fdp.runtime import RuntimeSection
 
 _log = logging.getLogger(__name__)
@@ -19,12 +22,13 @@ class HostsDiffer(Exception):
     """Intervals cannot be repeated on these hosts: they would not come out the same."""
 
 
-class Checkpoints:
+class Checkpoints(Recorder):
     """Writes checkpoints every `checkpoint_every` intervals or `checkpoint_seconds`, whichever comes first.
 
     Args:
-        digest: of the environment (`run_digest`); a run that goes on in an equal one repeats bits, in others it draws
+        digest: of the environment (`run_digest`); a run that continues in an equal one repeats bits, in others it draws
             afresh.
+        journal: whose marks go into a checkpoint.
         seconds: a clock.
     """
 
@@ -33,47 +37,53 @@ class Checkpoints:
         directory: RunDirectory,
         section: RuntimeSection,
         digest: dict[str, str],
+        state: RunState,
+        journal: Journal,
+        *,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._section = section
         self._digest = digest
+        self._state = state
+        self._journal = journal
         self._seconds = seconds
         self._last = self._started = seconds()
         self._saved: int | None = None
 
-    def tell_mixed(self, progress: Progress) -> None:
+    def hosts_differ(self) -> None:
         """Hosts are of other kinds than this machine: who computes what next time is not known, so neither are bits.
 
         Raises:
             HostsDiffer: the run is to repeat intervals, with the same draws.
         """
-        if progress.ledger is not None:
+        if self._state.ledger is not None:
             raise HostsDiffer
         self._digest = self._digest | {"hardware": secrets.token_hex(16)}
 
-    def begin(self, progress: Progress, ledger: JsonLines, decisions: JsonLines) -> None:
+    def begin(self) -> None:
         """Before the first interval of a run, or of its continuation with fresh draws: what it draws from here on is
-        on disk before it is used, and nothing of what was before can be gone on from."""
-        self._write(progress, ledger, decisions, alone=True)
+        on disk before it is used, and nothing can continue from what was before."""
+        self._write(alone=True)
 
-    def save_if_due(self, progress: Progress, ledger: JsonLines, decisions: JsonLines) -> None:
-        """After an interval."""
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`; writes a checkpoint if one is due."""
         every, seconds = self._section.checkpoint_every, self._section.checkpoint_seconds
         late = seconds is not None and self._seconds() - self._last >= seconds
-        if late or len(progress.rows) % every == 0:
-            self.save(progress, ledger, decisions)
+        if late or len(self._state.rows) % every == 0:
+            self.save()
 
-    def save(self, progress: Progress, ledger: JsonLines, decisions: JsonLines) -> None:
+    def save(self) -> None:
         """Write one now, unless it is there."""
-        if self._saved != len(progress.rows):
-            self._write(progress, ledger, decisions, alone=False)
+        if self._saved != len(self._state.rows):
+            self._write(alone=False)
 
-    def _write(self, progress: Progress, ledger: JsonLines, decisions: JsonLines, *, alone: bool) -> None:
-        now = self._seconds()
-        values = progress.values(ledger.mark(), decisions.mark()) | {"digest": self._digest}
+    def _write(self, *, alone: bool) -> None:
+        now, done = self._seconds(), len(self._state.rows)
+        values = self._state.values(self._journal) | {"digest": self._digest}
         values["wall_s"] += now - self._started
-        progress.rows.write(self._directory.metrics)
-        path = save_checkpoint(self._directory.checkpoints, len(progress.rows), values, alone=alone)
-        self._last, self._saved = now, len(progress.rows)
-        _log.info("checkpoint", extra=about(interval=len(progress.rows), file=path.name, bytes=path.stat().st_size))
+        self._state.rows.write(self._directory.metrics)
+        steps.reached("checkpoint", done)
+        path = save_checkpoint(self._directory.checkpoints, done, values, alone=alone)
+        self._last, self._saved = now, done
+        _log.info("checkpoint", extra=about(interval=done, file=path.name, bytes=path.stat().st_size))

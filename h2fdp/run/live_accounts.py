@@ -14,35 +14,44 @@ from h2fdp.privacy.statement import statement, verdict_of
 from h2fdp.protocol import IntervalPlan
 from h2fdp.run.planned_privacy import accounts_of_one_interval
 from h2fdp.run.privacy_report import attained_about
+from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
 
 
-def _too_small(run: RunSetup, observer: Observer, spent: float) -> UserError:
+class BudgetSpent(Exception):
+    """An interval must not begin: it would exceed this observer's budget."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self.observer = observer
+
+
+def _too_small(setup: RunSetup, observer: Observer, spent: float) -> UserError:
     """What is said of a budget that no interval fits in."""
-    stated = observer in run.config.privacy.budget
-    limit = "this budget" if stated else f"epsilon, a budget under {run.config.method.schedule.name},"
+    stated = observer in setup.config.privacy.budget
+    limit = "this budget" if stated else f"epsilon, a budget under {setup.config.method.schedule.name},"
     text = f"the first interval is epsilon {spent:.4g} for observer {observer} by the account, and {limit} would end"
     key = f"privacy.budget.{observer}" if stated else "privacy.epsilon"
     return UserError(f"{text} the run before it; expected a larger number", key=key)
 
 
-class PrivacyWatch:
+class LiveAccounts(Recorder):
     """Keeps the accounts of one run.
 
     Raises:
         UserError: a budget that the first interval would exceed.
     """
 
-    def __init__(self, run: RunSetup) -> None:
-        self._run = run
-        self._delta = run.config.privacy.delta
-        self.accounts = Accounts(run.sizes)
+    def __init__(self, setup: RunSetup) -> None:
+        self._setup = setup
+        self._delta = setup.config.privacy.delta
+        self.accounts = Accounts(setup.sizes)
         self._filter: BudgetFilter | None = None
-        if run.noise is not None and run.budgets:
-            interval = accounts_of_one_interval(run)
-            self._filter = BudgetFilter.planned(run.budgets, self._delta, interval)
+        if setup.noise is not None and setup.budgets:
+            interval = accounts_of_one_interval(setup)
+            self._filter = BudgetFilter.planned(setup.budgets, self._delta, interval)
             if (observer := self._filter.exceeded(interval)) is not None:
-                raise _too_small(run, observer, self._filter.spent(interval, observer))
+                raise _too_small(setup, observer, self._filter.spent(interval, observer))
         self._local = self._global = 0
         self._unplanned = False
 
@@ -62,16 +71,28 @@ class PrivacyWatch:
         self._unplanned |= plan.decision.noise_factor != 1.0
         return None
 
+    def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
+        """See `Recorder`: `admit`, or end the run."""
+        if (observer := self.admit(plan, releases)) is not None:
+            raise BudgetSpent(observer)
+
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`; adds the accounts to the row."""
+        row.update(self.columns())
+
     def state(self) -> dict[str, Any]:
         """The aggregations so far that the paper's claim counts; the accounts are the ledger's."""
         return {"local": self._local, "global": self._global, "unplanned": self._unplanned}
 
-    def load(self, state: Mapping[str, Any], releases: Iterable[Release]) -> None:
-        """Go on from a `state` and the releases of the ledger up to then: no account ever starts again at zero."""
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Recorder`; `enter` the ledger's releases too, so that no account ever starts again at zero."""
         self._local, self._global, self._unplanned = state["local"], state["global"], state["unplanned"]
+
+    def enter(self, releases: Iterable[Release]) -> None:
+        """Enter the releases of intervals that are done."""
         self.accounts.add(releases)
 
-    def load_lost(self, releases: Iterable[Release]) -> None:
+    def enter_lost(self, releases: Iterable[Release]) -> None:
         """Enter releases of intervals whose outcome was lost: they are done again under fresh noise, and both count."""
         for _, rows in groupby(releases, key=lambda release: release.interval):
             lost = list(rows)
@@ -79,29 +100,29 @@ class PrivacyWatch:
             local = {(row.edge, row.slot) for row in lost if row.kind == "local"}
             self._local += max(Counter(edge for edge, _ in local).values(), default=0)
             self._global += 1
-            self._unplanned |= self._run.config.method.schedule.name == "noise-decay"  # rows do not say how far
+            self._unplanned |= self._setup.config.method.schedule.name == "noise-decay"  # rows do not say how far
 
     def columns(self) -> dict[str, float | None]:
         """Metrics columns: the claim, and each observer's account about the worst device; none for runs that leak."""
-        if self._run.noise is None or self._run.leaks:
+        if self._setup.noise is None or self._setup.leaks:
             return {}
         found = {f"epsilon_{observer}": self.accounts.worst(observer, self._delta) for observer in OBSERVERS}
-        return {"epsilon_claimed": self._claimed(self._run.noise), **found}
+        return {"epsilon_claimed": self._claimed(self._setup.noise), **found}
 
     def summary(self) -> dict[str, Any] | None:
         """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without.
 
         About the worst device there is more: what a dominating record `attained`, and the `verdict` on the claim.
         """
-        if self._run.noise is None or self._run.leaks:
+        if self._setup.noise is None or self._setup.leaks:
             return None
-        names = [subnet.device_name(row) for subnet in self._run.topology.subnets for row in range(subnet.size)]
-        claimed = self._claimed(self._run.noise)
+        names = [subnet.device_name(row) for subnet in self._setup.topology.subnets for row in range(subnet.size)]
+        claimed = self._claimed(self._setup.noise)
         found = statement(self.accounts, names, self._delta, ("rdp", "pld"))
         for observer, numbers in found["worst"].items():
             numbers["attained"] = self._attained(observer)
             numbers["verdict"] = verdict_of(claimed, min(numbers["rdp"], numbers["pld"]), numbers["attained"])
-        return {"claimed": claimed, "notes": list(self._run.placement.notes), **found}
+        return {"claimed": claimed, "notes": list(self._setup.placement.notes), **found}
 
     def _claimed(self, noise: Mechanism) -> float | None:
         return noise.claimed(self.accounts, Made(self._local, self._global, self._unplanned))
@@ -110,4 +131,4 @@ class PrivacyWatch:
         """About the device that is worst by `rdp`; as every attained epsilon, a lower bound."""
         rdp = ACCOUNTANTS["rdp"]
         worst = max(self.accounts.classes(observer), key=lambda each: rdp.epsilon(each.composition, self._delta))
-        return attained_about(self._run, worst, self._delta)
+        return attained_about(self._setup, worst, self._delta)

@@ -1,97 +1,173 @@
-"""The run loop: plan, write the ledger, run the interval, evaluate, record - once for each interval."""
+"""A run from start to end: plan, write the ledger, run the interval, evaluate, record - once for each interval."""
 
 from __future__ import annotations
 
+import errno
 import logging
+import shutil
+import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
 
+from h2fdp.errors import UserError
 from h2fdp.protocol import IntervalPlan
-from h2fdp.records import JsonLines, RunDirectory, about, cut
-from h2fdp.run.checkpoints import Checkpoints
+from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
+from h2fdp.records.directory import create
+from h2fdp.run import steps
+from h2fdp.run.checkpoints import Checkpoints, HostsDiffer
+from h2fdp.run.fingerprint import run_digest
+from h2fdp.run.live_accounts import BudgetSpent
+from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import Scoreboard
+from h2fdp.run.recorders import Journal, Recorder, Row, Watcher
+from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import Progress
-from h2fdp.runtime import run_interval, start_hosts
+from h2fdp.run.state import RunState
+from h2fdp.run.summary import summary_of, write_inputs, write_results
+from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.hardware import alike
 
-State = Literal["done", "interrupted", "budget spent"]
-OnInterval = Callable[[dict[str, Any]], None]
+End = Literal["done", "interrupted", "budget spent"]
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _log = logging.getLogger(__name__)
 
 
+def start_run(
+    setup: RunSetup,
+    out: Path,
+    watcher: Watcher | None = None,
+    *,
+    overwrite: bool = False,
+    verbose: bool = False,
+) -> Run:
+    """Run an experiment into the directory `out`, and return what was recorded.
+
+    Args:
+        verbose: log each interval, and show the log.
+
+    Raises:
+        UserError: the directory is in the way; a budget that no interval fits in; a sink that cannot be reached; a full
+            disk.
+    """
+    state, made = RunState.begun(setup), False
+    try:
+        with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
+            made = True
+            with full_disk_told(directory):
+                write_inputs(setup, directory)
+                carry_out(setup, directory, state, watcher or Watcher())
+    except UserError:
+        if made and state.cloud is None:
+            # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger
+            # may hold releases, and these are never dropped.
+            shutil.rmtree(out.resolve())
+        raise
+    return Run(out)
+
+
+def carry_out(setup: RunSetup, directory: RunDirectory, state: RunState, watcher: Watcher) -> None:
+    """Run what is not done yet; whatever happens, what was recorded is written."""
+    started, end = time.perf_counter(), "failed"
+    directory.write_summary(summary_of(setup, state, "running", state.wall_s))
+    digest = run_digest(setup, directory)
+    backend = chosen_backend(setup.config.runtime)
+    _log.info("start", extra=about(backend=backend, seed=setup.config.seed, done=len(state.rows)))
+    sinks = sinks_of(setup.config, directory, state.rows)
+    try:
+        end = run_intervals(setup, directory, state, digest, sinks, watcher)
+    except KeyboardInterrupt:
+        end = "interrupted"
+        raise
+    except HostsDiffer:
+        raise  # `resume` continues with fresh draws
+    except Exception as error:
+        _log.error("failure", extra=about(interval=len(state.rows) + 1, error=f"{type(error).__name__}: {error}"))
+        raise
+    finally:
+        wall_s = state.wall_s + time.perf_counter() - started
+        try:
+            returned = write_results(setup, directory, state)
+            directory.write_summary(summary_of(setup, state, end, wall_s) | returned)
+        except OSError:
+            if sys.exception() is None:
+                raise
+        for sink in sinks:
+            sink.close(end)
+        _log.info("end", extra=about(state=end, intervals=len(state.rows)))
+
+
 def run_intervals(
-    run: RunSetup,
+    setup: RunSetup,
     directory: RunDirectory,
-    progress: Progress,
-    checkpoints: Checkpoints,
-    on_start: Callable[[], None],
-    on_interval: OnInterval,
-    stop: Callable[[], bool],
-) -> State:
-    """Run the intervals that are not done yet, or stop cleanly: before one in which `stop` is true, or that a budget
-    does not allow.
+    state: RunState,
+    digest: dict[str, str],
+    sinks: list[Sink],
+    watcher: Watcher,
+) -> End:
+    """Run the intervals that are not done yet, or stop cleanly: before one in which the watcher says so, or that a
+    budget does not allow.
 
     For each interval:
     1. the cloud plans it;
-    2. every release that the plan can make is entered in the accounts; if an observer's budget does not allow it, the
-       run ends with the last model;
-    3. the releases are written to the ledger and synced to disk;
-    4. the subnets run the interval, the cloud averages;
-    5. the model is evaluated, when it is due;
-    6. the schedule learns of its loss, and may take another model to go on from; what it cost is added up: energy,
-       delay, simulated time;
-    7. a row is added to the metrics, and a checkpoint is written, when it is due.
+    2. recorders see the plan: every release that it can make is entered in the accounts; if an observer's budget does
+       not allow it, the run ends with the last model; then the releases are written to the ledger and synced to disk;
+    3. the subnets run the interval, the cloud averages;
+    4. the model is evaluated, when it is due; the schedule learns of its loss, and may take another model to continue
+       from;
+    5. recorders complete the interval's row of the metrics (epsilon, energy, delay, simulated time), keep it, write a
+       checkpoint when it is due, and show it.
     """
-    scoreboard = Scoreboard(run)
-    sources = {subnet.name: subnet.noise_source for subnet in run.blueprint.facts()}
-    total = run.config.training.intervals
-    decided = progress.decisions
-    cut(directory.decisions, decided.bytes if decided else 0)  # the later ones are made again
+    scoreboard = Scoreboard(setup)
+    total = setup.config.training.intervals
+    cut(directory.decisions, state.decisions.bytes if state.decisions else 0)  # the later ones are made again
     with (
-        JsonLines(directory.ledger, progress.ledger) as ledger,
-        JsonLines(directory.decisions, decided) as decisions,
-        start_hosts(run.blueprint, run.config.runtime) as edges,
+        JsonLines(directory.ledger, state.ledger) as ledger,
+        JsonLines(directory.decisions, state.decisions) as decisions,
+        start_hosts(setup.blueprint, setup.config.runtime) as edges,
     ):
-        if run.noise is not None and not alike(edges):
-            checkpoints.tell_mixed(progress)
-        cloud = progress.start(run.cloud(edges))
-        if progress.ledger is None:
-            checkpoints.begin(progress, ledger, decisions)
-        on_start()
-        for interval in range(len(progress.rows), total):
+        journal = Journal(ledger, decisions)
+        checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal)
+        if setup.noise is not None and not alike(edges):
+            checkpoints.hosts_differ()
+        cloud = state.start(setup.cloud(edges))
+        steps.reached("hosts up", len(state.rows))
+        if state.ledger is None:
+            checkpoints.begin()
+        watcher.on_start()
+        # Accounts come before the ledger, which they keep an interval out of; whoever completes a row before the table.
+        recorders: list[Recorder] = [state.accounts, journal, state.noise, state.costs, state.table, checkpoints]
+        recorders += [*sinks, watcher]
+        for interval in range(len(state.rows), total):
             if cloud.ended:
                 return "done"
-            if stop():
-                checkpoints.save(progress, ledger, decisions)
+            if watcher.stop():
+                checkpoints.save()
                 return "interrupted"
             started = time.perf_counter()
             plan = cloud.plan(interval)
             releases = list(cloud.releases(plan))
-            progress.spent_by = progress.watch.admit(plan, releases)
-            if progress.spent_by is not None:
+            try:
+                for recorder in recorders:
+                    recorder.before(plan, releases)
+            except BudgetSpent as spent:
+                state.spent_by = spent.observer
                 return "budget spent"
-            ledger.append(release.as_row() for release in releases)
-            if plan.decision.reasons is not None:
-                decisions.append([dict(plan.decision.reasons)])
-            if run.noise is not None:
-                progress.note_noise(run.noise, sources, plan)
+            steps.reached("released", interval)
             run_interval(edges, cloud, plan)
-            progress.costs.add(plan)
-            due = (interval + 1) % run.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
+            steps.reached("ran", interval)
+            due = (interval + 1) % setup.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
             scores = scoreboard.scores(cloud) if due or cloud.scores else {}
-            cloud.close(scores.get(run.steering_loss))
-            columns = progress.watch.columns() | progress.costs.columns()
-            row = _row(plan, scores | columns, time.perf_counter() - started)
-            progress.rows.append(row)
-            _log.debug("interval", extra=about(**row))
-            checkpoints.save_if_due(progress, ledger, decisions)
-            on_interval(row)
+            cloud.close(scores.get(setup.steering_loss))
+            row = _row(plan, scores, time.perf_counter() - started)
+            for recorder in recorders:
+                recorder.after(plan, row)
     return "done"
 
 
-def _row(plan: IntervalPlan, values: Mapping[str, float | None], wall_s: float) -> dict[str, Any]:
+def _row(plan: IntervalPlan, scores: Mapping[str, float], wall_s: float) -> Row:
     return {
         "interval": plan.interval + 1,
         "slot": plan.last_slot,
@@ -99,5 +175,17 @@ def _row(plan: IntervalPlan, values: Mapping[str, float | None], wall_s: float) 
         "step_size": plan.decision.step_size,
         "participants": plan.participants,
         "wall_s": wall_s,
-        **values,
+        **scores,
     }
+
+
+@contextmanager
+def full_disk_told(directory: RunDirectory) -> Iterator[None]:
+    """A full disk is the user's to mend, and the run continues after it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        text = f"the disk is full ({error.strerror}); make room, then go on with: h2fdp resume {directory.path}"
+        raise UserError(text, str(error.filename or directory.path)) from None

@@ -9,34 +9,30 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.protocol import IntervalPlan
 from h2fdp.records import RunDirectory, about
 from h2fdp.records.atomic import write_text
 from h2fdp.records.events import EventFile
+from h2fdp.run.recorders import Recorder, Row
 
 _log = logging.getLogger(__name__)
 _EVENTS = "tensorboard/events.out.tfevents.0.h2fdp"
 _MLFLOW_RUN = "mlflow-run"
 _PLACES = ("interval",)  # columns that say where a row is, and measure nothing
-Row = dict[str, Any]
 
 
-class Sink(Protocol):
-    """Takes a run's metrics."""
+class Sink(Recorder):
+    """Takes a run's metrics elsewhere."""
 
-    def add(self, row: Row) -> None:
-        """One row of the metrics table."""
-        ...
-
-    def close(self, state: str) -> None:
+    def close(self, end: str) -> None:
         """The run ends here, for now."""
-        ...
 
 
-class _TensorBoard:
+class _TensorBoard(Sink):
     """Rewritten from the rows that stand when a run goes on, so that no step is there twice."""
 
     def __init__(self, directory: RunDirectory, rows: Iterable[Row]) -> None:
@@ -47,15 +43,12 @@ class _TensorBoard:
         self._time += row["wall_s"]
         return self._time, row["interval"], scalars(row)
 
-    def add(self, row: Row) -> None:
-        """See `Sink`."""
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`."""
         self._file.add(*self._event(row))
 
-    def close(self, state: str) -> None:
-        """Nothing is held open."""
 
-
-class _MLflow:
+class _MLflow(Sink):
     """A run of the server; its id is kept in the run directory, for when the run goes on."""
 
     def __init__(self, directory: RunDirectory, uri: str, config: ExperimentFile) -> None:
@@ -81,8 +74,8 @@ class _MLflow:
         except Exception as error:  # whatever its client and server raise
             raise UserError(f"MLflow at {uri} does not answer: {error}", key="tracking.mlflow") from None
 
-    def add(self, row: Row) -> None:
-        """See `Sink`."""
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`."""
         now = int(time.time() * 1000)
         self._tell(
             lambda: self._client.log_batch(
@@ -91,9 +84,9 @@ class _MLflow:
             )
         )
 
-    def close(self, state: str) -> None:
+    def close(self, end: str) -> None:
         """See `Sink`."""
-        self._tell(lambda: self._client.set_terminated(self._run, "FINISHED" if state == "done" else "KILLED"))
+        self._tell(lambda: self._client.set_terminated(self._run, "FINISHED" if end == "done" else "KILLED"))
 
     def _tell(self, words: Callable[[], Any]) -> None:
         """A server that went away ends no run."""

@@ -1,9 +1,7 @@
-"""One run: how it starts, and what is read of it afterwards."""
+"""A run that was made, read from its directory."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +12,8 @@ import yaml
 from h2fdp.errors import UserError
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.models import build
-from h2fdp.records import logged_to, read_summary
-from h2fdp.records.directory import create
-from h2fdp.run.loop import OnInterval
+from h2fdp.records import read_summary
 from h2fdp.run.privacy import RunPrivacy
-from h2fdp.run.recorder import full_disk_told, record, record_inputs
-from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,40 +61,6 @@ class Run:
     def model(self) -> torch.nn.Module:
         """The trained model."""
         return load_model(self.directory)
-
-
-def start_run(
-    setup: RunSetup,
-    out: Path,
-    *,
-    overwrite: bool = False,
-    on_start: Callable[[], None] | None = None,
-    on_interval: OnInterval | None = None,
-    stop: Callable[[], bool] | None = None,
-    verbose: bool = False,
-) -> Run:
-    """Run a prepared experiment into the directory `out`.
-
-    Args:
-        on_start: called when the hosts are up.
-        on_interval: called with each row of the metrics.
-        stop: asked before each interval; true ends the run cleanly.
-        verbose: log each interval, and show the log.
-    """
-    progress = Progress.begun(setup)
-    try:
-        with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
-            progress.directory_made = True
-            with full_disk_told(directory):
-                record_inputs(setup, directory)
-                record(setup, directory, progress, on_start, on_interval, stop)
-    except UserError:
-        if progress.directory_made and progress.cloud is None:
-            # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger
-            # may hold releases, and these are never dropped.
-            shutil.rmtree(out.resolve())
-        raise
-    return Run(out)
 
 
 def load_model(run: str | Path) -> torch.nn.Module:

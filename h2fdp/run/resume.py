@@ -23,12 +23,13 @@ from h2fdp.records.directory import reopen
 from h2fdp.run.api import DeviceFunction, Experiment
 from h2fdp.run.checkpoints import HostsDiffer
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
-from h2fdp.run.loop import OnInterval
+from h2fdp.run.loop import carry_out, full_disk_told
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.recorder import FINISHED, full_disk_told, record
+from h2fdp.run.recorders import OnInterval, Watcher
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import Progress
+from h2fdp.run.state import RunState
+from h2fdp.run.summary import FINISHED
 
 _log = logging.getLogger(__name__)
 
@@ -55,30 +56,30 @@ def resume(
             began with; its ledger was changed.
     """
     experiment = Experiment.of_run(run, settings, data=data, test_data=test_data, model=model)
-    return resume_run(experiment, Path(run), data_root=data_root, on_interval=on_interval)
+    watcher = Watcher() if on_interval is None else Watcher(on_interval=on_interval)
+    return resume_run(experiment, Path(run), watcher, data_root=data_root)
 
 
 def resume_run(
     experiment: Experiment,
     path: Path,
+    watcher: Watcher | None = None,
     *,
     data_root: str | Path | None = None,
-    on_start: Callable[[], None] | None = None,
-    on_interval: OnInterval | None = None,
-    stop: Callable[[], bool] | None = None,
     verbose: bool = False,
 ) -> Run:
-    """Go on with the run of an `Experiment.of_run`; see `start_run` for the rest."""
+    """Continue the run of an `Experiment.of_run`; see `start_run` for the rest."""
     if is_finished(path):
         return Run(path)
     with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_told(directory):
         setup = experiment.prepare(data_root)
-        run, progress = _continuation(setup, directory)
+        watcher = watcher or Watcher()
         try:
-            record(run, directory, progress, on_start, on_interval, stop)
+            run, state = _continuation(setup, directory)
+            carry_out(run, directory, state, watcher)
         except HostsDiffer:
-            run, progress = _continuation(setup, directory, repeatable=False)
-            record(run, directory, progress, on_start, on_interval, stop)
+            run, state = _continuation(setup, directory, repeatable=False)
+            carry_out(run, directory, state, watcher)
     return Run(path)
 
 
@@ -87,55 +88,55 @@ def is_finished(path: Path) -> bool:
     return (read_summary(path) or {}).get("state") in FINISHED
 
 
-def _continuation(run: RunSetup, directory: RunDirectory, repeatable: bool = True) -> tuple[RunSetup, Progress]:
+def _continuation(setup: RunSetup, directory: RunDirectory, repeatable: bool = True) -> tuple[RunSetup, RunState]:
     """The run as it was left, with the draws that it may go on with."""
     with JsonLines(directory.ledger) as ledger:  # which ends a line that was being written
         mark = ledger.mark()
     stored = load_checkpoint(directory.checkpoints, _tell_of_damage)
-    digest = run_digest(run, directory)
+    digest = run_digest(setup, directory)
     if not repeatable:  # hosts compute otherwise than this process, which the digest does not know
         digest |= {"hardware": secrets.token_hex(16)}
     if stored is None:
-        progress = Progress.begun(run)
+        state = RunState.begun(setup)
         if not mark.bytes:  # nothing was released
             _log.info("resume", extra=about(interval=1))
-            return run, progress
+            return setup, state
         why = "no checkpoint is left"
     else:
-        _check_model(run, stored, directory)
+        _check_model(setup, stored, directory)
         check_start(directory.ledger, Mark(**stored["ledger"]))
-        progress = Progress.restored(run, stored, directory)
+        state = RunState.restored(setup, stored, directory)
         differing = [part for part in digest if digest[part] != stored["digest"].get(part)]
-        if not differing or run.noise is None:  # without noise there is nothing that a second time would reveal
-            _log.info("resume", extra=about(interval=len(progress.rows) + 1, differing=differing))
-            return run.drawing(progress.attempt), progress
+        if not differing or setup.noise is None:  # without noise there is nothing that a second time would reveal
+            _log.info("resume", extra=about(interval=len(state.rows) + 1, differing=differing))
+            return setup.drawing(state.attempt), state
         why = f"{', '.join(differing)} differ from what the run began with"
-    return _afresh(run, progress, directory, name_of_attempt(digest, stored, mark.digest), why)
+    return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
 
 
 def _afresh(
-    run: RunSetup, progress: Progress, directory: RunDirectory, attempt: str, why: str
-) -> tuple[RunSetup, Progress]:
+    setup: RunSetup, state: RunState, directory: RunDirectory, attempt: str, why: str
+) -> tuple[RunSetup, RunState]:
     """Draw everything afresh from the next interval on; what was released of it before counts too."""
-    first = len(progress.rows) + 1
-    if run.iterations is not None:
+    first = len(state.rows) + 1
+    if setup.iterations is not None:
         text = (
             f"{why}, so interval {first} would be released a second time; this run ends after R_c local steps, and "
             f"steps that are done twice would overspend its target; expected the same environment, or a new run"
         )
         raise UserError(text, str(directory.path))
-    begin = 0 if progress.ledger is None else progress.ledger.bytes
-    progress.watch.load_lost(releases_of_ledger(directory.ledger, run.sizes, begin))
-    progress.ledger, progress.attempt, progress.fresh = None, attempt, [*progress.fresh, first]
+    begin = 0 if state.ledger is None else state.ledger.bytes
+    state.accounts.enter_lost(releases_of_ledger(directory.ledger, setup.sizes, begin))
+    state.ledger, state.attempt, state.fresh = None, attempt, [*state.fresh, first]
     note = f"{why}: noise and batches are drawn afresh from interval {first} on; what was released before counts too"
     _log.warning("resume afresh", extra=about(interval=first, note=note))
-    return run.drawing(attempt), progress
+    return setup.drawing(attempt), state
 
 
-def _check_model(run: RunSetup, stored: dict[str, Any], directory: RunDirectory) -> None:
+def _check_model(setup: RunSetup, stored: dict[str, Any], directory: RunDirectory) -> None:
     found = stored["nodes"]["cloud"]["model"].numel()
-    if found != run.initial.numel():
-        text = f"the checkpoint's model has {found} parameters, this one {run.initial.numel()}"
+    if found != setup.initial.numel():
+        text = f"the checkpoint's model has {found} parameters, this one {setup.initial.numel()}"
         raise UserError(f"{text}; expected the model that the run began with", str(directory.path), "model")
 
 

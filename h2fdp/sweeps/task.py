@@ -12,10 +12,11 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.reading import Setting
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.run.api import Experiment
-from h2fdp.run.loop import OnInterval
-from h2fdp.run.recorder import FINISHED
-from h2fdp.run.result import Run, start_run
+from h2fdp.run.loop import start_run
+from h2fdp.run.recorders import OnInterval, Watcher
+from h2fdp.run.result import Run
 from h2fdp.run.resume import resume_run
+from h2fdp.run.summary import FINISHED
 from h2fdp.sweeps.directory import remove_run
 from h2fdp.sweeps.shared import Shared
 from h2fdp.sweeps.study import digest_of
@@ -85,7 +86,8 @@ class Ground:
 def carry_out(task: Task, ground: Ground, on_interval: OnInterval, stop: Callable[[], bool]) -> Outcome:
     """Run a task to its end, or until `stop` says so; errors are what comes of it, too."""
     try:
-        run = _resumed(task, ground, on_interval, stop) if task.begun else _started(task, ground, on_interval, stop)
+        watcher = Watcher(ground.on_start or _nothing, on_interval, stop)
+        run = _resumed(task, ground, watcher) if task.begun else _started(task, ground, watcher)
         return Outcome(run.summary["state"])
     except UserError as error:
         return Outcome(FAILED, str(error), mistake=True)
@@ -93,27 +95,24 @@ def carry_out(task: Task, ground: Ground, on_interval: OnInterval, stop: Callabl
         return Outcome(FAILED, traceback.format_exc())
 
 
-def _started(task: Task, ground: Ground, on_interval: OnInterval, stop: Callable[[], bool]) -> Run:
+def _nothing() -> None:
+    return
+
+
+def _started(task: Task, ground: Ground, watcher: Watcher) -> Run:
     remove_run(task.path)  # one that was killed before it had written its inputs
     config, topology = ground.shared.experiment(ground.document, task.settings)
     if digest_of(config, ground.shared.network(topology)) != task.digest:
         raise UserError("the topology's file changed while the sweep went on; start the sweep again", task.name)
-    preparation = ground.shared.prepare(_placed(config, task, ground), topology, ground.data_root)
-    return start_run(preparation, task.path, on_start=ground.on_start, on_interval=on_interval, stop=stop)
+    setup = ground.shared.prepare(_placed(config, task, ground), topology, ground.data_root)
+    return start_run(setup, task.path, watcher)
 
 
-def _resumed(task: Task, ground: Ground, on_interval: OnInterval, stop: Callable[[], bool]) -> Run:
+def _resumed(task: Task, ground: Ground, watcher: Watcher) -> Run:
     alone = task.on_ray or ground.threads is None
     settings = [] if alone else ["runtime.backend=inline", f"runtime.hosts={ground.threads}"]
     experiment = Experiment.of_run(task.path, settings)
-    return resume_run(
-        experiment,
-        task.path,
-        data_root=ground.data_root,
-        on_start=ground.on_start,
-        on_interval=on_interval,
-        stop=stop,
-    )
+    return resume_run(experiment, task.path, watcher, data_root=ground.data_root)
 
 
 def _placed(config: ExperimentFile, task: Task, ground: Ground) -> ExperimentFile:

@@ -11,11 +11,10 @@ from pathlib import Path
 import torch
 
 from h2fdp import Experiment, Topology
-from h2fdp.protocol import Cloud
-from h2fdp.records import JsonLines, atomic
+from h2fdp.records import atomic
 from h2fdp.records import checkpoint as checkpoint_file
-from h2fdp.run import checkpoints, recorder
-from h2fdp.run.result import start_run
+from h2fdp.run import steps
+from h2fdp.run.loop import start_run
 
 
 def experiment(**settings):
@@ -30,28 +29,23 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def before(owner, name, call):
-    """Die instead of the call-th call."""
-    original, calls = getattr(owner, name), [0]
-
-    def counted(*arguments, **keywords):
-        calls[0] += 1
-        return die() if calls[0] == call else original(*arguments, **keywords)
-
-    setattr(owner, name, counted)
+def at(step, interval=None):
+    """Die when a run comes to this step of an interval, counted from 0, or of any."""
+    steps.listener = lambda reached, number: die() if reached == step and interval in (None, number) else None
 
 
-def in_the_middle_of_rows(interval):
-    """Half of an interval's rows are in the file, the last of them torn."""
-    original = JsonLines._write
+def in_the_middle_of_rows(interval, run):
+    """Half of an interval's rows are in the file, the last of them torn: as if it had died while they were written."""
 
-    def half(self, data):
-        if self._path.name == "privacy.jsonl" and f'"interval": {interval},'.encode() in data:
-            self._file.write(data[: len(data) // 2])
+    def half(reached, number):
+        if (reached, number) == ("released", interval):
+            ledger = run / "privacy.jsonl"
+            lines = ledger.read_bytes().splitlines(keepends=True)
+            whole = sum(len(line) for line in lines if f'"interval": {interval + 1},'.encode() not in line)
+            os.truncate(ledger, (whole + sum(map(len, lines))) // 2)
             die()
-        original(self, data)
 
-    JsonLines._write = half
+    steps.listener = half
 
 
 def in_the_middle_of_a_checkpoint(interval):
@@ -81,14 +75,14 @@ class HalfWritten:
 
 
 POINTS = {
-    "before the first checkpoint": lambda: before(checkpoints.Checkpoints, "begin", 1),
-    "in the rows of the first interval": lambda: in_the_middle_of_rows(1),
-    "in the rows of a later interval": lambda: in_the_middle_of_rows(6),
-    "rows on disk, interval not begun": lambda: before(Cloud, "run_interval", 8),
-    "interval done, not recorded": lambda: before(Cloud, "plan", 5),
-    "in a checkpoint": lambda: in_the_middle_of_a_checkpoint(9),
-    "metrics written, checkpoint not": lambda: before(checkpoints, "save_checkpoint", 3),
-    "all intervals done, results not": lambda: before(recorder, "device_scores", 1),
+    "before the first checkpoint": lambda _: at("hosts up", 0),
+    "in the rows of the first interval": lambda run: in_the_middle_of_rows(0, run),
+    "in the rows of a later interval": lambda run: in_the_middle_of_rows(5, run),
+    "rows on disk, interval not begun": lambda _: at("released", 7),
+    "interval done, not recorded": lambda _: at("ran", 3),
+    "in a checkpoint": lambda _: in_the_middle_of_a_checkpoint(9),
+    "metrics written, checkpoint not": lambda _: at("checkpoint", 6),
+    "all intervals done, results not": lambda _: at("results"),
 }
 
 
@@ -98,7 +92,7 @@ def main(folder: Path):
     for number, arm in enumerate(POINTS.values()):
         child = os.fork()
         if child == 0:
-            arm()
+            arm(folder / str(number))
             start_run(run, folder / str(number))
             os._exit(1)
         _, status = os.waitpid(child, 0)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import h2fdp
 from h2fdp.protocol import LocalTeam
 from h2fdp.run import loop
-from h2fdp.run.result import start_run
+from h2fdp.run.loop import start_run
+from h2fdp.run.recorders import Watcher
 from h2fdp.runtime.hardware import alike, arithmetic
 from tests.run.killed import experiment
 
@@ -19,7 +20,8 @@ class Spread:
 
 def stopped_after(intervals, path, **settings):
     rows = []
-    start_run(experiment(**settings).prepare(), path, on_interval=rows.append, stop=lambda: len(rows) == intervals)
+    watcher = Watcher(on_interval=rows.append, stop=lambda: len(rows) == intervals)
+    start_run(experiment(**settings).prepare(), path, watcher)
 
 
 def test_hosts_are_alike_when_all_are_of_this_machines_kind():

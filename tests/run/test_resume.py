@@ -19,10 +19,11 @@ from torch import nn
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.estimation import Observation
-from h2fdp.protocol import Cloud
 from h2fdp.records import RunDirectory, summary
 from h2fdp.records.directory import reopen
-from h2fdp.run import fingerprint
+from h2fdp.run import fingerprint, steps
+from h2fdp.run.loop import start_run
+from h2fdp.run.recorders import Watcher
 from h2fdp.streams import Streams
 from tests.run.killed import POINTS, experiment
 
@@ -66,14 +67,12 @@ def ledger(path):
 
 def crashing_at(monkeypatch, interval):
     """A fault of the machine inside an interval, counted from 0."""
-    original = Cloud.run_interval
 
-    def failing(self, plan):
-        if plan.interval == interval:
+    def fail(step, at):
+        if (step, at) == ("released", interval):
             raise RuntimeError("the host is gone")
-        original(self, plan)
 
-    monkeypatch.setattr(Cloud, "run_interval", failing)
+    monkeypatch.setattr(steps, "listener", fail)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +171,7 @@ def test_a_schedule_decides_from_its_state_as_if_it_had_seen_it_all():
 
 def test_a_clean_stop_does_nothing_twice(whole, tmp_path):
     path, rows = tmp_path / "run", []
-    from h2fdp.run.result import start_run
-
-    start_run(experiment().prepare(), path, on_interval=rows.append, stop=lambda: len(rows) == 5)
+    start_run(experiment().prepare(), path, Watcher(on_interval=rows.append, stop=lambda: len(rows) == 5))
     assert h2fdp.Run(path).summary["state"] == "interrupted"
     run = h2fdp.resume(path, on_interval=rows.append)
     assert [row["interval"] for row in rows] == list(range(1, len(whole.metrics) + 1))

@@ -13,7 +13,8 @@ import torch
 import h2fdp
 from h2fdp import Topology, UserError
 from h2fdp.protocol import LocalTeam
-from h2fdp.run.result import start_run
+from h2fdp.run.loop import start_run
+from h2fdp.run.recorders import Watcher
 from h2fdp.runtime.capacity import Share
 from h2fdp.runtime.cloud_host import CloudHost, CloudNode
 from h2fdp.runtime.placement import Place
@@ -50,7 +51,7 @@ def session():
 
 def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray(session, inline, tmp_path):
     rows = []
-    start_run(small().prepare(), tmp_path / "run", on_interval=rows.append, stop=lambda: len(rows) == 1)
+    start_run(small().prepare(), tmp_path / "run", Watcher(on_interval=rows.append, stop=lambda: len(rows) == 1))
     where = ["runtime.backend=ray", "runtime.hosts=3", "runtime.cpus_per_host=0.5"]
     assert_equal(inline, recorded(h2fdp.resume(tmp_path / "run", settings=where)))
 

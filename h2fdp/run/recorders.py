@@ -1,0 +1,173 @@
+"""What follows a run interval by interval: each recorder sees a plan before it is run, and the interval's row after."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from h2fdp.privacy import NoiseSource, Release, ReleaseKind
+from h2fdp.protocol import IntervalPlan
+from h2fdp.records import JsonLines, MetricsRows, about
+from h2fdp.run.costs import interval_costs
+from h2fdp.run.setup import RunSetup
+
+Row = dict[str, Any]
+OnInterval = Callable[[Row], None]
+_log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """Follows a run. Every method may stay as it is: then the recorder has nothing to do there."""
+
+    def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
+        """Called when an interval is planned and has not begun.
+
+        Raises:
+            BudgetSpent: the interval must not begin.
+        """
+
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        """Called when the interval has run; `row` is its row of the metrics, to be completed or written."""
+
+    def state(self) -> Any:
+        """What it must know to continue, for a checkpoint: plain values and arrays."""
+
+    def load(self, state: Any) -> None:
+        """Continue from a `state`."""
+
+
+class Journal(Recorder):
+    """The ledger of releases, and the controller's decisions: on disk, synced, before an interval begins."""
+
+    def __init__(self, ledger: JsonLines, decisions: JsonLines) -> None:
+        self._ledger = ledger
+        self._decisions = decisions
+
+    def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
+        """See `Recorder`."""
+        self._ledger.append(release.as_row() for release in releases)
+        if plan.decision.reasons is not None:
+            self._decisions.append([dict(plan.decision.reasons)])
+
+    def state(self) -> dict[str, Any]:
+        """How far both files reach."""
+        return {"ledger": vars(self._ledger.mark()), "decisions": vars(self._decisions.mark())}
+
+
+class NoiseRange(Recorder):
+    """The smallest and the largest standard deviation of each noise that was used."""
+
+    def __init__(self, setup: RunSetup) -> None:
+        self._mechanism = setup.noise
+        self._sources = {subnet.name: subnet.noise_source for subnet in setup.blueprint.facts()}
+        self._ranges: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
+        """See `Recorder`."""
+        if self._mechanism is None:
+            return
+        for name, subnet in plan.subnets.items():
+            for segment in range(len(subnet.segments)):
+                kind = self._mechanism.kind(subnet.kind(segment))
+                self._note(kind, self._sources[name], subnet.aggregation(segment).noise_std)
+        if plan.noise_std:
+            self._note(self._mechanism.kind("global"), "cloud", np.array([plan.noise_std]))
+
+    def _note(self, kind: ReleaseKind, source: NoiseSource, levels: np.ndarray) -> None:
+        if levels.size:
+            low, high = self._ranges.get((kind, source), (float("inf"), 0.0))
+            self._ranges[kind, source] = (min(low, float(levels.min())), max(high, float(levels.max())))
+
+    def summary(self) -> list[dict[str, Any]]:
+        """A row for each kind of noise and who adds it."""
+        return [
+            {"kind": kind, "added_by": source, "smallest": low, "largest": high}
+            for (kind, source), (low, high) in sorted(self._ranges.items())
+        ]
+
+    def state(self) -> list[tuple[str, str, float, float]]:
+        """See `Recorder`."""
+        return [(kind, source, low, high) for (kind, source), (low, high) in self._ranges.items()]
+
+    def load(self, state: Iterable[tuple[str, str, float, float]]) -> None:
+        """See `Recorder`."""
+        self._ranges = {(kind, source): (low, high) for kind, source, low, high in state}
+
+
+class CostMeter(Recorder):
+    """Adds up what intervals cost under the fading that each of them draws."""
+
+    def __init__(self, setup: RunSetup) -> None:
+        self._costs_of = partial(interval_costs, setup.topology, setup.costs)
+        self._sums = dict.fromkeys(("energy_j", "delay_s", "clock_s"), 0.0)
+
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`; adds the running sums to the row."""
+        for column, spent in self._costs_of(plan).items():
+            self._sums[column] += spent
+        row.update(self._sums)
+
+    def state(self) -> dict[str, float]:
+        """See `Recorder`."""
+        return dict(self._sums)
+
+    def load(self, state: Mapping[str, float]) -> None:
+        """See `Recorder`."""
+        self._sums = dict(state)
+
+
+class MetricsTable(Recorder):
+    """The rows of `metrics.parquet`, one for each interval that is done."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.rows = MetricsRows(schema)
+
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`."""
+        self.rows.append(row)
+        _log.debug("interval", extra=about(**row))
+
+    def state(self) -> dict[str, Any]:
+        """See `Recorder`."""
+        return self.rows.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Recorder`."""
+        self.rows.load(state)
+
+
+def _never() -> bool:
+    return False
+
+
+def _nothing() -> None:
+    return
+
+
+def _no_row(row: Row) -> None:
+    return
+
+
+@dataclass(frozen=True)
+class Watcher(Recorder):
+    """Whoever watches a run from outside, and may stop it.
+
+    Attributes:
+        on_start: called when the hosts are up.
+        on_interval: called with each row of the metrics.
+        stop: asked before each interval; true ends the run cleanly.
+    """
+
+    on_start: Callable[[], None] = _nothing
+    on_interval: OnInterval = _no_row
+    stop: Callable[[], bool] = _never
+
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`."""
+        self.on_interval(row)

@@ -1,0 +1,89 @@
+"""What a run leaves behind beside its metrics: inputs, results, summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from h2fdp.methods import name_of
+from h2fdp.models import Flat
+from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, RunDirectory, versions, write_columns
+from h2fdp.records.atomic import replacing, write_text
+from h2fdp.run import steps
+from h2fdp.run.model_scores import Scoreboard, device_scores
+from h2fdp.run.setup import RunSetup
+from h2fdp.run.state import RunState
+from h2fdp.runtime import chosen_backend
+from h2fdp.runtime.local_hosts import run_arithmetic
+from h2fdp.topology import write as write_topology
+
+FINISHED = ("done", "budget spent")  # states of runs that have nothing left to do
+_LAST = 20  # intervals whose mean accuracy is reported beside the last one: noisy curves swing
+
+
+def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
+    """Everything needed to run it again."""
+    values = setup.config.model_dump(mode="json") | {"topology": directory.topology.name, "sweep": {}}
+    values |= setup.own.names
+    values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
+    write_text(directory.config, yaml.safe_dump(values, sort_keys=False, width=120))
+    write_topology(setup.drawn, directory.topology)
+
+
+def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> dict[str, float]:
+    """Write metrics, model and devices' scores; what the model is worth, where it is not the last interval's."""
+    state.rows.write(directory.metrics)
+    if state.cloud is None:
+        return {}
+    module = setup.blueprint.module()
+    returned = state.cloud.returned
+    Flat(module).load(module, returned)
+    with replacing(directory.model) as file:
+        torch.save(module.state_dict(), file)
+    steps.reached("results", len(state.rows))
+    with run_arithmetic():
+        write_columns(directory.devices, device_scores(setup, returned), DEVICE_SCHEMA)
+        if torch.equal(returned, state.cloud.model):
+            return {}
+        scores = Scoreboard(setup).scores_of(returned)
+    return {key: scores[key] for key in ("accuracy", "loss")}
+
+
+def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dict[str, Any]:
+    """`summary.json`; `end` is how the run ended, or that it is running."""
+    rows = state.rows
+    scored, losses = rows.column("accuracy"), rows.column("loss")
+    recent = [rows[place] for place in range(max(0, len(rows) - _LAST), len(rows))]
+    last = [row["accuracy"] for row in recent if "accuracy" in row]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": setup.config.name,
+        "state": end,
+        "method": name_of(setup.config.method),
+        "seed": setup.config.seed,
+        "backend": chosen_backend(setup.config.runtime),
+        "intervals": len(rows),
+        "accuracy": scored[-1] if scored else None,
+        "best_accuracy": max(scored, default=None),
+        f"accuracy_mean_last_{_LAST}": float(np.mean(last)) if last else None,
+        "loss": losses[-1] if losses else None,
+        **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s")},
+        "leaking": setup.leaks,
+        "devices": setup.topology.devices,
+        "edges": setup.topology.edges,
+        "trusted_edges": sum(subnet.trusted for subnet in setup.topology.subnets),
+        "parameters": setup.initial.numel(),
+        "data": setup.data.name,
+        "shape": list(setup.data.shape),
+        "classes": setup.data.classes,
+        "data_fingerprint": setup.data.fingerprint(),
+        "noise_std": state.noise.summary(),
+        "privacy": state.accounts.summary() if end != "running" else None,
+        "budget_spent_by": state.spent_by,
+        "fresh_from": state.fresh,
+        "wall_s": wall_s,
+        "versions": versions(),
+    }
