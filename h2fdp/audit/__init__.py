@@ -4,12 +4,10 @@ N canaries, each in or out by a fair coin, are guessed from what one observer re
 limits how many guesses can be right; more right guesses than that refute it.
 """
 
-from h2fdp.audit.design import CanaryDesign, CanaryKind
-from h2fdp.audit.epsilon_lower_bound import epsilon_lower_bound
-from h2fdp.audit.guessing import guess, guesses_planned
+from h2fdp.audit.canaries import CanaryDesign, CanaryKind
+from h2fdp.audit.epsilon_lower_bound import epsilon_lower_bound, guess, guesses_planned
 from h2fdp.audit.likelihood import CanaryEffect, log_likelihood_ratio
-from h2fdp.audit.observer_views import Observation, observations
-from h2fdp.audit.transcript import IntervalTranscript, SubnetTranscript
+from h2fdp.audit.observer_views import IntervalTranscript, Observation, SubnetTranscript, observations
 
 __all__ = [
     "CanaryDesign",

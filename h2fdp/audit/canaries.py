@@ -1,4 +1,4 @@
-"""Canaries in local steps: records with a made-up gradient, each on a coordinate that no other record touches.
+"""Canaries: records with a made-up gradient, each on a coordinate of its own that no other record touches.
 
 They test privacy from outside (`h2fdp.audit`). A canary is a record of its device in every respect: drawn with
 the device's rate, counted in the batch when it was drawn, clipped with the rest. One that is out is the null record of
@@ -9,20 +9,71 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.objectives import LocalObjective
 
+CanaryKind = Literal["dirac", "dominating"]
 _LARGE = 1e6  # a data gradient under clip_scope batch whose length does not matter any more
 _OVERWHELMING = 1e14  # beside it a float32 forgets a batch of large gradients; its square is still a float32
+
+
+@dataclass(frozen=True)
+class CanaryDesign:
+    """N canaries; canary j owns the j-th of N coordinates that are appended to the model.
+
+    Attributes:
+        kind: `dirac` canaries have a gradient of the clip norm, beside the data as they are; `dominating` ones
+            outweigh every other record, and the data beside them are the worst for them: they pull the other way.
+        owners: (N,) number over the whole network of the device that each is a record of.
+        included: (N,) bool, the fair coins.
+    """
+
+    kind: CanaryKind
+    owners: np.ndarray
+    included: np.ndarray
+
+    @classmethod
+    def drawn(cls, streams: Streams, kind: CanaryKind, canaries: int, devices: np.ndarray) -> CanaryDesign:
+        """Canaries spread evenly over `devices`, one after another, with coins from the run's streams.
+
+        >>> CanaryDesign.drawn(Streams(1), "dirac", canaries=5, devices=np.array([3, 8])).owners
+        array([3, 8, 3, 8, 3])
+        """
+        owners = devices[np.arange(canaries) % len(devices)]
+        return cls(kind, owners, streams.open("audit", "canary-coins").random(canaries) < 0.5)
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return len(self.owners)
+
+    def coordinates(self, devices: int) -> list[np.ndarray]:
+        """For each device of the network, the coordinates from 0 of its canaries; many have none.
+
+        >>> CanaryDesign("dirac", np.array([1, 0, 1]), np.array([True, True, False])).coordinates(devices=2)
+        [array([1]), array([0, 2])]
+        """
+        by_owner = np.argsort(self.owners, kind="stable")
+        return np.split(by_owner, np.cumsum(np.bincount(self.owners, minlength=devices))[:-1])
+
+    def per_batch(self, rates: np.ndarray) -> float:
+        """Canaries in a batch, on average, of the device that has the most of them.
+
+        Args:
+            rates: (I,) q_i of all devices.
+        """
+        expected = np.bincount(self.owners, minlength=len(rates)) * rates / 2
+        return float(expected.max())
 
 
 class CanaryModule(nn.Module):

@@ -1,4 +1,4 @@
-"""A run with canaries in it, overheard: what passes between its nodes, on the canaries' coordinates."""
+"""A run with canaries in it, and what passes between its nodes, on the canaries' coordinates."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.audit import CanaryDesign, IntervalTranscript, SubnetTranscript
-from h2fdp.audit.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
+from h2fdp.audit.canaries import CanaryDesign, CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
+from h2fdp.audit.observer_views import IntervalTranscript, SubnetTranscript
 from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Plan, Team, Upload
 from h2fdp.protocol.messages import present_weights
 from h2fdp.run.setup import RunSetup
 from h2fdp.training.work import Trained
 
 
-class Overheard:
-    """A team whose calls are overheard.
+class RecordingTeam:
+    """A team that keeps what passes through its calls.
 
     Attributes:
         heard: since the last `forget`, for each call the model that went down, and what each node sent up.
@@ -49,7 +49,7 @@ def _sent(answer: Trained | Upload) -> Tensor:
     return answer.update if isinstance(answer, Upload) else answer.updates
 
 
-class OverheardRun:
+class InstrumentedRun:
     """The nodes of a run in this process, over M + N coordinates, with canaries in their devices' local steps.
 
     Args:
@@ -69,16 +69,16 @@ class OverheardRun:
         self._noise_scale = noise_scale
         self._first = first
         coordinates = design.coordinates(devices)
-        self._subnets: dict[str, Overheard] = {}
+        self._subnets: dict[str, RecordingTeam] = {}
         servers = {}
         for number, subnet in enumerate(run.topology.subnets):
             held = coordinates[int(run.blueprint.first_devices[number]) :][: subnet.size]
             canaries = CanaryRecords(
                 [first + each for each in held], [design.included[each] for each in held], design.kind == "dominating"
             )
-            groups = self._subnets[subnet.name] = Overheard(self._group(number, canaries), first)
+            groups = self._subnets[subnet.name] = RecordingTeam(self._group(number, canaries), first)
             servers[subnet.name] = replace(self.run.blueprint.edge_server(number), groups=groups)
-        self._edges = Overheard(LocalTeam(servers), first)
+        self._edges = RecordingTeam(LocalTeam(servers), first)
         self.cloud: Cloud = self.run.cloud(self._edges)
 
     def _group(self, number: int, canaries: CanaryRecords) -> Team:

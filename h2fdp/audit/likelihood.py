@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import binom
 
-from h2fdp.audit.design import CanaryKind
+from h2fdp.audit.canaries import CanaryKind
 
 
 def log_likelihood_ratio(values: np.ndarray, shift: float, noise_std: float, steps: int, rate: float) -> np.ndarray:

@@ -8,17 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.audit import (
-    CanaryDesign,
-    CanaryEffect,
-    CanaryKind,
-    epsilon_lower_bound,
-    guess,
-    guesses_planned,
-    log_likelihood_ratio,
-    observations,
-)
-from h2fdp.audit.instrumented_run import OverheardRun
+from h2fdp.audit.canaries import CanaryDesign, CanaryKind
+from h2fdp.audit.epsilon_lower_bound import epsilon_lower_bound, guess, guesses_planned
+from h2fdp.audit.instrumented_run import InstrumentedRun
+from h2fdp.audit.likelihood import CanaryEffect, log_likelihood_ratio
+from h2fdp.audit.observer_views import observations
 from h2fdp.audit.scope import UNSEEN, audited_devices, check_density, check_request, spies
 from h2fdp.errors import UserError
 from h2fdp.privacy import Observer
@@ -179,14 +173,14 @@ def _scores(
     watch = LiveAccounts(run)
     done = 0
     with run_arithmetic():
-        overheard = OverheardRun(run, design, noise_scale)
+        instrumented = InstrumentedRun(run, design, noise_scale)
         for interval in range(run.config.training.intervals):
-            if overheard.cloud.ended:
+            if instrumented.cloud.ended:
                 break
-            plan = overheard.cloud.plan(interval)
-            if watch.admit(plan, list(overheard.cloud.releases(plan))) is not None:
+            plan = instrumented.cloud.plan(interval)
+            if watch.admit(plan, list(instrumented.cloud.releases(plan))) is not None:
                 break
-            transcript = overheard.run_interval(plan)
+            transcript = instrumented.run_interval(plan)
             for observer, score in scores.items():
                 asked = {device: effects[device] for device in audited[observer].tolist() if device in effects}
                 for seen in observations(observer, transcript, asked, spy_of.__getitem__, blueprint.star):

@@ -6,7 +6,7 @@ from typing import get_args
 
 import numpy as np
 
-from h2fdp.audit import CanaryDesign, CanaryKind
+from h2fdp.audit.canaries import CanaryDesign, CanaryKind
 from h2fdp.errors import UserError
 from h2fdp.privacy import OBSERVERS, Observer
 from h2fdp.run.setup import RunSetup

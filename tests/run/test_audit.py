@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit import CanaryDesign
-from h2fdp.audit.instrumented_run import OverheardRun
+from h2fdp.audit.instrumented_run import InstrumentedRun
 from h2fdp.audit.run_audit import as_dict, audit, audits
 from h2fdp.privacy import OBSERVERS
 from h2fdp.protocol import LocalTeam
@@ -108,14 +108,14 @@ def test_where_the_audit_is_strongest_20_seeds_refute_nothing_either():
 def test_with_all_canaries_out_the_real_coordinates_train_as_in_a_normal_run(scope, faults):
     run = prepared(devices=6, edges=3, trust=0.4, clip_scope=scope, participation=0.5, faults=faults)
     design = CanaryDesign("dirac", np.arange(12) % 6, np.zeros(12, dtype=bool))
-    overheard = OverheardRun(run, design)
+    instrumented = InstrumentedRun(run, design)
     subnets = enumerate(run.topology.subnets)
     normal = run.cloud(LocalTeam({subnet.name: run.blueprint.edge_server(number) for number, subnet in subnets}))
     for interval in range(run.config.training.intervals):
-        overheard.run_interval(overheard.cloud.plan(interval))
+        instrumented.run_interval(instrumented.cloud.plan(interval))
         normal.run_interval(normal.plan(interval))
     assert not torch.equal(normal.model, run.initial)
-    torch.testing.assert_close(overheard.cloud.model[: run.initial.numel()], normal.model, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(instrumented.cloud.model[: run.initial.numel()], normal.model, rtol=1e-5, atol=1e-6)
 
 
 def test_an_audit_depends_on_nothing_but_the_seed():
