@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from h2fdp.config.document import Document
-from h2fdp.config.fields import LARGEST_INTEGER
+from h2fdp.config.fields import LARGEST_INTEGER, Options
 from h2fdp.config.trail import follow
 from h2fdp.errors import Problem, UserError
 
@@ -25,7 +25,7 @@ def check(schema: type[Schema], document: Document) -> Schema:
         UserError: one problem for each wrong, missing or unknown key.
     """
     try:
-        return schema.model_validate(document.values())
+        return schema.model_validate(document.values(), context={"folder": document.folder})
     except ValidationError as error:
         problems: dict[tuple[str, str], Problem] = {}
         for detail in error.errors(include_url=False):
@@ -44,7 +44,7 @@ def _problem(schema: type[BaseModel], document: Document, detail: dict[str, Any]
     where, key = document.where(trail.path), document.key(trail.path)
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return Problem("unknown key" + _nearest(str(trail.path[-1]), trail.owner), where, key)
+        return Problem(_unknown(str(trail.path[-1]), trail.owner), where, key)
     if kind == "value_error":
         return Problem(detail["msg"].removeprefix("Value error, "), where, key)
     expected = " or ".join(dict.fromkeys(trail.expected)) or _words(detail)
@@ -53,12 +53,17 @@ def _problem(schema: type[BaseModel], document: Document, detail: dict[str, Any]
     return Problem(f"expected {expected}, found {quote(detail['input'])}", where, key)
 
 
-def _nearest(key: str, owner: type[BaseModel] | None) -> str:
+def _unknown(key: str, owner: type[BaseModel] | None) -> str:
+    """A key that its section does not have: a slip of the pen, or an option of another choice."""
     known = sorted(owner.model_fields) if owner is not None else []
+    if owner is not None and issubclass(owner, Options):
+        name = owner.model_fields["name"].default
+        if any(key in sibling.model_fields for sibling in owner.siblings.values()):
+            return f"`{key}` means nothing for {name}; allowed here: {', '.join(owner.model_fields)}"
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if close:
-        return f"; did you mean `{close[0]}`?"
-    return f"; known here: {', '.join(known)}" if known else ""
+        return f"unknown key; did you mean `{close[0]}`?"
+    return f"unknown key; known here: {', '.join(known)}" if known else "unknown key"
 
 
 def _words(detail: dict[str, Any]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -32,6 +33,26 @@ class NamedSection(Section):
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Editors accept the word too."""
         return {"anyOf": [{"type": "string"}, handler(core_schema)]}
+
+
+class Options(Section):
+    """The options of one named choice (see `Choices`): a subclass narrows `name` to its own, and has a field for each.
+
+    Attributes:
+        siblings: all choices of the same key by name.
+    """
+
+    siblings: ClassVar[Mapping[str, type[Options]]] = {}
+
+    name: str
+
+    def options(self) -> dict[str, Any]:
+        """All but the name.
+
+        >>> Options(name="plain").options()
+        {}
+        """
+        return {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
 
 
 def shape(value: Any) -> str:

@@ -6,9 +6,10 @@ from h2fdp.data.partition_section import PartitionSection
 from h2fdp.data.records import Records
 from h2fdp.data.registry import describe
 from h2fdp.data.scaling import Scaling
-from h2fdp.data.section import DataSection
+from h2fdp.data.section import DataChoice, DataSection
 
 __all__ = [
+    "DataChoice",
     "DataSection",
     "DeviceData",
     "FederatedData",

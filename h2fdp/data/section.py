@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from h2fdp.config import NamedSection
 from h2fdp.config.fields import Count, Expect, Flag, NonNegative, OpenProbability, Text
+from h2fdp.config.own_parts import OwnKind, OwnPart, own_part
 from h2fdp.data.partition_section import PartitionSection
 from h2fdp.data.registry import DATA_SETS
 
@@ -88,3 +90,19 @@ class DataSection(NamedSection):
         if self.name == "npz" and self.path is None:
             raise ValueError("npz needs `path`, the archive with the arrays")
         return self
+
+
+def _own(value: Any, info: ValidationInfo) -> Any:
+    """`module:records` is a function from a device's name to its records."""
+    name = value.get("name") if isinstance(value, dict) else value
+    if not isinstance(name, str) or ":" not in name:
+        return value
+    folder = (info.context or {}).get("folder") or Path.cwd()
+    return own_part(value if isinstance(value, dict) else {"name": value}, folder, OwnKind("a function for records"))
+
+
+DataChoice = Annotated[
+    Annotated[DataSection, Tag("known")] | Annotated[OwnPart, Tag("own")],
+    Discriminator(lambda value: "own" if isinstance(value, OwnPart) else "known"),
+    BeforeValidator(_own),
+]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from h2fdp.config import Document, empty_document, parse, read_document
 from h2fdp.config.check import quote
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.checking import check_experiment
 from h2fdp.experiment.schema import ExperimentFile
@@ -114,7 +115,7 @@ def _inline_problems(document: Document, settings: Settings) -> tuple[Problem, .
 
 def _with_absolute_data_path(experiment: ExperimentFile, document: Document) -> ExperimentFile:
     """A path in `data:` is relative to the experiment file; the run directory must find it too."""
-    if experiment.data.path is None:
+    if isinstance(experiment.data, OwnPart) or experiment.data.path is None:
         return experiment
     try:
         path = (document.folder / experiment.data.path).resolve()

@@ -8,10 +8,11 @@ from pydantic import Field
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Expect, Text
-from h2fdp.data import DataSection
+from h2fdp.data import DataChoice
 from h2fdp.experiment.sections import FaultsSection, PrivacySection, Seed, TrackingSection, TrainingSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
+from h2fdp.models.registry import SoftmaxOptions
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
 
@@ -23,8 +24,8 @@ class ExperimentFile(Section):
         str, Field(pattern=r"^[\w.\-]{1,100}$"), Expect("a name of letters, digits, dots, dashes and underscores")
     ] = "experiment"
     topology: Annotated[str | dict[str, Any], Expect("a topology file's path or an inline topology")]
-    data: DataSection
-    model: ModelSection = ModelSection(name="softmax")
+    data: DataChoice
+    model: ModelSection = SoftmaxOptions()
     method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
     training: TrainingSection = TrainingSection.model_validate({})
     privacy: PrivacySection = PrivacySection()

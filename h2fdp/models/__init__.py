@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from h2fdp.models.registry import MODELS, describe
-from h2fdp.models.section import ModelSection
+from h2fdp.models.registry import CHOICES, MODELS, ModelSection, describe
 
 if TYPE_CHECKING:
     from h2fdp.models.construct import build
     from h2fdp.models.flat import Flat
 
-__all__ = ["MODELS", "Flat", "ModelSection", "build", "describe"]
+__all__ = ["CHOICES", "MODELS", "Flat", "ModelSection", "build", "describe"]
 
 
 def __getattr__(name: str) -> Any:

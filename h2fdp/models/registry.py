@@ -3,9 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from h2fdp.config.fields import Count, Flag, Options
+from h2fdp.config.named_options import Choices
+from h2fdp.config.own_parts import OwnKind, OwnPart
+
+CHOICES: Choices[Options] = Choices(OwnKind("a model"))
+
+
+class SoftmaxOptions(Options):
+    """See `linear.softmax`."""
+
+    name: Literal["softmax"] = "softmax"
+
+
+class LogisticOptions(Options):
+    """See `linear.logistic`."""
+
+    name: Literal["logistic"] = "logistic"
+    double_softmax: Flag = False
+
+
+class MlpOptions(Options):
+    """See `linear.mlp`; `hidden` is the width of its hidden layer."""
+
+    name: Literal["mlp"] = "mlp"
+    hidden: Count = 196
+
+
+class Cnn12Options(Options):
+    """See `convolutional.cnn12`."""
+
+    name: Literal["cnn12"] = "cnn12"
+
+
+class AliCnn28Options(Options):
+    """See `convolutional.ali_cnn_28`."""
+
+    name: Literal["ali-cnn-28"] = "ali-cnn-28"
+
+
+class AliCnn32Options(Options):
+    """See `convolutional.ali_cnn_32`."""
+
+    name: Literal["ali-cnn-32"] = "ali-cnn-32"
 
 
 @dataclass(frozen=True)
@@ -14,37 +58,48 @@ class Model:
 
     Attributes:
         description: one line for `h2fdp models`.
+        section: keys of the `model:` section with their defaults.
         builder: module of this room and function, `function(shape, classes, **options) -> nn.Module`; named rather
             than imported, so that a file can be checked and the models listed without torch.
         parameters: number of parameters at `shape` with 10 classes and default options.
         shape: the size that `parameters` refers to.
-        options: keys of the `model:` section beside `name`, with their defaults.
     """
 
     description: str
+    section: type[Options]
     builder: tuple[str, str]
     parameters: int
     shape: tuple[int, ...] = (1, 28, 28)
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keys of the section beside `name`, with their defaults."""
+        return self.section.model_validate({}).options()
 
 
 MODELS: Mapping[str, Model] = MappingProxyType(
     {
-        "softmax": Model("softmax regression without a bias", ("linear", "softmax"), 7_840),
-        "logistic": Model(
-            "softmax regression with a bias",
-            ("linear", "logistic"),
-            7_850,
-            options=MappingProxyType({"double_softmax": False}),
+        "softmax": Model("softmax regression without a bias", SoftmaxOptions, ("linear", "softmax"), 7_840),
+        "logistic": Model("softmax regression with a bias", LogisticOptions, ("linear", "logistic"), 7_850),
+        "mlp": Model("a perceptron with one hidden layer", MlpOptions, ("linear", "mlp"), 155_830),
+        "cnn12": Model(
+            "12 layers: 6 convolutions, 3 pools, 3 fully connected", Cnn12Options, ("convolutional", "cnn12"), 155_002
         ),
-        "mlp": Model(
-            "a perceptron with one hidden layer", ("linear", "mlp"), 155_830, options=MappingProxyType({"hidden": 196})
+        "ali-cnn-28": Model(
+            "ALI-DPFL's model of MNIST and Fashion-MNIST", AliCnn28Options, ("convolutional", "ali_cnn_28"), 26_010
         ),
-        "cnn12": Model("12 layers: 6 convolutions, 3 pools, 3 fully connected", ("convolutional", "cnn12"), 155_002),
-        "ali-cnn-28": Model("ALI-DPFL's model of MNIST and Fashion-MNIST", ("convolutional", "ali_cnn_28"), 26_010),
-        "ali-cnn-32": Model("ALI-DPFL's model of CIFAR-10", ("convolutional", "ali_cnn_32"), 550_570, (3, 32, 32)),
+        "ali-cnn-32": Model(
+            "ALI-DPFL's model of CIFAR-10", AliCnn32Options, ("convolutional", "ali_cnn_32"), 550_570, (3, 32, 32)
+        ),
     }
 )
+for _name in sorted(MODELS):
+    CHOICES.register(MODELS[_name].section)
+
+if TYPE_CHECKING:
+    ModelSection = Options | OwnPart
+else:
+    ModelSection = CHOICES.section()
 
 
 def describe() -> list[dict[str, Any]]:

@@ -10,22 +10,20 @@ from typing import Any
 from torch import nn
 
 from h2fdp.config import read_document
-from h2fdp.data import FederatedData, from_function
 from h2fdp.errors import UserError
 from h2fdp.experiment.reading import document_of, experiment_from, parse_setting, read_experiment
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.experiment.settings import place_settings
 from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of
-from h2fdp.run.prepare import DataSource, prepare
+from h2fdp.run.own_data import DataSource, DeviceFunction, own_data
+from h2fdp.run.prepare import prepare
 from h2fdp.run.recorders import OnInterval, Watcher
 from h2fdp.run.result import Run
 from h2fdp.run.setup import OwnParts, RunSetup
-from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 
-_PLACEHOLDERS = {"data": "digits", "model": "softmax"}  # in a configuration whose part is the user's own
-DeviceFunction = Callable[[str], tuple[Any, Any]]
+_DATA_PLACEHOLDER = "digits"  # in a configuration whose data are a function from Python
 
 
 class Experiment:
@@ -58,8 +56,8 @@ class Experiment:
         **settings: Any,
     ) -> None:
         values = place_settings(settings) | {"method": method}
-        values["data"] = _PLACEHOLDERS["data"] if callable(data) else data
-        values["model"] = _PLACEHOLDERS["model"] if callable(model) else model
+        values["data"] = _DATA_PLACEHOLDER if callable(data) else data
+        values["model"] = model
         own_topology = topology if isinstance(topology, Topology) else None
         values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]} if own_topology else str(topology)
         if topology is None:
@@ -67,35 +65,24 @@ class Experiment:
             values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]}
         self.config, drawn = experiment_from(document_of(values, "Experiment"))
         self.topology = own_topology or drawn
-        self._keep_own(data if callable(data) else None, test_data, model if callable(model) else None)
+        self._keep_own_data(data if callable(data) else None, test_data)
 
-    def _keep_own(
-        self,
-        data: DeviceFunction | None,
-        test_data: tuple[Any, Any] | None,
-        model: Callable[[], nn.Module] | None,
-    ) -> None:
-        self._model = model
+    def _keep_own_data(self, data: DeviceFunction | None, test_data: tuple[Any, Any] | None) -> None:
         self._data: DataSource | None = None
         if data is not None:
             if test_data is None:
                 raise UserError(
                     "a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data"
                 )
-            self._data = _own_data(data, test_data)
-        own: dict[str, Callable[..., Any]] = {}
-        if data is not None:
-            own["data"] = data
-        if model is not None:
-            own["model"] = model
-        self._own = OwnParts({key: _name(part) for key, part in own.items()}, code_of(own.values()))
+            self._data = own_data(data, test_data)
+        self._own = OwnParts() if data is None else OwnParts({"data": _name(data)}, code_of([data]))
 
     @classmethod
     def from_file(cls, path: str | Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
         """The experiment of a file, changed by settings as `--set` takes them (`training.intervals=20`)."""
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = read_experiment(Path(path), settings, seed)
-        experiment._keep_own(None, None, None)
+        experiment._keep_own_data(None, None)
         return experiment
 
     @classmethod
@@ -127,7 +114,7 @@ class Experiment:
             if part is not None and not own:
                 raise UserError("the run began without one of your own; expected none", "h2fdp.resume", key)
             if own:
-                document.set(key, _PLACEHOLDERS[key], key)
+                document.set(key, part if key == "model" else _DATA_PLACEHOLDER, key)
         changed = [parse_setting(text) for text in settings]
         for key, _, where in changed:
             if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
@@ -135,15 +122,13 @@ class Experiment:
                 raise UserError(text, where, key)
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = experiment_from(document, changed)
-        experiment._keep_own(data, test_data, model)
+        experiment._keep_own_data(data, test_data)
         return experiment
 
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:
         """Load the data, build the model and work out the noise, without running."""
         root = None if data_root is None else Path(data_root)
-        return prepare(
-            self.config, self.topology, data_root=root, data_source=self._data, model=self._model, own=self._own
-        )
+        return prepare(self.config, self.topology, data_root=root, data_source=self._data, own=self._own)
 
     def run(
         self,
@@ -171,14 +156,6 @@ def default_directory(config: ExperimentFile) -> Path:
     while candidate.exists():
         candidate, number = stem.with_name(f"{stem.name}-{number}"), number + 1
     return candidate
-
-
-def _own_data(function: DeviceFunction, test: tuple[Any, Any]) -> DataSource:
-    def load(topology: Topology, streams: Streams, root: Path | None) -> FederatedData:
-        names = [subnet.device_name(row) for subnet in topology.subnets for row in range(subnet.size)]
-        return from_function(function, names, test)
-
-    return load
 
 
 def _name(part: Callable[..., Any]) -> str:

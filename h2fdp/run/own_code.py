@@ -7,6 +7,7 @@ import json
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
@@ -14,13 +15,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from h2fdp.config.own_parts import own_parts_in
+from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.records import versions
 from h2fdp.run.definitions import Program, hash_of, imported_modules
 from h2fdp.runtime.own_modules import is_installed, is_own
 
 
-def code_of(parts: Iterable[Callable[..., Any]]) -> str:
-    """A digest of a user's own functions and classes.
+def code_of(parts: Iterable[Any]) -> str:
+    """A digest of a user's own functions, classes and dataclass objects.
 
     It takes in what they define and what all modules of the user's define that they come from, and the versions of the
     libraries that these import. A part that cannot be read as a whole (typed in, wrapped, a function with values of its
@@ -32,6 +35,9 @@ def code_of(parts: Iterable[Callable[..., Any]]) -> str:
         try:
             if not isinstance(part, type) and (getattr(part, "__closure__", None) or getattr(part, "__self__", None)):
                 raise TypeError("holds values that no file says")
+            if is_dataclass(part) and not isinstance(part, type):  # its class and its fields say all
+                texts.append(repr(part))
+                part = type(part)
             home = _home(part)
             if home.__name__ not in known:
                 sources = own_sources(home)
@@ -42,6 +48,11 @@ def code_of(parts: Iterable[Callable[..., Any]]) -> str:
         except (TypeError, AttributeError, OSError, SyntaxError, UnicodeDecodeError):
             texts.append(secrets.token_hex(16))
     return hash_of(texts) if texts else ""
+
+
+def own_code_of(config: ExperimentFile) -> str:
+    """The same of all own parts that a configuration names."""
+    return code_of(part.part for part in own_parts_in(config))
 
 
 def own_sources(home: ModuleType) -> dict[str, bytes]:

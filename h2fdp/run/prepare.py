@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, load
 from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import read_pool
@@ -20,6 +21,7 @@ from h2fdp.models import Flat, build
 from h2fdp.privacy import Mechanism, Placement, Setting, placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.radio import NetworkCosts
+from h2fdp.run.own_data import DataSource, named_data
 from h2fdp.run.planned_privacy import calibrated
 from h2fdp.run.setup import OwnParts, RunSetup, interval_steps
 from h2fdp.runtime import Blueprint
@@ -33,8 +35,7 @@ from h2fdp.training import Clipping, chosen_engine
 from h2fdp.training.descent import gain
 from h2fdp.training.objectives import objective_of
 
-DataSource = Callable[[Topology, Streams, Path | None], DeviceData]
-ModelSource = Callable[[], nn.Module]
+ModuleSource = Callable[[], nn.Module]
 
 
 def prepare(
@@ -43,7 +44,6 @@ def prepare(
     *,
     data_root: Path | None = None,
     data_source: DataSource | None = None,
-    model: ModelSource | None = None,
     own: OwnParts | None = None,
 ) -> RunSetup:
     """Load the data, build the model, work out the noise and calibrate it.
@@ -52,7 +52,7 @@ def prepare(
 
     Args:
         topology: as drawn for the experiment's seed.
-        data_source, model: a user's own data and model, instead of those that the configuration names.
+        data_source: a user's own data, instead of those that the configuration names.
         own: how these are recorded.
 
     Raises:
@@ -66,7 +66,7 @@ def prepare(
     data = (data_source or configured_data(config))(topology, streams, data_root)
     if placement.input_norm is not None:
         data = within_unit_ball(data, placement.input_norm)
-    module = _module(config, model, placement, data, streams)
+    module = _module(config, placement, data, streams)
     initial = module()
     vector = Flat(initial).to_vector(initial)
     rates = _sampling_rates(config, data)
@@ -121,25 +121,29 @@ def prepare(
 
 def configured_data(config: ExperimentFile, pools: Callable[[Request], Pool] = read_pool) -> DataSource:
     """The data of a configuration; `pools` see `load`."""
+    section = config.data
+    if isinstance(section, OwnPart):
+        return named_data(section)
 
     def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
         groups = [(subnet.name, subnet.size) for subnet in network.subnets]
-        return load(config.data, network.devices, streams, root, groups=groups, pools=pools)
+        return load(section, network.devices, streams, root, groups=groups, pools=pools)
 
     return source
 
 
-def _module(
-    config: ExperimentFile, model: ModelSource | None, placement: Placement, data: DeviceData, streams: Streams
-) -> ModelSource:
+def _module(config: ExperimentFile, placement: Placement, data: DeviceData, streams: Streams) -> ModuleSource:
     """What builds the model, under the initial parameters that the seed draws."""
-    if model is not None and placement.models is not None:
+    model = config.model
+    own = isinstance(model, OwnPart)
+    if own and placement.models is not None:
         raise UserError(
             f"expected {' or '.join(sorted(placement.models))} under this privacy, found a model of your own",
             key="model",
         )
-    options = config.model.options() if model is None else None
-    return partial(build, model or config.model.name, data.shape, data.classes, options, streams.key("cloud", "model"))
+    source = model.function if isinstance(model, OwnPart) else model.name
+    options = None if own else model.options()
+    return partial(build, source, data.shape, data.classes, options, streams.key("cloud", "model"))
 
 
 def _measuring(config: ExperimentFile) -> Measuring | None:

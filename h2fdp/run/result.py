@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import yaml
 
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
-from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.models import build
+from h2fdp.models import CHOICES, build
 from h2fdp.records import read_summary
 from h2fdp.run.privacy import RunPrivacy
 
@@ -77,9 +77,8 @@ def load_model(run: str | Path) -> torch.nn.Module:
     if isinstance(values["model"], str):
         raise UserError(f"this run trained a model of your own ({values['model']}); load model.pt into it", str(path))
     summary = read_summary(path) or {}
-    section = ExperimentFile.model_fields["model"].annotation
-    assert section is not None
-    spec = section.model_validate(values["model"])
-    module: torch.nn.Module = build(spec.name, tuple(summary["shape"]), summary["classes"], spec.options(), 0)
+    spec = CHOICES.read(values["model"], path)
+    source, options = (spec.function, {}) if isinstance(spec, OwnPart) else (spec.name, spec.options())
+    module: torch.nn.Module = build(source, tuple(summary["shape"]), summary["classes"], options, 0)
     module.load_state_dict(state)
     return module

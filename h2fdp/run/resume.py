@@ -20,10 +20,11 @@ from h2fdp.errors import UserError
 from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, logged_to, read_summary
 from h2fdp.records.checkpoint import load_checkpoint
 from h2fdp.records.directory import reopen
-from h2fdp.run.api import DeviceFunction, Experiment
+from h2fdp.run.api import Experiment
 from h2fdp.run.checkpoints import HostsDiffer
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
 from h2fdp.run.loop import carry_out, full_disk_told
+from h2fdp.run.own_data import DeviceFunction
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import OnInterval, Watcher
 from h2fdp.run.result import Run

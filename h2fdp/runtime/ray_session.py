@@ -43,14 +43,15 @@ def ray_session(address: str | None, data_bytes: int) -> Iterator[None]:
     Raises:
         UserError: no cluster answers at the address, or it does not take our token.
     """
-    if ray.is_initialized():
-        yield
-        return
-    with _joined(address) if address else _started(data_bytes):
-        try:
+    with _own_modules_by_value():
+        if ray.is_initialized():
             yield
-        finally:
-            ray.shutdown()
+            return
+        with _joined(address) if address else _started(data_bytes):
+            try:
+                yield
+            finally:
+                ray.shutdown()
 
 
 @contextmanager
@@ -73,7 +74,7 @@ def _started(data_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def _joined(address: str) -> Iterator[None]:
-    """A cluster that somebody started; our package and the user's own modules travel to its machines."""
+    """A cluster that somebody started; our package travels to its machines."""
     if address != "auto":
         _check_listening(address)
     try:
@@ -87,8 +88,7 @@ def _joined(address: str) -> Iterator[None]:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         hint = "is it running, and are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
         raise UserError(f"no cluster to work on at {address} ({reason}); {hint}", key="runtime.address") from None
-    with _own_modules_by_value():
-        yield
+    yield
 
 
 def _check_listening(address: str) -> None:
@@ -156,7 +156,8 @@ def _remove_unless_used(folder: Path) -> None:
 
 @contextmanager
 def _own_modules_by_value() -> Iterator[None]:
-    """Modules that are not installed, as a user's model beside the script, travel with the objects made from them."""
+    """Modules that are not installed travel with the objects made from them: workers find neither a model beside the
+    script on another machine nor, on this one, a module in the folder of an experiment file."""
     modules = [
         module for module in list(sys.modules.values()) if is_own(module) and module.__name__ != "__main__"
     ]  # Ray sends `__main__` by itself

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from h2fdp.config.check import quote
+from h2fdp.config.own_parts import own_parts_in
 from h2fdp.errors import Problem, UserError
 from h2fdp.run.fingerprint import counted
 from h2fdp.sweeps.directory import Entry, SweepDirectory
@@ -30,7 +31,11 @@ def changed_runs(
         entry = entries.get(name)
         if not directory.is_begun(name) or (entry and (entry.digest, entry.code) == (planned.digest, code)):
             continue
-        problems = [] if entry and entry.digest == planned.digest else _differences(study, planned, directory, shared)
+        same = entry is not None and entry.digest == planned.digest
+        problems = [] if same else _differences(study, planned, directory, shared)
+        if entry and not same and not problems and own_parts_in(shared.experiment(study.document, planned.settings)[0]):
+            text = "the run was made by other code of your own than is there now"
+            problems.append(Problem(text, str(directory.run(name)), "code"))
         if entry is None or entry.code != code:
             text = "the run was made by other code of h2fdp than runs now"
             problems.append(Problem(text, str(directory.run(name)), "code"))

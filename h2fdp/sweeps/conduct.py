@@ -109,6 +109,8 @@ def _check_data(left: Iterable[Planned], study: Study, shared: Shared, root: Pat
     tried = set()
     for planned in left:
         request = shared.request(*shared.experiment(study.document, planned.settings), root)
+        if request is None:
+            return
         if origin(request) not in tried:
             tried.add(origin(request))
             try:

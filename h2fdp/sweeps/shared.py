@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from h2fdp.config import Document
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import origin, read_pool
 from h2fdp.experiment.reading import Settings, draw_topology, experiment_from
@@ -68,8 +69,10 @@ class Shared:
         """See `Experiment.prepare`."""
         return prepare(config, topology, data_root=root, data_source=configured_data(config, self._pool))
 
-    def request(self, config: ExperimentFile, topology: Topology, root: Path | None) -> Request:
-        """What a run asks of its data set."""
+    def request(self, config: ExperimentFile, topology: Topology, root: Path | None) -> Request | None:
+        """What a run asks of its data set; None of a user's own function."""
+        if isinstance(config.data, OwnPart):
+            return None
         groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
         return Request(config.data, groups, Streams(config.seed), root)
 

@@ -16,6 +16,7 @@ from h2fdp.experiment.reading import Setting, apply_settings, changed_topology, 
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.run.definitions import hash_of
 from h2fdp.run.fingerprint import counted
+from h2fdp.run.own_code import own_code_of
 from h2fdp.runtime import chosen_backend
 from h2fdp.sweeps.grid import SWEEP, Point, points_of
 from h2fdp.sweeps.shared import Shared
@@ -141,7 +142,7 @@ def _checked(
 
 
 def _planned(point: Point, settings: tuple[Setting, ...], config: ExperimentFile, network: str) -> Planned:
-    data = json.dumps(config.data.model_dump(mode="json"))
+    data = json.dumps(config.model_dump(mode="json", include={"data"}))
     return Planned(
         point,
         settings,
@@ -155,7 +156,9 @@ def _planned(point: Point, settings: tuple[Setting, ...], config: ExperimentFile
 
 def digest_of(config: ExperimentFile, network: str) -> str:
     """Of all in a configuration that bits depend on; `network` see `Shared.network`."""
-    return hash_of([json.dumps(configuration_of(config), sort_keys=True), config.runtime.engine, network])
+    stated = [json.dumps(configuration_of(config), sort_keys=True), config.runtime.engine, network]
+    own_code = own_code_of(config)
+    return hash_of([*stated, own_code] if own_code else stated)
 
 
 def configuration_of(config: ExperimentFile) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from h2fdp.errors import UserError
-from h2fdp.models import MODELS, Flat, ModelSection, build, describe
+from h2fdp.models import CHOICES, MODELS, Flat, build, describe
 
 
 def size(name: str, shape: tuple[int, ...], classes: int = 10, **options: Any) -> int:
@@ -229,5 +229,5 @@ def test_an_unknown_name_or_option_is_told():
 
 
 def test_a_section_gives_the_options_that_build_takes():
-    section = ModelSection.model_validate({"name": "mlp", "hidden": 5})
+    section = CHOICES.read({"name": "mlp", "hidden": 5})
     assert Flat(build(section.name, (3,), 2, section.options())).size == 3 * 5 + 5 + 5 * 2 + 2

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from h2fdp.config import Section, check, empty_document
+from h2fdp.config.fields import Options
 from h2fdp.errors import UserError
 from h2fdp.models import MODELS, ModelSection, describe
 
@@ -18,7 +19,7 @@ class File(Section):
     model: ModelSection
 
 
-def read(value: Any) -> ModelSection:
+def read(value: Any) -> Options:
     return check(File, empty_document("x.yaml", Path(), {"model": value})).model
 
 
@@ -29,7 +30,7 @@ def test_a_word_is_a_model_with_its_default_options(name):
 
 @pytest.mark.parametrize("value", ["softmax", "mlp", {"name": "mlp", "hidden": 3}])
 def test_a_resolved_section_is_read_back_equal(value):
-    assert read(read(value).model_dump(mode="json")) == read(value)
+    assert read(File(model=read(value)).model_dump(mode="json")["model"]) == read(value)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +53,6 @@ def test_a_wrong_section_is_told_by_its_key(value, message):
     with pytest.raises(UserError) as caught:
         read(value)
     assert message in str(caught.value)
-
-
-def test_every_option_of_a_model_is_in_the_schema():
-    assert all(set(entry.options) <= set(ModelSection.model_fields) for entry in MODELS.values())
 
 
 def test_every_model_is_described_in_one_line():

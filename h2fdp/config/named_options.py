@@ -1,0 +1,152 @@
+"""A choice among named things with options of their own: a model, an objective, a server update.
+
+Each choice is a pydantic model with its options, told apart by `name`. A field of a schema takes any of them, a word
+that stands for one with its defaults, or a user's own part.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar, Union
+
+from pydantic import (
+    Discriminator,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from h2fdp.config.check import quote
+from h2fdp.config.fields import Options
+from h2fdp.config.own_parts import PATTERN, OwnKind, OwnPart, own_part
+
+OptionsType = TypeVar("OptionsType", bound=Options)
+Registered = TypeVar("Registered", bound=Options)
+_OWN = "module:Name"
+
+
+class Choices(Generic[OptionsType]):
+    """The named choices of one key, each an `Options` model.
+
+    Args:
+        own: what a user's own part must be; None where none is accepted.
+
+    >>> from typing import Literal
+    >>> colours: Choices[Options] = Choices()
+    >>> @colours.register
+    ... class Grey(Options):
+    ...     name: Literal["grey"] = "grey"
+    ...     lightness: float = 0.5
+    >>> @colours.register
+    ... class Red(Options):
+    ...     name: Literal["red"] = "red"
+    >>> colours.read("grey").options(), colours.read({"name": "grey", "lightness": 0.9}).options()
+    ({'lightness': 0.5}, {'lightness': 0.9})
+    """
+
+    def __init__(self, own: OwnKind | None = None) -> None:
+        self.own = own
+        self.models: dict[str, type[Options]] = {}
+
+    def register(self, model: type[Registered]) -> type[Registered]:
+        """Add a choice; a decorator of its options."""
+        self.models[model.model_fields["name"].default] = model
+        model.siblings = self.models
+        return model
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all choices, in the order in which they were registered."""
+        return tuple(self.models)
+
+    def section(self) -> Any:
+        """The type of a field that takes one of the choices registered so far."""
+        members = [Annotated[model, Tag(name)] for name, model in self.models.items()]
+        members.append(Annotated[OwnPart, Tag(_OWN)])
+        return Annotated[Union[tuple(members)], Discriminator(self._tag), _Field(self)]  # noqa: UP007
+
+    def read(self, value: Any, folder: Path | None = None) -> OptionsType | OwnPart:
+        """A value as a file has it, read by itself; modules are looked for in `folder`."""
+        chosen: OptionsType | OwnPart = TypeAdapter(self.section()).validate_python(value, context={"folder": folder})
+        return chosen
+
+    def _tag(self, value: Any) -> str:
+        """Which choice a value is; what cannot be any is judged as the first."""
+        if isinstance(value, OwnPart):
+            return _OWN
+        name = value.get("name") if isinstance(value, Mapping) else getattr(value, "name", None)
+        return name if name in self.models else self.names[0]
+
+    def complete(self, value: Any, folder: Path) -> Any:
+        """A word as a mapping, an own part found; null stands for an option's default, whether it has one or not."""
+        if isinstance(value, (Options, OwnPart)):
+            return value
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping):
+            from_python = self.own is not None and not isinstance(value, (int, float, list, tuple, type(None)))
+            return own_part(value, folder, self.own) if from_python and self.own is not None else value
+        name = value.get("name")
+        if "name" not in value:
+            raise self._wrong_name(f"the key is missing; expected {self._expected}", value)
+        if isinstance(name, str) and ":" in name and self.own is not None:
+            return own_part(value, folder, self.own)
+        if not isinstance(name, str) or name not in self.models:
+            close = difflib.get_close_matches(name, self.names, n=1) if isinstance(name, str) else []
+            hint = f"; did you mean `{close[0]}`?" if close else ""
+            raise self._wrong_name(f"expected {self._expected}, found {quote(name)}{hint}", name)
+        return {key: option for key, option in value.items() if option is not None}
+
+    @property
+    def _expected(self) -> str:
+        return f"one of {', '.join(self.names)}"
+
+    def _wrong_name(self, text: str, found: Any) -> ValidationError:
+        """A mistake at the key `name`."""
+        problem = PydanticCustomError("value_error", "{text}", {"text": text})
+        place = (self.names[0], "name")
+        return ValidationError.from_exception_data(
+            "choice", [InitErrorDetails(type=problem, loc=place, input=str(found))]
+        )
+
+    def written(self, value: Options | OwnPart, mapping: Any) -> Any:
+        """The mapping of a choice, with null for the options of the others."""
+        if isinstance(value, OwnPart):
+            return mapping
+        return {"name": value.name} | dict.fromkeys(self._all_options()) | mapping
+
+    def _all_options(self) -> Iterable[str]:
+        return [key for model in self.models.values() for key in model.model_fields if key != "name"]
+
+
+class _Field:
+    """What reads and writes a field of a schema that takes a choice."""
+
+    def __init__(self, choices: Choices[Any]) -> None:
+        self._choices = choices
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def complete(value: Any, info: ValidationInfo) -> Any:
+            folder = (info.context or {}).get("folder")
+            return self._choices.complete(value, folder or Path.cwd())
+
+        def written(value: Any, plain: Callable[[Any], Any]) -> Any:
+            return self._choices.written(value, plain(value))
+
+        schema = core_schema.with_info_before_validator_function(complete, handler(source))
+        schema["serialization"] = core_schema.wrap_serializer_function_ser_schema(written)
+        return schema
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Editors accept the word too, and know the names."""
+        words: list[JsonSchemaValue] = [{"type": "string", "enum": list(self._choices.names)}]
+        if self._choices.own is not None:
+            words.append({"type": "string", "pattern": PATTERN})
+        return {"anyOf": [*words, handler(schema)]}

@@ -1,0 +1,306 @@
+"""A user's own parts by name: `mymodule:Net` in a file, found beside that file or where Python looks for modules."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import importlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from h2fdp.errors import UserError
+
+PATTERN = r"^([^:]*/)?[^:/]+:[A-Za-z_][\w.]*$"
+_EXAMPLE = "expected module:Name, as mymodule:Net"
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A module that came from the folder of a user's file: another folder may have modules of equal names."""
+
+    folder: Path
+    file: Path
+    stamp: tuple[int, int]
+
+    @property
+    def stale(self) -> bool:
+        """The file is another one now."""
+        return not self.file.is_file() or _stamp(self.file) != self.stamp
+
+
+_loaded: dict[str, _Loaded] = {}
+
+
+@dataclass(frozen=True)
+class OwnKind:
+    """What a user's own part must be.
+
+    Attributes:
+        what: in words, as "a server update".
+        methods: what its objects must have; a kind without methods is a function, which is called as it is.
+    """
+
+    what: str
+    methods: tuple[str, ...] = ()
+
+    def mistake(self, name: str, part: Any) -> str:
+        """What is wrong with a part, in words; empty where nothing is."""
+        if not self._is_object(part) and not callable(part):
+            return f"expected a class or a function, found {name}, which is {_called(type(part).__name__)}"
+        missing = [method for method in self.methods if not hasattr(part, method)]
+        if missing and (isinstance(part, type) or self._is_object(part)):
+            return f"expected {self.what}, found {name}, which has no `{missing[0]}`"
+        return ""
+
+    def _is_object(self, part: Any) -> bool:
+        return bool(self.methods) and not isinstance(part, type) and hasattr(part, self.methods[0])
+
+
+@dataclass(frozen=True)
+class OwnPart:
+    """A part of a run that the user wrote: a class, a function, or an object handed in from Python.
+
+    Attributes:
+        name: `[folder/]module:Name` as a resolved file says it, or the qualified name of an object from Python.
+        part: what the name stands for.
+        given: options, passed on as keyword arguments.
+        from_python: it was handed in, so that no file can bring it back.
+    """
+
+    name: str
+    part: Any
+    kind: OwnKind
+    given: Mapping[str, Any] = field(default_factory=dict)
+    from_python: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """The options."""
+        return dict(self.given)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The part as a function that has its options."""
+        function: Callable[..., Any] = partial(self.part, **self.given) if self.given else self.part
+        return function
+
+    def make(self) -> Any:
+        """An object of the part's kind; of an object handed in, a copy, so that runs share no state.
+
+        Raises:
+            UserError: the class or function fails, or makes something else.
+        """
+        if self.kind._is_object(self.part):
+            return copy.deepcopy(self.part)
+        try:
+            made = self.part(**self.given)
+        except Exception as error:
+            raise UserError(f"{self.name} cannot be made: {failure(error)}") from error
+        missing = [method for method in self.kind.methods if not hasattr(made, method)]
+        if missing:
+            found = f"{_called(type(made).__name__)} without `{missing[0]}`"
+            raise UserError(f"expected {self.kind.what} from {self.name}, found {found}")
+        return made
+
+    def written(self) -> dict[str, Any] | str:
+        """As a resolved configuration says it."""
+        return self.name if self.from_python else {"name": self.name, **self.given}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Instances only: they are made while a choice is read."""
+        return core_schema.is_instance_schema(
+            cls, serialization=core_schema.plain_serializer_function_ser_schema(cls.written)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """A mapping with a name of this form and any options."""
+        name = {"type": "string", "pattern": PATTERN}
+        return {"type": "object", "properties": {"name": name}, "required": ["name"], "additionalProperties": True}
+
+
+def own_part(value: Any, folder: Path, kind: OwnKind) -> OwnPart:
+    """The part that a file names, or that Python hands in.
+
+    Args:
+        value: {name: "module:Name", option: value, ...}, or an object.
+        folder: of the user's file, where modules are looked for first.
+
+    Raises:
+        ValueError: says what was found and what would be right.
+    """
+    if not isinstance(value, Mapping):
+        found = OwnPart(_qualified(value), value, kind, from_python=True)
+    else:
+        name, part = resolve(value["name"], folder)
+        found = OwnPart(name, part, kind, {key: option for key, option in value.items() if key != "name"})
+    mistake = kind.mistake(found.name.rpartition("/")[2], found.part) or _wrong_options(found)
+    if mistake:
+        raise ValueError(mistake)
+    return found
+
+
+def resolve(reference: str, folder: Path) -> tuple[str, Any]:
+    """What `[folder/]module:Name` stands for, and the reference by which it is found from anywhere.
+
+    A module is looked for in `folder`, then where Python looks; one with a folder of its own, relative to `folder`,
+    nowhere else. `module.py:Name` means the same as `module:Name`.
+
+    Raises:
+        ValueError: there is no such module or name, or the module fails.
+    """
+    if not re.fullmatch(PATTERN, reference):
+        raise ValueError(f'{_EXAMPLE}, found "{reference[:60]}"')
+    place, _, attribute = reference.rpartition(":")
+    stated, slash, module_name = place.rpartition("/")
+    module_name = module_name.removesuffix(".py")
+    home = (folder / (stated + slash)).resolve()
+    if _file_of(home, module_name) is not None:
+        module, written = _from_folder(home, module_name), f"{home}/{module_name}:{attribute}"
+    elif slash:
+        raise ValueError(f"expected a module, found no file {home / module_name}.py")
+    else:
+        module, written = _from_path(module_name, home), f"{module_name}:{attribute}"
+    part: Any = module
+    for step in attribute.split("."):
+        if not hasattr(part, step):
+            close = difflib.get_close_matches(step, vars(part) if hasattr(part, "__dict__") else (), n=1)
+            hint = f"; did you mean `{close[0]}`?" if close else ""
+            raise ValueError(f"{_shown(module)} has no `{step}`{hint}")
+        part = getattr(part, step)
+    return written, part
+
+
+def own_parts_in(section: BaseModel) -> list[OwnPart]:
+    """All own parts of a checked section, at any depth."""
+    found = []
+    for key in type(section).model_fields:
+        value = getattr(section, key)
+        if isinstance(value, OwnPart):
+            found.append(value)
+        elif isinstance(value, BaseModel):
+            found += own_parts_in(value)
+    return found
+
+
+def _file_of(folder: Path, module: str) -> Path | None:
+    stem = folder.joinpath(*module.split("."))
+    return next((file for file in (stem.with_name(f"{stem.name}.py"), stem / "__init__.py") if file.is_file()), None)
+
+
+def _from_folder(folder: Path, name: str) -> ModuleType:
+    """A module of a user's folder; those of equal names from other folders, and old ones, are forgotten."""
+    file = _file_of(folder, name)
+    assert file is not None, "the folder has it"
+    changed = any(origin.stale for origin in _loaded.values() if origin.folder == folder)
+    for known, origin in list(_loaded.items()):
+        shadowed = origin.folder != folder and _file_of(folder, known.partition(".")[0]) is not None
+        if shadowed or (changed and origin.folder == folder):
+            sys.modules.pop(known, None)
+            del _loaded[known]
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        known_file = getattr(loaded, "__file__", None)
+        if known_file and Path(known_file).resolve() == file.resolve():
+            return loaded
+        taken = f"the module {name} of {known_file or 'Python itself'} is loaded under that name"
+        raise ValueError(f"{taken}; expected a file of another name than {file}")
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        return _imported(name)
+    finally:
+        sys.path.remove(str(folder))
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))  # for what its functions import later
+        for new in set(sys.modules) - before:
+            path = getattr(sys.modules[new], "__file__", None)
+            if path and Path(path).resolve().is_relative_to(folder):
+                _loaded[new] = _Loaded(folder, Path(path), _stamp(Path(path)))
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+def _from_path(name: str, folder: Path) -> ModuleType:
+    try:
+        return _imported(name)
+    except ModuleNotFoundError:
+        text = f"expected a module beside the file or where Python looks, found no `{name}` in {folder} or there"
+        raise ValueError(text) from None
+
+
+def _imported(name: str) -> ModuleType:
+    """Import a module.
+
+    Raises:
+        ModuleNotFoundError: there is none of this name.
+        ValueError: it fails, with the user's line that fails.
+    """
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"the module {name} cannot be imported: {failure(error)}") from error
+
+
+def failure(error: BaseException) -> str:
+    """An error in a user's code, in one line: its place, its type, its words."""
+    words = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and not frame.filename.startswith("<") and "importlib" not in frame.filename
+    ]
+    return f"{frames[-1].filename}:{frames[-1].lineno}: {words}" if frames else words
+
+
+def _wrong_options(part: OwnPart) -> str:
+    """Options that the part does not take, or does not get; empty where they fit or nothing says so."""
+    if part.kind._is_object(part.part):
+        return ""
+    try:
+        parameters = inspect.signature(part.part).parameters
+    except (TypeError, ValueError):
+        return ""
+    taken = [key for key, each in parameters.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    free = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    unknown = [key for key in part.given if key not in taken and not free]
+    name = part.name.rpartition("/")[2]
+    if unknown:
+        return f"`{unknown[0]}` means nothing for {name}; it takes {', '.join(taken) or 'no options'}"
+    if not part.kind.methods:
+        return ""  # a function gets its first arguments when it is called
+    needed = [key for key in taken if parameters[key].default is inspect.Parameter.empty and key not in part.given]
+    return f"{name} needs the option `{needed[0]}`" if needed else ""
+
+
+def _qualified(part: Any) -> str:
+    named = part if hasattr(part, "__qualname__") else type(part)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _shown(module: ModuleType) -> str:
+    return str(getattr(module, "__file__", None) or module.__name__)
+
+
+def _called(word: str) -> str:
+    return f"{'an' if word[0].lower() in 'aeiou' else 'a'} {word}"

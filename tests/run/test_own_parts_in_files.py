@@ -1,0 +1,123 @@
+"""A model and records of the user's own that an experiment file names."""
+
+import sys
+
+import pytest
+import yaml
+
+import h2fdp
+from h2fdp import Experiment, UserError
+from h2fdp.run.result import load_model
+
+MODULE = """
+import numpy as np
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, hidden=4):
+        super().__init__(nn.Linear(3, hidden), nn.ReLU(), nn.Linear(hidden, 2))
+
+def records(device, shift=0.0):
+    rng = np.random.default_rng(len(device or ""))
+    x = rng.normal(size=(12, 3)).astype("float32") + shift
+    return x, (x[:, 0] > shift).astype(int)
+
+def failing(device):
+    raise RuntimeError("no such records")
+"""
+FILE = {
+    "topology": {"edges": [{"name": "a", "devices": {"count": 2}}, {"name": "b", "devices": {"count": 2}}]},
+    "data": "own_module:records",
+    "model": {"name": "own_module:Net", "hidden": 5},
+    "method": "h2fdp",
+    "training": {"intervals": 3, "local_steps": 4, "batch_size": 4},
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = list(sys.path)
+    (tmp_path / "own_module.py").write_text(MODULE)
+    (tmp_path / "e.yaml").write_text(yaml.safe_dump(FILE))
+    yield tmp_path / "e.yaml"
+    sys.modules.pop("own_module", None)
+    sys.path[:] = path
+
+
+def test_named_parts_are_those_handed_in_from_python(file):
+    by_name = Experiment.from_file(file).run(file.parent / "named")
+    import own_module
+
+    test = own_module.records(None)
+    config = {key: value for key, value in FILE.items() if key not in ("data", "model")}
+    given = Experiment(
+        topology=by_name.directory / "topology.yaml",
+        data=own_module.records,
+        test_data=test,
+        model=lambda: own_module.Net(5),
+        **{key: value for key, value in config.items() if key != "topology"},
+    ).run(file.parent / "given")
+    assert by_name.metrics["loss"].tolist() == given.metrics["loss"].tolist()
+
+
+def test_a_run_directory_finds_the_parts_again(file):
+    run = Experiment.from_file(file).run(file.parent / "run")
+    recorded = yaml.safe_load((run.directory / "config.yaml").read_text())
+    assert recorded["model"] == {"name": f"{file.parent}/own_module:Net", "hidden": 5}
+    assert sum(each.numel() for each in load_model(run.directory).parameters()) == 3 * 5 + 5 + 5 * 2 + 2
+
+
+@pytest.mark.parametrize("change", ["", "# another line\nLATER = 1\n"])
+def test_an_interrupted_run_goes_on_and_draws_afresh_only_for_other_code(file, change):
+    whole = Experiment.from_file(file).run(file.parent / "whole")
+
+    def stop(row):
+        if row["interval"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Experiment.from_file(file).run(file.parent / "cut", on_interval=stop)
+    (file.parent / "own_module.py").write_text(MODULE + change)
+    resumed = h2fdp.resume(file.parent / "cut")
+    same = resumed.metrics["loss"].tolist() == whole.metrics["loss"].tolist()
+    assert same == (not change)
+    assert bool(resumed.summary["fresh_from"]) == bool(change)
+
+
+def test_a_sweep_redoes_runs_whose_own_code_changed(file):
+    study = FILE | {"sweep": {"model.hidden": [3, 4]}}
+    file.write_text(yaml.safe_dump(study))
+    h2fdp.sweep(file, out=file.parent / "sweep", inline=True)
+    h2fdp.sweep(file, out=file.parent / "sweep", inline=True)  # nothing left to do
+    (file.parent / "own_module.py").write_text(MODULE + "LATER = 1\n")
+    with pytest.raises(UserError, match="made by other code of your own"):
+        h2fdp.sweep(file, out=file.parent / "sweep", inline=True)
+
+
+def test_ray_workers_get_the_module_with_the_parts(file):
+    inline = Experiment.from_file(file, ["runtime.backend=inline"]).run(file.parent / "inline")
+    settings = ["runtime.backend=ray", "runtime.hosts=1"]
+    away = Experiment.from_file(file, settings).run(file.parent / "ray")
+    assert away.metrics["loss"].tolist() == inline.metrics["loss"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("model", "own_module:Nett", ": model: {folder}/own_module.py has no `Nett`; did you mean `Net`?"),
+        ("model", {"name": "own_module:Net", "width": 3}, ": model: `width` means nothing for own_module:Net"),
+        ("model", "own_modul:Net", ": model: expected a module beside the file or where Python looks"),
+        ("data", "own_module:recods", ": data: {folder}/own_module.py has no `recods`; did you mean `records`?"),
+    ],
+)
+def test_a_wrong_name_is_told_with_file_line_and_key(file, key, value, words):
+    file.write_text(yaml.safe_dump(FILE | {key: value}, sort_keys=False))
+    with pytest.raises(UserError) as caught:
+        Experiment.from_file(file)
+    assert str(caught.value).startswith(f"{file}:")
+    assert words.format(folder=file.parent) in str(caught.value)
+
+
+def test_a_function_for_records_that_fails_is_told_with_its_line(file):
+    with pytest.raises(UserError, match=r"fails for the test data .*own_module.py:15: RuntimeError: no such records"):
+        Experiment.from_file(file, ["data=own_module:failing"]).run(file.parent / "run")
