@@ -6,10 +6,10 @@ from typing import Any
 
 from h2fdp.config import Document, check
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.combinations import ONE_STEP_SIZE, problems
+from h2fdp.experiment.combinations import problems
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.privacy import placement_of
-from h2fdp.schedules.schedule_section import ADAPTIVE, ScheduleSection
+from h2fdp.schedules.schedule_section import chosen, reconciled
 
 
 def check_experiment(document: Document) -> ExperimentFile:
@@ -27,22 +27,14 @@ def check_experiment(document: Document) -> ExperimentFile:
 
 
 def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
-    """`control.enabled` and the method's schedule are two ways to say the same."""
-    method, control = experiment.method, experiment.control
-    adaptive = method.schedule.name == ADAPTIVE
-    if adaptive and "enabled" in control.model_fields_set and not control.enabled:
-        text = f"the method's schedule is {ADAPTIVE}; expected true, or a method with schedule fixed"
-        raise UserError(text, document.where(("control", "enabled")), "control.enabled")
-    if not adaptive and not control.enabled:
-        return experiment
-    if not adaptive and method.schedule.name != "fixed":
-        text = f"the method's schedule is {method.schedule.name}; expected false, or a method with schedule {ADAPTIVE}"
-        raise UserError(text, document.where(("control", "enabled")), "control.enabled")
-    update = {
-        "method": method.model_copy(update={"schedule": ScheduleSection(name=ADAPTIVE)}),
-        "control": control.model_copy(update={"enabled": True}),
-    }
-    return experiment.model_copy(update=update)
+    """With `control.enabled` and the method's schedule in agreement; the schedule is what is read from here on."""
+    try:
+        schedule, control = reconciled(experiment.method.schedule, experiment.control)
+    except UserError as error:
+        found = [Problem(each.text, document.where(each.key.split(".")), each.key) for each in error.problems]
+        raise UserError(found) from None
+    method = experiment.method.model_copy(update={"schedule": schedule})
+    return experiment.model_copy(update={"method": method, "control": control})
 
 
 def _check_control(experiment: ExperimentFile, document: Document) -> None:
@@ -50,7 +42,7 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
 
     It weighs costs against the noise; accounted noise would have to be known before its choices are.
     """
-    if not experiment.control.enabled:
+    if not chosen(experiment.method.schedule).controlled:
         return
     control = experiment.control
     if control.estimates == "oracle" and experiment.privacy.budget:
@@ -87,9 +79,10 @@ def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
     if placement.clips == "record":
         defaults["clip_scope"] = "record"
     update = {key: value for key, value in defaults.items() if key not in training.model_fields_set}
-    if experiment.method.schedule.name in ONE_STEP_SIZE:
+    schedule = chosen(experiment.method.schedule)
+    if schedule.fixed_step_size:
         update["step_decay"] = "none"
     changed: dict[str, Any] = {"training": training.model_copy(update=update)}
-    if placement.private and experiment.method.schedule.measures:
+    if placement.private and schedule.measures == "secants":
         changed["control"] = experiment.control.model_copy(update={"estimates": "oracle"})
     return experiment.model_copy(update=changed)

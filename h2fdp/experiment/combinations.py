@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.privacy import Request, placement_of
 from h2fdp.schedules import Rhythm
-from h2fdp.schedules.schedule_section import ADAPTIVE
+from h2fdp.schedules.schedule_section import chosen
 from h2fdp.training.objectives import objective_of
 
-ONE_STEP_SIZE = ("ali-dpfl", "ali-dpfl-v1", "resource-budget")  # schedules that plan with one step size
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 
 Found = Iterator[tuple[str, str]]
@@ -37,7 +36,7 @@ def _of_epochs(experiment: ExperimentFile) -> Found:
     method, key = experiment.method, "training.local_epochs"
     if experiment.training.local_epochs is None:
         return
-    if experiment.control.enabled or method.schedule.name != "fixed":
+    if not chosen(method.schedule).allows_epochs:
         yield key, "this schedule counts in steps; expected local_steps"
     if method.privacy.name == "dp-sgd" and method.privacy.noise_multiplier is not None:
         text = "a run under a given noise_multiplier ends after R_c local steps, which need not be whole epochs"
@@ -46,48 +45,47 @@ def _of_epochs(experiment: ExperimentFile) -> Found:
 
 def _of_schedule(experiment: ExperimentFile) -> Found:
     method, training = experiment.method, experiment.training
-    schedule = method.schedule
+    schedule, name = chosen(method.schedule), method.schedule.name
     stated = "step_decay" in training.model_fields_set and training.step_decay != "none"
-    if stated and schedule.name in ONE_STEP_SIZE:
-        text = f"the step size of {schedule.name} is the same in all intervals; expected none, found sqrt"
+    if stated and schedule.fixed_step_size:
+        text = f"the step size of {name} is the same in all intervals; expected none, found sqrt"
         yield "training.step_decay", text
-    metered = schedule.joules is not None or schedule.seconds is not None
-    if metered and method.topology != "star" and training.aggregations_per_interval != 0:
+    if schedule.metered and method.topology != "star" and training.aggregations_per_interval != 0:
         text = "local aggregations cost more in longer intervals, which the budget does not foresee"
         yield "method.schedule", f"{text}; expected training.aggregations_per_interval: 0, or topology star"
-    if schedule.name.startswith("ali-dpfl") and method.privacy.name != "dp-sgd":
-        text = f"{schedule.name} weighs local steps against the noise on each; expected privacy dp-sgd"
+    if schedule.weighs_step_noise and method.privacy.name != "dp-sgd":
+        text = f"{name} weighs local steps against the noise on each; expected privacy dp-sgd"
         yield "method.schedule", text
 
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
-    schedule, control = experiment.method.schedule, experiment.control
+    schedule, name, control = chosen(experiment.method.schedule), experiment.method.schedule.name, experiment.control
     if not placement_of(experiment.method.privacy).private:
-        if schedule.name == "noise-decay":
+        if schedule.scales_noise:
             yield "method.schedule", "there is no noise to decay; expected a placement with noise"
         return
-    if experiment.privacy.calibration == "accounted" and schedule.name not in ("fixed", ADAPTIVE):
-        yield "privacy.calibration", f"expected paper: what {schedule.name} will do is not known before the run"
-    if not schedule.measures:
+    if experiment.privacy.calibration == "accounted" and not (schedule.foreseen or schedule.controlled):
+        yield "privacy.calibration", f"expected paper: what {name} will do is not known before the run"
+    if schedule.measures != "secants":
         return
     if experiment.method.privacy.name != "dp-sgd":
-        text = f"devices tell {schedule.name} what they measured beside raw updates, which they do not send here"
+        text = f"devices tell {name} what they measured beside raw updates, which they do not send here"
         yield "method.schedule", f"{text}; expected lipschitz, smoothness and divergence, or privacy none or dp-sgd"
         return
     if control.estimates == "private":
-        text = f"expected oracle or released: what {schedule.name} measures has no range to be released in"
+        text = f"expected oracle or released: what {name} measures has no range to be released in"
         yield "control.estimates", text
     elif control.estimates == "released" and "estimates" in control.model_fields_set:
-        text = f"{schedule.name} has devices measure constants of their losses, which leaks"
+        text = f"{name} has devices measure constants of their losses, which leaks"
         yield "control.estimates", f"{text}; expected oracle (the run is marked), or the constants in method.schedule"
 
 
 def _request(experiment: ExperimentFile) -> Request:
     """What a placement judges."""
     method, training, objective = experiment.method, experiment.training, objective_of(experiment.method.objective)
-    step_size = _largest_step_size(experiment)
-    fixed = method.schedule.name in ("fixed", "noise-decay")
-    local_steps = training.local_steps if fixed and training.local_steps is not None else _LONGEST
+    schedule = chosen(method.schedule)
+    step_size = schedule.largest_step_size(training.step_size, training.local_steps, training.intervals)
+    local_steps = _LONGEST if schedule.varies_tau or training.local_steps is None else training.local_steps
     rhythm = Rhythm(training.aggregate_every, training.aggregations_per_interval)
     return Request(
         objective=method.objective.name,
@@ -104,13 +102,6 @@ def _request(experiment: ExperimentFile) -> Request:
         calibration=experiment.privacy.calibration,
         budget=bool(experiment.privacy.budget),
         schedule=method.schedule.name,
-        controlled=experiment.control.enabled,
+        foreseen=schedule.foreseen,
+        controlled=schedule.controlled,
     )
-
-
-def _largest_step_size(experiment: ExperimentFile) -> float:
-    """The largest eta_k that the schedule can choose; under control gamma grows as intervals become shorter."""
-    training = experiment.training
-    if not experiment.control.enabled or training.local_steps is None:
-        return training.step_size
-    return training.step_size * max(training.local_steps, training.intervals) / training.intervals

@@ -38,8 +38,7 @@ class ExperimentFile(Section):
 
 
 def horizon(experiment: ExperimentFile) -> Horizon:
-    """K_g, T and where the controller starts."""
-    training, slots = experiment.training, experiment.control.slots
+    """K_g, T and where the controller starts; its run is counted in steps."""
+    training = experiment.training
     assert training.local_steps is not None, "a controller counts in steps"
-    planned = training.intervals * training.local_steps if slots is None else slots
-    return Horizon(training.intervals, planned, training.local_steps, training.step_size)
+    return Horizon.planned(training.intervals, training.local_steps, training.step_size, experiment.control)

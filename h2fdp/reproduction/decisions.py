@@ -16,6 +16,7 @@ from h2fdp.records.atomic import replacing
 from h2fdp.records.directory import locked
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.run.setup import RunSetup
+from h2fdp.schedules.schedule_section import chosen
 from h2fdp.sweeps.conduct import Options
 from h2fdp.sweeps.directory import Entry, States, SweepDirectory, read_entries
 from h2fdp.sweeps.shared import Shared
@@ -58,7 +59,7 @@ def _decided(study: Study, planned: Planned, shared: Shared, options: Options) -
     name = planned.point.name
     options.watcher.started(name, 0, 1)
     config, topology = shared.experiment(study.document, planned.settings)
-    if not config.control.enabled:
+    if not chosen(config.method.schedule).controlled:
         raise UserError("nothing is decided without control; expected control.enabled: true", name)
     rows = decisions(shared.prepare(config, topology, options.data_root))
     options.watcher.interval(name, {"interval": 1})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from h2fdp.run.api import Experiment
 from h2fdp.run.setup import RunSetup
+from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import Problem, Terms
 from h2fdp.schedules.solvers import solve
 
@@ -77,7 +78,7 @@ def plan(path: str | Path, settings: Sequence[str] = (), data_root: str | Path |
 def first_decision(run: RunSetup) -> Plan:
     """See `plan`."""
     section = run.config.control.model_copy(update={"channel": "expected"})
-    schedule, costs = run.adaptive_schedule(section), run.costs.expected()
+    schedule, costs = H2fdpController.of(replace(run.context, control=section)), run.costs.expected()
     problem = schedule.problem(0, costs)
     solutions = solve(problem, section.solver)
     best, other = solutions.best, solutions.runner_up

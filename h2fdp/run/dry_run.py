@@ -20,7 +20,7 @@ _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's 
 def estimate(run: RunSetup) -> dict[str, Any]:
     """The plan of a run, with estimates of time and memory; a few local steps are timed for the first one."""
     config = run.config
-    work, adaptive = _work(run), config.control.enabled
+    work, adaptive = _work(run), run.traits.controlled
     hosts = inline_workers(config.runtime)
     return {
         "method": name_of(run.config.method),

@@ -100,7 +100,7 @@ class LiveAccounts(Recorder):
             local = {(row.edge, row.slot) for row in lost if row.kind == "local"}
             self._local += max(Counter(edge for edge, _ in local).values(), default=0)
             self._global += 1
-            self._unplanned |= self._setup.config.method.schedule.name == "noise-decay"  # rows do not say how far
+            self._unplanned |= self._setup.traits.scales_noise  # rows do not say how far
 
     def columns(self) -> dict[str, float | None]:
         """Metrics columns: the claim, and each observer's account about the worst device; none for runs that leak."""

@@ -23,7 +23,7 @@ def planned_accounts(setup: RunSetup) -> Accounts:
     Where a schedule learns they are a forecast: its choices from what it knows before the run. Of a schedule that
     spends a number of local iterations, they are those of all of them.
     """
-    if setup.config.method.schedule.name.startswith("ali-dpfl"):
+    if setup.traits.counts_iterations:
         setup = setup.exhausted()
     accounts = Accounts(setup.sizes)
     for expected in forecast(setup):

@@ -28,7 +28,8 @@ from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import Measuring
 from h2fdp.runtime.local_hosts import training_device
 from h2fdp.runtime.step_time import fastest_engine
-from h2fdp.schedules import Rhythm
+from h2fdp.schedules import Horizon, Rhythm
+from h2fdp.schedules.schedule_section import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
@@ -90,7 +91,7 @@ def prepare(
         device=device,
         momentum=training.momentum,
         epochs=training.local_epochs,
-        probes=method.schedule.measures,
+        probes=chosen(method.schedule).measures == "secants",
         clip_norm=training.clip_norm,
     )
     if engine == "fastest":
@@ -149,7 +150,8 @@ def _module(config: ExperimentFile, placement: Placement, data: DeviceData, stre
 def _measuring(config: ExperimentFile) -> Measuring | None:
     """What the nodes measure for the controller, if anything: beta, sigma and zeta_c up to stated ranges."""
     control, training = config.control, config.training
-    if not control.enabled or control.estimates == "released":
+    measured = chosen(config.method.schedule).measures
+    if measured != "gradients" or control.estimates == "released":
         return None
     assert training.clip_norm is not None
     return Measuring(
@@ -180,13 +182,9 @@ def _noise_setting(
     Where a schedule chooses tau that is K_g intervals with the most local aggregations that any tau has, so that the
     claim covers whatever it does.
     """
-    training, privacy, schedule = config.training, config.privacy, config.method.schedule
-    lengths = [local_steps]
-    if config.control.enabled:
-        lengths = list(range(1, min(config.control.tau_max, horizon(config).slots) + 1))
-    elif schedule.name == "resource-budget":
-        assert schedule.longest is not None, "it has a default"
-        lengths = list(range(1, schedule.longest + 1))
+    training, privacy, schedule = config.training, config.privacy, chosen(config.method.schedule)
+    planned = Horizon.planned(training.intervals, local_steps, training.step_size, config.control)
+    most_local = max(len(rhythm.offsets(length)) for length in schedule.lengths(planned))
     return Setting(
         epsilon=privacy.epsilon,
         delta=privacy.delta,
@@ -194,8 +192,8 @@ def _noise_setting(
         sensitivity=privacy.sensitivity,
         clip_norm=training.clip_norm,
         intervals=training.intervals,
-        local_aggregations=max(len(rhythm.offsets(length)) for length in lengths) * training.intervals,
-        local_steps=local_steps,
+        local_aggregations=most_local * training.intervals,
+        local_steps=schedule.steps_to_cover(planned),
         records=records,
         sampling_rates=rates,
         sampling="poisson" if training.sampling == "poisson" else "fixed",

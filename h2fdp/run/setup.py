@@ -16,10 +16,9 @@ from h2fdp.privacy import OBSERVERS, Mechanism, Observer, Placement
 from h2fdp.protocol import Cloud, Planner, Team
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.costs import interval_costs
-from h2fdp.run.schedules import adaptive_schedule, schedule_of
 from h2fdp.runtime import Blueprint
-from h2fdp.schedules import AdaptiveSchedule, ControlSection, Rhythm, Schedule
-from h2fdp.schedules.schedule_section import ScheduleSection
+from h2fdp.schedules import Rhythm, Schedule, ScheduleContext, ScheduleTraits
+from h2fdp.schedules.schedule_section import ScheduleSection, chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training.epochs import steps_per_epoch
@@ -95,11 +94,9 @@ class RunSetup:
 
     @property
     def probes(self) -> bool:
-        """Whether devices measure constants of their losses for the schedule: not for ALI-DPFL with rounds enough for
-        all iterations, where tau is 1 whatever they are (Lemma 1)."""
-        schedule, iterations = self.config.method.schedule, self.most_iterations
-        abound = iterations is not None and self.config.training.intervals >= iterations
-        return self.blueprint.probes and not (schedule.name.startswith("ali-dpfl") and abound)
+        """Whether devices measure constants of their losses for the schedule, raw."""
+        schedule, intervals = self.traits, self.config.training.intervals
+        return schedule.measures_within(intervals, schedule.most_iterations(self.iterations)) == "secants"
 
     @property
     def step_noise_multiplier(self) -> float | None:
@@ -113,17 +110,11 @@ class RunSetup:
         Where the noise falls during the run, or intervals are longer or shorter than it was made for, nothing but
         the account keeps to the target: then it is a budget of every observer that has none.
         """
-        stated, schedule = self.config.privacy.budget, self.config.method.schedule.name
-        free = schedule in ("noise-decay", "resource-budget")
+        stated, schedule = self.config.privacy.budget, self.traits
+        free = schedule.ends_by_account or (self.iterations is not None and not schedule.keeps_to_iterations)
         if self.noise is None or self.leaks or not free:
             return stated
         return dict.fromkeys(OBSERVERS, self.config.privacy.epsilon) | stated
-
-    @property
-    def most_iterations(self) -> int | None:
-        """R_c, by the target or, where that is fewer, by the schedule's own number; None where neither says."""
-        stated = self.config.method.schedule.iterations
-        return min((each for each in (self.iterations, stated) if each is not None), default=None)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -136,7 +127,7 @@ class RunSetup:
 
     def exhausted(self) -> RunSetup:
         """The same devices taking every local iteration that there may be, one an interval."""
-        config, iterations = self.config, self.most_iterations
+        config, iterations = self.config, self.traits.most_iterations(self.iterations)
         assert iterations is not None, "this schedule spends iterations"
         method = config.method.model_copy(update={"schedule": ScheduleSection(name="fixed")})
         training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
@@ -176,13 +167,42 @@ class RunSetup:
             meter=partial(interval_costs, self.topology, self.costs),
         )
 
+    @property
+    def traits(self) -> ScheduleTraits:
+        """What is known of the schedule before the run."""
+        return chosen(self.config.method.schedule)
+
+    @property
+    def context(self) -> ScheduleContext:
+        """What the schedule is built from."""
+        training, privacy = self.config.training, self.config.privacy
+        return ScheduleContext(
+            topology=self.topology,
+            costs=self.costs,
+            streams=self.blueprint.streams,
+            rhythm=self.rhythm,
+            edge_adds_noise=np.array([facts.noise_source == "edge" for facts in self.blueprint.facts()]),
+            intervals=training.intervals,
+            local_steps=self.local_steps,
+            step_size=training.step_size,
+            step_decay=training.step_decay,
+            share=training.participation,
+            parameters=self.initial.numel(),
+            sampling_rates=self.blueprint.rates,
+            records=self.data.sizes,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            c2=privacy.c2,
+            v2=privacy.c2 if privacy.v2 is None else privacy.v2,
+            clip_norm=training.clip_norm,
+            control=self.config.control,
+            step_noise_multiplier=self.step_noise_multiplier,
+            iterations=self.iterations,
+        )
+
     def schedule(self) -> Schedule:
         """The schedule at the start of the run."""
-        return schedule_of(self)
-
-    def adaptive_schedule(self, section: ControlSection) -> AdaptiveSchedule:
-        """Algorithm 1 under these settings, at the start of the run."""
-        return adaptive_schedule(self, section)
+        return self.traits.build(self.context)
 
 
 def interval_steps(training: TrainingSection, sizes: np.ndarray, rates: np.ndarray) -> int:

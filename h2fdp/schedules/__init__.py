@@ -1,20 +1,22 @@
-"""Schedules: how long an interval is, when subnets aggregate, who takes part, with which step size."""
+"""Schedules: how long an interval is, when aggregators aggregate, who takes part, with which step size."""
 
-from h2fdp.schedules.adaptive import AdaptiveSchedule, Horizon
+from h2fdp.schedules.aggregation_times import Rhythm
 from h2fdp.schedules.ali_dpfl import AliSchedule
 from h2fdp.schedules.ali_rules import ClosedFormRule, SearchRule
-from h2fdp.schedules.budget import Budget
+from h2fdp.schedules.client_sampling import draw_participants
+from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.control_section import ControlSection, Estimates, Horizon
 from h2fdp.schedules.fixed import FixedSchedule
-from h2fdp.schedules.network import ControlledNetwork
+from h2fdp.schedules.h2fdp_controller import H2fdpController
 from h2fdp.schedules.noise_decay import NoiseDecay
-from h2fdp.schedules.participation import draw_participants
+from h2fdp.schedules.own import OwnSchedule
+from h2fdp.schedules.problem import ControlledNetwork
 from h2fdp.schedules.resource_budget import BudgetControl, ResourceBudgetSchedule
-from h2fdp.schedules.rhythm import Rhythm
+from h2fdp.schedules.resource_prices import Budget
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.section import ControlSection, Estimates
+from h2fdp.schedules.traits import ScheduleTraits
 
 __all__ = [
-    "AdaptiveSchedule",
     "AliSchedule",
     "Budget",
     "BudgetControl",
@@ -24,11 +26,15 @@ __all__ = [
     "Decision",
     "Estimates",
     "FixedSchedule",
+    "H2fdpController",
     "Horizon",
     "NoiseDecay",
+    "OwnSchedule",
     "ResourceBudgetSchedule",
     "Rhythm",
     "Schedule",
+    "ScheduleContext",
+    "ScheduleTraits",
     "SearchRule",
     "draw_participants",
 ]

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from h2fdp.config.fields import Count, Expect, Magnitude, NonNegative, Positive
+from h2fdp.errors import UserError
 from h2fdp.estimation.feedback import Observation
-from h2fdp.schedules.ali_rules import LONGEST, AliRule, Stage
+from h2fdp.schedules.ali_rules import LONGEST, AliRule, ClosedFormRule, SearchRule, Stage
+from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.control_section import Horizon
+from h2fdp.schedules.options import DriftOptions, ScheduleOptions
 from h2fdp.schedules.schedule import Decision, Schedule
+from h2fdp.schedules.traits import Measured, ScheduleTraits
 from h2fdp.theory.ranges import require, require_count
 
 
@@ -32,7 +38,6 @@ class AliSchedule(Schedule):
         UserError: a budget of nothing, a step size that is none.
     """
 
-    repeats: ClassVar[bool] = False
     observes: ClassVar[bool] = True
 
     def __init__(
@@ -108,3 +113,87 @@ class AliSchedule(Schedule):
 def _rounded(optimum: float) -> int:
     """The nearest whole number within 1 .. `LONGEST`."""
     return round(min(max(optimum, 1.0), LONGEST))
+
+
+class _AliTraits(ScheduleTraits):
+    """What both versions have in common."""
+
+    varies_tau: ClassVar[bool] = True
+    fixed_step_size: ClassVar[bool] = True
+    weighs_step_noise: ClassVar[bool] = True
+    counts_iterations: ClassVar[bool] = True
+    keeps_to_iterations: ClassVar[bool] = True
+
+    def measures_within(self, intervals: int, iterations: int | None) -> Measured:
+        """Nothing where rounds are enough for all iterations: tau is 1 then, whatever the constants (Lemma 1)."""
+        return "nothing" if iterations is not None and intervals >= iterations else self.measures
+
+    def longest_interval(self, horizon: Horizon) -> int:
+        """See `ScheduleTraits.longest_interval`."""
+        return LONGEST
+
+    def _schedule(self, rule: AliRule, context: ScheduleContext) -> AliSchedule:
+        iterations = self.most_iterations(context.iterations)
+        if iterations is None:
+            text = "expected how many local iterations there may be, since no privacy budget says so"
+            raise UserError(text, key="method.schedule.iterations")
+        return AliSchedule(rule, context.intervals, iterations, context.step_size, context.participation)
+
+
+class AliOptions(_AliTraits, ScheduleOptions):
+    """`ali-dpfl`, the second version.
+
+    Attributes:
+        curvature, heterogeneity: mu and Gamma; null has devices measure them.
+        curvature_from: measure mu by `gradients`, as the paper, or by `parameters`, as its program.
+        form: 2 + 1/T as in the `paper`, or 2 + 2/T as in the `program`.
+        iterations: R_c; null is what the privacy budget allows.
+    """
+
+    name: Literal["ali-dpfl"] = "ali-dpfl"
+
+    curvature: Positive | None = None
+    heterogeneity: NonNegative | None = None
+    curvature_from: Annotated[Literal["gradients", "parameters"], Expect("one of gradients, parameters")] = "parameters"
+    form: Annotated[Literal["paper", "program"], Expect("one of paper, program")] = "program"
+    iterations: Count | None = None
+
+    @property
+    def measures(self) -> Measured:
+        """See `ScheduleTraits`."""
+        return "secants" if self.curvature is None or self.heterogeneity is None else "nothing"
+
+    @property
+    def stated_iterations(self) -> int | None:
+        """See `ScheduleTraits`."""
+        return self.iterations
+
+    def build(self, context: ScheduleContext) -> AliSchedule:
+        """See `ScheduleTraits.build`."""
+        rule = ClosedFormRule(context.step_noise, self.curvature, self.heterogeneity, self.curvature_from, self.form)
+        return self._schedule(rule, context)
+
+
+class AliFirstOptions(_AliTraits, DriftOptions):
+    """`ali-dpfl-v1`, the first version.
+
+    Attributes:
+        nearness, least_gap: omega and lambda.
+        iterations: R_c; null is what the privacy budget allows.
+    """
+
+    name: Literal["ali-dpfl-v1"] = "ali-dpfl-v1"
+
+    nearness: Magnitude = 1.0
+    least_gap: Magnitude = 1.0
+    iterations: Count | None = None
+
+    @property
+    def stated_iterations(self) -> int | None:
+        """See `ScheduleTraits`."""
+        return self.iterations
+
+    def build(self, context: ScheduleContext) -> AliSchedule:
+        """See `ScheduleTraits.build`."""
+        rule = SearchRule(context.step_noise, context.step_size, self.nearness, self.least_gap, self.drift)
+        return self._schedule(rule, context)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.estimation.feedback import Observation
+from h2fdp.schedules.client_sampling import share_of
+from h2fdp.schedules.context import ScheduleContext, StepDecay
+from h2fdp.schedules.options import ScheduleOptions
 from h2fdp.schedules.schedule import Decision, Schedule
-
-StepDecay = Literal["sqrt", "none"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ class FixedSchedule(Schedule):
     sizes: np.ndarray
     share: float = 1.0
     last_slot: int | None = None
-    observes: ClassVar[bool] = False
 
     @property
     def repeats(self) -> bool:
@@ -46,19 +44,24 @@ class FixedSchedule(Schedule):
         """See `Schedule.decide`."""
         divisor = math.sqrt(interval + 1) if self.decay == "sqrt" else 1.0
         left = self.local_steps if self.last_slot is None else self.last_slot - slot
-        return Decision(min(self.local_steps, left), self.step_size / divisor, shared(self.sizes, self.share))
+        return Decision(min(self.local_steps, left), self.step_size / divisor, share_of(self.sizes, self.share))
 
-    def observe(self, seen: Observation) -> None:
-        """Nothing to learn."""
-
-    def state(self) -> dict[str, Any]:
-        """Nothing was learned."""
-        return {}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Nothing was learned."""
+    @classmethod
+    def of(cls, context: ScheduleContext, last_slot: int | None = None) -> FixedSchedule:
+        """What the experiment file says."""
+        return cls(context.local_steps, context.step_size, context.step_decay, context.sizes, context.share, last_slot)
 
 
-def shared(sizes: np.ndarray, share: float) -> np.ndarray:
-    """(N,) this share of each subnet's devices, rounded, at least one."""
-    return np.clip(np.rint(share * sizes), 1, sizes).astype(np.int64)
+class FixedOptions(ScheduleOptions):
+    """`fixed` has no options; it ends early where the target allows fewer local iterations than are planned."""
+
+    name: Literal["fixed"] = "fixed"
+    allows_epochs: ClassVar[bool] = True
+    foreseen: ClassVar[bool] = True
+    keeps_to_iterations: ClassVar[bool] = True
+
+    def build(self, context: ScheduleContext) -> FixedSchedule:
+        """See `ScheduleTraits.build`."""
+        allowed = context.iterations
+        enough = allowed is None or allowed >= context.intervals * context.local_steps
+        return FixedSchedule.of(context, None if enough else allowed)

@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor
 
+from h2fdp.config.fields import Count, Expect, Share
 from h2fdp.estimation.feedback import Observation
+from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.fixed import FixedSchedule
+from h2fdp.schedules.options import ScheduleOptions
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.theory.ranges import require, require_count
+
+Fraction = Annotated[float, Field(gt=0, lt=1), Expect("a number above 0 and below 1")]
 
 
 class NoiseDecay(Schedule):
@@ -29,7 +36,6 @@ class NoiseDecay(Schedule):
         UserError: a number out of its range.
     """
 
-    repeats: ClassVar[bool] = False
     scores: ClassVar[bool] = True
 
     def __init__(self, inner: Schedule, factor: float, patience: int, least: float) -> None:
@@ -113,3 +119,24 @@ class NoiseDecay(Schedule):
         """See `Schedule.load`."""
         self._inner.load(state["inner"])
         self._share, self._fallen, self._last_loss = state["share"], state["fallen"], state["last_loss"]
+
+
+class NoiseDecayOptions(ScheduleOptions):
+    """`noise-decay` around the fixed schedule.
+
+    Attributes:
+        factor, patience, least: the noise is multiplied by `factor` each time the loss has fallen for `patience`
+            intervals in a row, down to `least` of it.
+    """
+
+    name: Literal["noise-decay"] = "noise-decay"
+    scales_noise: ClassVar[bool] = True
+    ends_by_account: ClassVar[bool] = True
+
+    factor: Fraction = 0.9
+    patience: Count = 2
+    least: Share = 0.1
+
+    def build(self, context: ScheduleContext) -> NoiseDecay:
+        """See `ScheduleTraits.build`; R_c is counted at noise that stays, so here the account ends the run."""
+        return NoiseDecay(FixedSchedule.of(context), self.factor, self.patience, self.least)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from h2fdp.config.fields import Expect, Magnitude, NonNegative, Positive
 from h2fdp.errors import UserError
 from h2fdp.estimation.feedback import Observation
 from h2fdp.estimation.loss_probes import drift_constants, mean_loss
-from h2fdp.schedules.budget import Account, Budget
+from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.control_section import Horizon
+from h2fdp.schedules.options import DriftOptions
+from h2fdp.schedules.resource_prices import Account, Budget, radio_prices
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.theory import DriftConstants, affordable_local_steps
 from h2fdp.theory.ranges import require, require_count
@@ -66,7 +72,6 @@ class ResourceBudgetSchedule(Schedule):
         UserError: no budget, two of a name, one that is spent before the first interval ends, a step size that is none.
     """
 
-    repeats: ClassVar[bool] = False
     observes: ClassVar[bool] = True
 
     def __init__(
@@ -228,3 +233,68 @@ def _row(account: Account, interval: int) -> dict[str, float]:
         "mean_c": expected.step_cost,
         "mean_b": expected.aggregation_cost,
     }
+
+
+class ResourceBudgetOptions(DriftOptions):
+    """`resource-budget`.
+
+    Attributes:
+        joules, seconds, units: budgets; seconds are those of the simulated clock; null is unlimited.
+        step_cost, aggregation_cost: c and b of `units`.
+        control_parameter, growth, longest: phi, gamma and tau_max.
+    """
+
+    name: Literal["resource-budget"] = "resource-budget"
+    varies_tau: ClassVar[bool] = True
+    fixed_step_size: ClassVar[bool] = True
+    ends_by_account: ClassVar[bool] = True
+
+    joules: Positive | None = None
+    seconds: Positive | None = None
+    units: Positive | None = None
+    step_cost: NonNegative | None = None
+    aggregation_cost: NonNegative | None = None
+    control_parameter: Magnitude = 0.025
+    growth: Annotated[float, Field(ge=1, le=1e6), Expect("a number from 1 to 1e6")] = 10.0
+    longest: Annotated[int, Field(ge=1, le=10_000), Expect("a whole number from 1 to 10000")] = 100
+
+    @property
+    def metered(self) -> bool:
+        """See `ScheduleTraits`."""
+        return self.joules is not None or self.seconds is not None
+
+    def longest_interval(self, horizon: Horizon) -> int:
+        """See `ScheduleTraits.longest_interval`."""
+        return self.longest
+
+    def build(self, context: ScheduleContext) -> ResourceBudgetSchedule:
+        """See `ScheduleTraits.build`."""
+        control = BudgetControl(self.control_parameter, self.growth, self.longest)
+        return ResourceBudgetSchedule(
+            self._budgets(context), control, context.step_size, context.participation, self.drift
+        )
+
+    def _budgets(self, context: ScheduleContext) -> list[Budget]:
+        metered = {"energy_j": (self.joules, "joules"), "clock_s": (self.seconds, "seconds")}
+        budgets = [
+            Budget(name, total, partial(_price, context, name), f"method.schedule.{key}")
+            for name, (total, key) in metered.items()
+            if total is not None
+        ]
+        if self.units is not None and self.step_cost is not None and self.aggregation_cost is not None:
+            key = "method.schedule.units"
+            budgets.append(Budget.stated("units", self.units, self.step_cost, self.aggregation_cost, key))
+        return budgets
+
+    @model_validator(mode="after")
+    def _some_budget(self) -> ResourceBudgetOptions:
+        if self.joules is None and self.seconds is None and self.units is None:
+            raise ValueError("expected a budget: joules, seconds, or units with step_cost and aggregation_cost")
+        of_units = (self.units, self.step_cost, self.aggregation_cost)
+        if any(each is None for each in of_units) and any(each is not None for each in of_units):
+            raise ValueError("expected units, step_cost and aggregation_cost together")
+        return self
+
+
+def _price(context: ScheduleContext, resource: str, interval: int) -> tuple[float, float]:
+    return radio_prices(context, interval)[resource]

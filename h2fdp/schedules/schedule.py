@@ -34,20 +34,20 @@ class Decision:
 class Schedule(Protocol):
     """Decides one interval after another.
 
-    After each interval it is told, in this order: `observe`, `scored`, `kept`, the first two where it asks for them.
-    A schedule that is derived from this class measures nothing, scores nothing and keeps every model, unless it says
-    otherwise.
+    After each interval it is called with what is known of it, in this order: `observe`, `scored`, `kept`, the first two
+    where it asks for them. A schedule that is derived from this class learns nothing, measures nothing, scores nothing,
+    keeps every model and leaves the end to the number of intervals, unless it says otherwise.
     """
 
     @property
     def repeats(self) -> bool:
         """Whether every interval has the same local steps, participation and noise, known in advance."""
-        ...
+        return False
 
     @property
     def observes(self) -> bool:
         """Whether `observe` wants to be called."""
-        ...
+        return False
 
     @property
     def measures_secants(self) -> bool:
@@ -61,7 +61,7 @@ class Schedule(Protocol):
 
     def ends(self, slot: int) -> bool:
         """Whether training ends at this slot t_k, whatever the number of intervals."""
-        ...
+        return False
 
     def decide(self, interval: int, slot: int) -> Decision:
         """The decision for `interval`, counted from 0, which begins at `slot`; the same when asked again."""
@@ -69,7 +69,7 @@ class Schedule(Protocol):
 
     def observe(self, seen: Observation) -> None:
         """Learn from what the cloud received in the interval that just ended."""
-        ...
+        return
 
     def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
         """Let an interval pass that is planned but not run, at what it would cost: how a run is forecast."""
@@ -80,7 +80,7 @@ class Schedule(Protocol):
         return
 
     def kept(self, model: Tensor) -> Tensor:
-        """The (M,) model to go on from, after an interval that ended with `model`: another one to revert to it."""
+        """The (M,) model to continue from after an interval that ended with `model`: another one to revert to it."""
         return model
 
     def returned(self, model: Tensor) -> Tensor:
@@ -89,8 +89,8 @@ class Schedule(Protocol):
 
     def state(self) -> dict[str, Any]:
         """What it has learned, in plain values and tensors, for a checkpoint."""
-        ...
+        return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
-        ...
+        """Continue from a `state`."""
+        return

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from h2fdp.config.choice import Choice
 from h2fdp.config.fields import Count, Expect, Magnitude, NonNegative, Positive, Share
+from h2fdp.errors import UserError
+from h2fdp.schedules.control_section import ControlSection
+from h2fdp.schedules.fixed import FixedOptions
+from h2fdp.schedules.h2fdp_controller import H2fdpOptions
+from h2fdp.schedules.options import ScheduleOptions
+from h2fdp.schedules.registry import SCHEDULES
 
 # A default of None means: measured by the devices (constants of the losses), taken from the rest of the file (R_s, R_c,
 # prices), or unlimited (budgets).
@@ -17,7 +23,6 @@ _BUDGETS = {"joules": None, "seconds": None, "units": None, "step_cost": None, "
 _SEARCH = {"control_parameter": 0.025, "growth": 10.0, "longest": 100}
 _DECAY = {"factor": 0.9, "patience": 2, "least": 0.1}
 
-ADAPTIVE = "h2fdp"
 Fraction = Annotated[float, Field(gt=0, lt=1), Expect("a number above 0 and below 1")]
 Growth = Annotated[float, Field(ge=1, le=1e6), Expect("a number from 1 to 1e6")]
 
@@ -44,7 +49,7 @@ class ScheduleSection(Choice):
 
     choices: ClassVar = {
         "fixed": {},
-        ADAPTIVE: {},
+        "h2fdp": {},
         "ali-dpfl": _ALI,
         "ali-dpfl-v1": {"nearness": 1.0, "least_gap": 1.0, "iterations": None, **_DRIFT},
         "resource-budget": {**_BUDGETS, **_SEARCH, **_DRIFT},
@@ -73,22 +78,34 @@ class ScheduleSection(Choice):
     patience: Count | None = None
     least: Share | None = None
 
-    @property
-    def measures(self) -> bool:
-        """Whether devices measure constants of their losses for it, raw."""
-        if self.name == "ali-dpfl":
-            return self.curvature is None or self.heterogeneity is None
-        return self.name in ("ali-dpfl-v1", "resource-budget") and self.lipschitz is None
-
     @model_validator(mode="after")
-    def _whole_sets(self) -> ScheduleSection:
-        drift = [self.lipschitz, self.smoothness, self.divergence]
-        if any(each is None for each in drift) and any(each is not None for each in drift):
-            raise ValueError("expected all of lipschitz, smoothness and divergence, or none of them")
-        if self.name == "resource-budget":
-            if self.joules is None and self.seconds is None and self.units is None:
-                raise ValueError("expected a budget: joules, seconds, or units with step_cost and aggregation_cost")
-            prices: list[Any] = [self.step_cost, self.aggregation_cost]
-            if (self.units is None) != all(each is None for each in prices) or (None in prices and self.units):
-                raise ValueError("expected units, step_cost and aggregation_cost together")
+    def _agree(self) -> ScheduleSection:
+        try:
+            chosen(self)
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
         return self
+
+
+def chosen(section: ScheduleSection) -> ScheduleOptions:
+    """What is known of the schedule before a run."""
+    return SCHEDULES[section.name].model_validate({"name": section.name, **section.options()})
+
+
+def reconciled(schedule: ScheduleSection, control: ControlSection) -> tuple[ScheduleSection, ControlSection]:
+    """`control.enabled` and the schedule `h2fdp` are two ways to say the same: here either one implies the other.
+
+    Raises:
+        UserError: they contradict each other.
+    """
+    adaptive = H2fdpOptions().name
+    traits = chosen(schedule)
+    if traits.controlled and "enabled" in control.model_fields_set and not control.enabled:
+        text = f"the method's schedule is {adaptive}; expected true, or a method with schedule fixed"
+        raise UserError(text, key="control.enabled")
+    if not traits.controlled and not control.enabled:
+        return schedule, control
+    if not traits.controlled and schedule.name != FixedOptions().name:
+        text = f"the method's schedule is {schedule.name}; expected false, or a method with schedule {adaptive}"
+        raise UserError(text, key="control.enabled")
+    return ScheduleSection(name=adaptive), control.model_copy(update={"enabled": True})

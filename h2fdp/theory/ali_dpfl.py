@@ -108,7 +108,8 @@ def ali_optimum(
     require_between(heterogeneity, 0, math.inf, "heterogeneity", "a number of at least 0")
     total, mu = np.asarray(iterations, float), np.asarray(curvature, float)
     denominator = (2 + (1 if form == "paper" else 2) / total) * noise.step_energy
-    return np.sqrt(1 + _fixed(mu, 2 * np.asarray(heterogeneity, float) * total * mu, noise) / denominator)
+    with np.errstate(over="ignore"):  # a curvature near 0 has no optimum
+        return np.sqrt(1 + _fixed(mu, 2 * np.asarray(heterogeneity, float) * total * mu, noise) / denominator)
 
 
 def _fixed(curvature: Numbers, unlike: Numbers, noise: DpSgdNoise) -> np.ndarray:

@@ -172,7 +172,7 @@ class Objective(Placement):
                 "Theorem 6.3 is about generalised linear models; expected softmax, or logistic without double_softmax"
             )
             yield "model", f"{text}, found {request.model}"
-        if request.schedule != "fixed" and not request.controlled:
+        if not request.foreseen and not request.controlled:
             text = f"Theorem 6.3 counts intervals that are planned; expected fixed, found {request.schedule}"
             yield "method.schedule", text
         if request.local_aggregations:

@@ -24,6 +24,7 @@ class Request:
         local_aggregations: whether there are any.
         clip_scope: as it was stated; None where it was not.
         budget: whether any observer has one.
+        schedule: its name; `foreseen` where every interval is known before the run, `controlled` under Algorithm 1.
     """
 
     objective: str
@@ -40,6 +41,7 @@ class Request:
     calibration: str
     budget: bool
     schedule: str
+    foreseen: bool
     controlled: bool
 
 

@@ -1,4 +1,4 @@
-"""What a run may spend of one resource: joules, seconds, or whatever the operator counts."""
+"""What a run may spend of one resource - joules, seconds, or whatever the operator counts - and what intervals cost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from h2fdp.radio import interval_cost
+from h2fdp.schedules.client_sampling import draw_participants
+from h2fdp.schedules.context import ScheduleContext
 from h2fdp.theory import BudgetPrices
 from h2fdp.theory.ranges import require
 
@@ -118,3 +121,22 @@ class Account:
 
 def _always(prices: tuple[float, float], interval: int) -> tuple[float, float]:
     return prices
+
+
+def radio_prices(context: ScheduleContext, interval: int) -> dict[str, tuple[float, float]]:
+    """(c, b) of an interval by resource: joules, and seconds of the clock.
+
+    They are those of the devices and the fading that the interval draws; who will fail is not known. A local step costs
+    what devices spend on it, and the time of one. The rest of an interval of one step is its aggregation; local
+    aggregations of longer ones come on top, and are charged when they have happened.
+    """
+    counts, network = context.participation.tolist(), context.topology
+    rows = [
+        draw_participants(context.streams, subnet.name, interval, subnet.size, count)
+        for subnet, count in zip(network.subnets, counts, strict=True)
+        if count
+    ]
+    numbers = [number for number, count in enumerate(counts) if count]
+    cost = interval_cost(context.costs.drawn(interval), network, numbers, rows, [(1,)] * len(numbers))
+    joules, seconds = float(cost.compute_energy_j.sum()), network.compute.seconds_per_step
+    return {"energy_j": (joules, cost.energy_j - joules), "clock_s": (seconds, cost.clock_s - seconds)}

@@ -1,7 +1,8 @@
-"""The schema of `control:` in an experiment file (H2FDP, Secs. 9-10)."""
+"""The `control:` section of an experiment file, and the horizon that Algorithm 1 plans for (H2FDP, Secs. 9-10)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -50,3 +51,37 @@ class ControlSection(Section):
         if self.allow_idle and self.solver != "exact":
             raise ValueError("allow_idle needs solver exact; two levels leave no subnet out")
         return self
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """What is planned in advance.
+
+    Attributes:
+        intervals: K_g.
+        slots: T.
+        local_steps: tau_0.
+        step_size: the largest gamma; it bounds beta from below.
+        longest: the longest interval that the controller considers: tau_max, or T where that is less.
+    """
+
+    intervals: int
+    slots: int
+    local_steps: int
+    step_size: float
+    longest: int
+
+    @classmethod
+    def planned(cls, intervals: int, local_steps: int, step_size: float, control: ControlSection) -> Horizon:
+        """As an experiment file has it; T is K_g tau_0 unless `control.slots` says otherwise."""
+        slots = intervals * local_steps if control.slots is None else control.slots
+        return cls(intervals, slots, local_steps, step_size, min(control.tau_max, slots))
+
+    @property
+    def least_beta(self) -> float:
+        """The beta at which gamma = min{1/tau_0, 1/K_g} / beta is the operator's step size."""
+        return 1.0 / (self.step_size * max(self.local_steps, self.intervals))
+
+    def largest_beta(self, section: ControlSection) -> float:
+        """The operator's, by default ten times the least."""
+        return 10 * self.least_beta if section.beta_max is None else max(section.beta_max, self.least_beta)

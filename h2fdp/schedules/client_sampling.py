@@ -1,4 +1,4 @@
-"""Who takes part: S_c^k, drawn uniformly without replacement, anew in each interval."""
+"""Who takes part: how many devices of each subnet, and which: S_c^k, drawn afresh in each interval."""
 
 from __future__ import annotations
 
@@ -16,3 +16,12 @@ def draw_participants(streams: Streams, edge: str, interval: int, size: int, cou
     if count >= size:
         return np.arange(size)
     return np.sort(streams.open(edge, "participation", interval).choice(size, count, replace=False))
+
+
+def share_of(sizes: np.ndarray, share: float) -> np.ndarray:
+    """(N,) this share of each subnet's devices s_c (N,), rounded, at least one.
+
+    >>> share_of(np.array([10, 5, 1]), share=0.3)
+    array([3, 2, 1])
+    """
+    return np.clip(np.rint(share * sizes), 1, sizes).astype(np.int64)

@@ -4,53 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from h2fdp.estimation.feedback import Observation
 from h2fdp.estimation.loss_constants import LearnedConstants
 from h2fdp.radio import MessageCosts, NetworkCosts
-from h2fdp.schedules.network import ControlledNetwork, prices
-from h2fdp.schedules.problem import Problem
-from h2fdp.schedules.rhythm import Rhythm
+from h2fdp.schedules.aggregation_times import Rhythm
+from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.control_section import ControlSection, Horizon
+from h2fdp.schedules.options import ScheduleOptions
+from h2fdp.schedules.problem import ControlledNetwork, Problem, prices
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.section import ControlSection
 from h2fdp.schedules.solvers import Solutions, solve
+from h2fdp.schedules.traits import Measured
 from h2fdp.theory import PrivacyTerms, gap_scale, largest_first_step_size
 
 _MOST_EDGES_NAMED = 1000  # in a row of control.jsonl; larger networks are summed up
 
 
-@dataclass(frozen=True)
-class Horizon:
-    """What is planned in advance.
-
-    Attributes:
-        intervals: K_g.
-        slots: T.
-        local_steps: tau_0.
-        step_size: the largest gamma; it bounds beta from below.
-    """
-
-    intervals: int
-    slots: int
-    local_steps: int
-    step_size: float
-
-    @property
-    def least_beta(self) -> float:
-        """The beta at which gamma = min{1/tau_0, 1/K_g} / beta is the operator's step size."""
-        return 1.0 / (self.step_size * max(self.local_steps, self.intervals))
-
-    def largest_beta(self, section: ControlSection) -> float:
-        """The operator's, by default ten times the least."""
-        return 10 * self.least_beta if section.beta_max is None else max(section.beta_max, self.least_beta)
-
-
-class AdaptiveSchedule(Schedule):
+class H2fdpController(Schedule):
     """The schedule `h2fdp`.
 
     For each interval:
@@ -59,7 +34,6 @@ class AdaptiveSchedule(Schedule):
     3. afterwards beta and the other constants are estimated from what came up.
     """
 
-    repeats: ClassVar[bool] = False
     observes: ClassVar[bool] = True
 
     def __init__(
@@ -82,6 +56,20 @@ class AdaptiveSchedule(Schedule):
         self._constants = LearnedConstants.of_operator(section.beta, section.sigma, section.zeta, section.zeta_c)
         self._last_tau = horizon.local_steps
         self.phi = self._chosen_phi() if section.phi is None else section.phi
+
+    @classmethod
+    def of(cls, context: ScheduleContext) -> H2fdpController:
+        """Algorithm 1 under the settings of the `control:` section."""
+        network = ControlledNetwork(
+            [subnet.name for subnet in context.topology.subnets],
+            context.sizes,
+            context.participation,
+            context.edge_adds_noise.astype(np.float64),
+        )
+        joules = context.topology.compute.joules_per_step
+        return cls(
+            context.control, context.horizon, network, context.rhythm, context.costs, context.privacy_terms, joules
+        )
 
     def ends(self, slot: int) -> bool:
         """At slot T."""
@@ -236,3 +224,28 @@ def _by_edge(names: list[str], values: np.ndarray) -> Mapping[str, float]:
     if len(names) <= _MOST_EDGES_NAMED:
         return dict(zip(names, values.tolist(), strict=True))
     return {"smallest": float(values.min()), "median": float(np.median(values)), "largest": float(values.max())}
+
+
+class H2fdpOptions(ScheduleOptions):
+    """`h2fdp`, Algorithm 1, whose options are the `control:` section."""
+
+    name: Literal["h2fdp"] = "h2fdp"
+    varies_tau: ClassVar[bool] = True
+    controlled: ClassVar[bool] = True
+
+    @property
+    def measures(self) -> Measured:
+        """See `ScheduleTraits`."""
+        return "gradients"
+
+    def longest_interval(self, horizon: Horizon) -> int:
+        """tau_max, or the whole run where that is shorter."""
+        return horizon.longest
+
+    def largest_step_size(self, step_size: float, local_steps: int | None, intervals: int) -> float:
+        """gamma grows as intervals become shorter."""
+        return step_size if local_steps is None else step_size * max(local_steps, intervals) / intervals
+
+    def build(self, context: ScheduleContext) -> H2fdpController:
+        """See `ScheduleTraits.build`."""
+        return H2fdpController.of(context)

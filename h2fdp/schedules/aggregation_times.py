@@ -1,0 +1,79 @@
+"""When aggregators below the cloud aggregate inside an interval: the slots T^L_{k,c} (H2FDP, Sec. 3.1), by tier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+Tiers = int | Sequence[int]  # a number for the lowest edge servers alone, or one for each height from them up
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """Local aggregations every n slots, or n in each interval; neither means none.
+
+    A number is about the lowest edge servers. A list goes on with the tiers above: `every=[2, 4]` has aggregators of
+    height 1 average every 2 slots and those of height 2 every 4; `per_interval=[4, 2]` has 4 local aggregations in each
+    interval, every second of which is of height 2. Tiers without a number aggregate when the cloud does. Where several
+    heights fall on one slot, the highest wins. A local aggregation never falls on the last slot of an interval: the
+    global one takes its place.
+
+    Attributes:
+        every: slots; in a list each is a multiple of the one before.
+        per_interval: numbers of aggregations; in a list each divides the one before.
+
+    >>> Rhythm(every=5).segments(20), Rhythm(per_interval=2).segments(20), Rhythm().segments(20)
+    ((5, 5, 5, 5), (7, 6, 7), (20,))
+    >>> Rhythm(every=[2, 4]).segments(10), Rhythm(every=[2, 4]).heights(10, depth=2)
+    ((2, 2, 2, 2, 2), (1, 2, 1, 2, 3))
+    """
+
+    every: Tiers | None = None
+    per_interval: Tiers | None = None
+
+    def offsets(self, local_steps: int) -> tuple[int, ...]:
+        """Slots of local aggregations of any height, counted from the interval's start t_k: 1 .. tau_k - 1."""
+        if self.every is not None:
+            step = tiers_of(self.every)[0]
+            return tuple(range(step, local_steps, step))
+        wanted = 0 if self.per_interval is None else tiers_of(self.per_interval)[0]
+        parts = min(wanted, local_steps - 1) + 1  # more than one a slot is one a slot
+        spread = {round(part * local_steps / parts) for part in range(1, parts)}
+        return tuple(sorted(offset for offset in spread if 0 < offset < local_steps))
+
+    def segments(self, local_steps: int) -> tuple[int, ...]:
+        """Local steps between two aggregations, the last ending with the global one; they sum to tau_k."""
+        bounds = (0, *self.offsets(local_steps), local_steps)
+        return tuple(stop - start for start, stop in pairwise(bounds))
+
+    def heights(self, local_steps: int, depth: int = 1) -> tuple[int, ...]:
+        """The height of the aggregation that ends each segment; that of the global one, the cloud's, is depth + 1.
+
+        Args:
+            depth: tiers of aggregators below the cloud; 1 where every edge server has devices.
+        """
+        local = [min(self._height(number), depth) for number in range(1, len(self.offsets(local_steps)) + 1)]
+        return (*local, depth + 1)
+
+    def _height(self, number: int) -> int:
+        """Of the local aggregation of this number in its interval, counted from 1."""
+        return max(height for height, step in enumerate(self._steps, start=1) if step and number % step == 0)
+
+    @property
+    def _steps(self) -> tuple[int, ...]:
+        """For each height, which of the local aggregations are of it: every first, every second, ...; 0 for none."""
+        if self.every is not None:
+            every = tiers_of(self.every)
+            return tuple(slots // every[0] for slots in every)
+        counts = tiers_of(self.per_interval or 0)
+        return tuple(counts[0] // count if count else 0 for count in counts)
+
+
+def tiers_of(stated: Tiers) -> tuple[int, ...]:
+    """One number for each height, from the lowest edge servers up.
+
+    >>> tiers_of(5), tiers_of([2, 4])
+    ((5,), (2, 4))
+    """
+    return (stated,) if isinstance(stated, int) else tuple(stated)

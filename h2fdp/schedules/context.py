@@ -1,0 +1,100 @@
+"""What a schedule is built from: the run in plain values, without the parts that train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from h2fdp.radio import NetworkCosts
+from h2fdp.schedules.aggregation_times import Rhythm
+from h2fdp.schedules.client_sampling import share_of
+from h2fdp.schedules.control_section import ControlSection, Horizon
+from h2fdp.streams import Streams
+from h2fdp.theory import DpSgdNoise, PrivacyTerms, least_batch
+from h2fdp.topology import Topology
+
+StepDecay = Literal["sqrt", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleContext:
+    """A run as its schedule sees it before the first interval.
+
+    Attributes:
+        topology: the simulated network of N subnets.
+        costs: of messages on its links.
+        streams: from which participants and fading are drawn.
+        rhythm: when edge servers aggregate within an interval.
+        edge_adds_noise: (N,) whether the edge server adds the noise of its subnet.
+        intervals: K_g, the most that there may be.
+        local_steps: tau_0 of the experiment file.
+        step_size: eta, or gamma where it falls.
+        step_decay: how the step size of the experiment file falls over the intervals.
+        share: of each subnet's devices that take part.
+        control: the `control:` section.
+        parameters: M, coordinates of the model.
+        sampling_rates, records: (I,) q_i and D_i of the devices, subnet after subnet.
+        clip_norm: None where nothing is clipped.
+        epsilon, delta, c2, v2: the target, and the paper's constants (15).
+        step_noise_multiplier: sigma of the noise on every local step (DP-SGD); None where there is none.
+        iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
+    """
+
+    topology: Topology
+    costs: NetworkCosts
+    streams: Streams
+    rhythm: Rhythm
+    edge_adds_noise: np.ndarray
+    intervals: int
+    local_steps: int
+    step_size: float
+    step_decay: StepDecay
+    share: float
+    parameters: int
+    sampling_rates: np.ndarray
+    records: np.ndarray
+    epsilon: float
+    delta: float
+    c2: float
+    v2: float
+    clip_norm: float | None = None
+    control: ControlSection = field(default_factory=ControlSection)
+    step_noise_multiplier: float | None = None
+    iterations: int | None = None
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(N,) s_c."""
+        return self.topology.sizes
+
+    @cached_property
+    def participation(self) -> np.ndarray:
+        """(N,) how many devices of each subnet take part: its share, rounded, at least one."""
+        return share_of(self.sizes, self.share)
+
+    @property
+    def horizon(self) -> Horizon:
+        """K_g, T, tau_0 and gamma of Algorithm 1."""
+        return Horizon.planned(self.intervals, self.local_steps, self.step_size, self.control)
+
+    @property
+    def privacy_terms(self) -> PrivacyTerms:
+        """What the privacy gap follows from; gradients must be clipped."""
+        assert self.clip_norm is not None, "the controller weighs costs against noise"
+        rate = float(self.sampling_rates.max())
+        return PrivacyTerms(self.parameters, rate, self.clip_norm, self.epsilon, self.delta, self.c2, self.v2)
+
+    @property
+    def step_noise(self) -> DpSgdNoise:
+        """sigma, C, d and B of the noise on every local step; there must be one."""
+        assert self.clip_norm is not None, "steps are clipped"
+        assert self.step_noise_multiplier is not None, "steps are noisy"
+        return DpSgdNoise(
+            clip_norm=self.clip_norm,
+            noise_multiplier=self.step_noise_multiplier,
+            parameters=self.parameters,
+            batch=least_batch(self.sampling_rates, self.records),
+        )

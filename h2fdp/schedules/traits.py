@@ -1,0 +1,102 @@
+"""What the rest of an experiment must know of a schedule before it runs, and how it is built."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from h2fdp.errors import UserError
+from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.control_section import Horizon
+from h2fdp.schedules.schedule import Schedule
+
+Measured = Literal["nothing", "gradients", "secants"]
+
+
+class ScheduleTraits:
+    """A schedule before its run. The options of each schedule derive from it, and so does a user's `OwnSchedule`.
+
+    Attributes:
+        varies_tau: intervals need not have the file's local steps; `longest_interval` is then stated, and the noise
+            covers it.
+        fixed_step_size: it plans with one step size, so that `training.step_decay` is none.
+        allows_epochs: intervals may be counted in `training.local_epochs`.
+        foreseen: what every interval will be is known before the run.
+        scales_noise: intervals may have another share of the noise than planned (`Decision.noise_factor`).
+        weighs_step_noise: it needs noise on each local step (DP-SGD).
+        ends_by_account: nothing but the account keeps the run to its target, which is then every observer's budget.
+        counts_iterations: it spends R_c local iterations, however they are cut into intervals.
+        keeps_to_iterations: it ends by itself after the R_c local iterations that the target allows; where another one
+            is limited by R_c, the account ends the run.
+        metered: it reads what intervals cost by the radio model.
+        controlled: it follows the `control:` section.
+        measures: what devices measure for it: nothing; `gradients`, for beta, sigma, zeta and zeta_c as
+            `control.estimates` says; or `secants`, for mu, Gamma, rho, beta and delta, always raw.
+    """
+
+    varies_tau: ClassVar[bool] = False
+    fixed_step_size: ClassVar[bool] = False
+    allows_epochs: ClassVar[bool] = False
+    foreseen: ClassVar[bool] = False
+    scales_noise: ClassVar[bool] = False
+    weighs_step_noise: ClassVar[bool] = False
+    ends_by_account: ClassVar[bool] = False
+    counts_iterations: ClassVar[bool] = False
+    keeps_to_iterations: ClassVar[bool] = False
+    controlled: ClassVar[bool] = False
+
+    @property
+    def metered(self) -> bool:
+        """See the class."""
+        return False
+
+    @property
+    def measures(self) -> Measured:
+        """See the class."""
+        return "nothing"
+
+    @property
+    def stated_iterations(self) -> int | None:
+        """R_c as the user states it; None: as the target allows."""
+        return None
+
+    def most_iterations(self, allowed: int | None) -> int | None:
+        """R_c: what the target allows or, where that is fewer, what the user states; None where neither limits it."""
+        return min((each for each in (allowed, self.stated_iterations) if each is not None), default=None)
+
+    def measures_within(self, intervals: int, iterations: int | None) -> Measured:
+        """What is measured in a run of this many intervals and, at most, local iterations."""
+        return self.measures
+
+    def longest_interval(self, horizon: Horizon) -> int:
+        """The most local steps of any interval.
+
+        Raises:
+            UserError: a schedule that varies tau and does not say.
+        """
+        if self.varies_tau:
+            text = f"{type(self).__name__} varies tau; expected a method `longest_interval(horizon)` that bounds it"
+            raise UserError(text, key="method.schedule")
+        return horizon.local_steps
+
+    def largest_step_size(self, step_size: float, local_steps: int | None, intervals: int) -> float:
+        """The largest eta_k that it can choose, `step_size` being the file's."""
+        return step_size
+
+    def lengths(self, horizon: Horizon) -> range:
+        """The local steps that an interval can have, where the file's are tau_0."""
+        longest = self.longest_interval(horizon)
+        return range(1 if self.varies_tau else longest, longest + 1)
+
+    def steps_to_cover(self, horizon: Horizon) -> int:
+        """The local steps of each interval that noise on every step must last for: those of the longest interval, or
+        the file's where something else ends the run in time."""
+        ends = self.counts_iterations or self.ends_by_account or self.controlled
+        return horizon.local_steps if ends else self.longest_interval(horizon)
+
+    def build(self, context: ScheduleContext) -> Schedule:
+        """The schedule at the start of a run.
+
+        Raises:
+            UserError: a run that it cannot decide about.
+        """
+        raise NotImplementedError
