@@ -54,6 +54,7 @@ class Walk:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []  # file, function
+        self.up: list[tuple[str, str]] = []  # calls from a room to one on a higher floor: caller's file, function
         self._seen: set[CodeType] = set()
         self._intervals = 0
 
@@ -67,6 +68,8 @@ class Walk:
             return
         if (caller := _caller(frame)) is not None and _followed(file, caller):
             self.calls.append((file, code.co_qualname))
+            if caller and floor_of(file) > floor_of(caller):
+                self.up.append((caller, code.co_qualname))
 
 
 def _file(code: CodeType) -> str | None:
@@ -125,7 +128,7 @@ class _FirstIntervalDone(Exception):
     pass
 
 
-def traced() -> list[tuple[str, str]]:
+def traced() -> Walk:
     """The calls of `h2fdp run FILE` up to the end of its first interval."""
     from h2fdp.cli.main import app
     from h2fdp.cli.progress import _Lines
@@ -146,7 +149,7 @@ def traced() -> list[tuple[str, str]]:
         sys.setprofile(walk)
         with contextlib.suppress(_FirstIntervalDone):
             app(["run", str(file), "--out", f"{folder}/run", "--verbose"], standalone_mode=False)
-    return walk.calls
+    return walk
 
 
 def warm(app: Any, file: Path, folder: Path) -> None:
@@ -160,11 +163,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="print each stay")
     wanted = parser.parse_args()
-    stays = stays_of(traced())
+    walk = traced()
+    stays = stays_of(walk.calls)
     if wanted.list:
         for number, (file, functions) in enumerate(stays, start=1):
             print(f"{number:4} {'  ' * (11 - floor_of(file))}{file}: {', '.join(functions)}")
-    print(numbers_of(stays))
+    print(numbers_of(stays) | {"calls up": len(walk.up)})
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def plan_command(
 
     found = plan(file, [*(settings or []), *([] if seed is None else [f"seed={seed}"])], data_root)
     if png is not None:
-        from h2fdp.run.plan_picture import draw
+        from h2fdp.run.controller_preview import draw
 
         draw(found, png)
     if as_json:

@@ -1,4 +1,4 @@
-"""`h2fdp runs`: the runs under a directory, side by side."""
+"""`h2fdp runs` and `h2fdp report`: runs side by side, and one page about runs or a sweep."""
 
 from __future__ import annotations
 
@@ -57,3 +57,18 @@ def runs_command(
         print_table([_row(path, summary) for path, summary in summaries])
         if any(summary["resumable"] for _, summary in summaries):
             typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} go on with: h2fdp resume RUN")
+
+
+def report_command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, or one sweep's directory.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="The page; by default report.html in a single directory.")
+    ] = None,
+    png: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write every figure as PNG and PDF into this folder, too.")
+    ] = None,
+) -> None:
+    """Write one self-contained page about runs: accuracy, epsilon of each observer, cost, schedule, noise, network."""
+    from h2fdp.reports import report
+
+    typer.echo(str(report(runs, out, png)))

@@ -1,18 +1,70 @@
-"""A run watched from the terminal: its progress, its end, and what to do when it was stopped."""
+"""A run watched from the terminal: its progress, Ctrl-C and SIGTERM, its end, and how to continue a stopped one.
+
+The first signal stops the run after the interval, the second at once.
+"""
 
 from __future__ import annotations
 
 import math
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from h2fdp.cli.interrupt import interruptible
 from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupt:
+    """Whether a run was asked to stop, and how a process says so when it ends.
+
+    Ctrl-C is 130, SIGTERM (a batch system's or a container's) 143: 128 and the signal's number, as shells have it.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def asked(self) -> bool:
+        """Whether the run is to stop after this interval."""
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """Of a process that stopped for it."""
+        return 128 + (self.signal or signal.SIGINT)
+
+    def listen(self) -> None:
+        """Take the signals; again after libraries that take them for themselves were started."""
+        for number in _SIGNALS:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = number
+        again = "Ctrl-C again" if number == signal.SIGINT else "SIGTERM again"
+        print(f"stopping after this interval ({again} to stop at once)", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Signals ask the block to stop; a second one is a KeyboardInterrupt."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    interrupt = Interrupt()
+    interrupt.listen()
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 if TYPE_CHECKING:
     from h2fdp.run import Run

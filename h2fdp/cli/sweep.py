@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.interrupt import interruptible
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Settings
+from h2fdp.cli.session import interruptible
 from h2fdp.cli.sweep_progress import sweep_progress
 from h2fdp.cli.tables import print_facts, print_json, print_table
 

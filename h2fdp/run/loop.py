@@ -17,7 +17,6 @@ from h2fdp.protocol import IntervalPlan
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
 from h2fdp.run import steps
-from h2fdp.run.checkpoints import Checkpoints, HostsDiffer
 from h2fdp.run.fingerprint import run_digest
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
@@ -25,7 +24,7 @@ from h2fdp.run.model_scores import Scoreboard
 from h2fdp.run.recorders import Journal, Recorder, Row, Watcher
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import RunState
+from h2fdp.run.state import Checkpoints, HostsDiffer, RunState
 from h2fdp.run.summary import summary_of, write_inputs, write_results
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.hardware import alike

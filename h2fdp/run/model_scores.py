@@ -1,15 +1,16 @@
-"""What a model is worth: on the test data as a run goes on, and for each device at its end."""
+"""What a model is worth: on the test data during a run, for each device at its end; and devices' own models."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
-from h2fdp.run.personalized_scores import PersonalScores
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.blueprint import device_records
 from h2fdp.runtime.local_hosts import blocks
@@ -72,3 +73,68 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
             columns["subnet_accuracy"] += [float(np.mean(result.accuracy[own]))] * subnet.size
             columns["subnet_loss"] += [float(np.mean(result.loss[own]))] * subnet.size
     return columns
+
+
+class PersonalScores:
+    """Evaluates the personal model of each device; of one that never took part, the global model.
+
+    Where the data say whose each test record is, a model is evaluated on those of its device, and all records count
+    alike. Elsewhere on all test records, weighted so that labels are as frequent as in the device's own training
+    records (labels that the test data lack are left out), and all devices count alike.
+    """
+
+    def __init__(self, run: RunSetup, module: nn.Module) -> None:
+        self._run = run
+        self._module = module
+        self._device = run.blueprint.device
+        test, owners = run.data.test, run.data.test_owners
+        if owners is None:
+            labels, sizes = np.unique(test.y, return_counts=True)
+            ordered = test.take(np.argsort(test.y, kind="stable"))
+            offsets = np.concatenate([[0], np.cumsum(sizes)])
+            self._own = None
+            self._everyones = device_records(run.data, ordered, offsets).to(self._device)  # a label's, as if a device's
+            self._mixes = _label_mixes(run, labels)
+        else:
+            order = np.argsort(owners, kind="stable")
+            sizes = np.bincount(owners, minlength=run.topology.devices)
+            offsets = np.concatenate([[0], np.cumsum(sizes)])
+            self._own = [
+                device_records(run.data, test.take(order[first:stop])).to(self._device) if stop > first else None
+                for first, stop in itertools.pairwise(offsets)
+            ]
+
+    def scores(self, cloud: Cloud) -> dict[str, float]:
+        """Metrics columns: accuracy and loss."""
+        found, weights = [], []
+        firsts = self._run.blueprint.first_devices
+        for number, subnet in enumerate(self._run.topology.subnets):
+            held = cloud.memories(subnet.name)
+            for row in range(subnet.size):
+                weight, *scores = self._score(int(firsts[number]) + row, held.get(row, cloud.model))
+                found.append(scores)
+                weights.append(weight)
+        accuracy, loss = np.average(np.array(found), axis=0, weights=weights)
+        return {"personal_accuracy": float(accuracy), "personal_loss": float(loss)}
+
+    def _score(self, device: int, model: torch.Tensor) -> tuple[float, float, float]:
+        """Weight, accuracy and loss of a device."""
+        model = model.to(self._device)
+        if self._own is not None:
+            records = self._own[device]
+            if records is None:
+                return 0.0, 0.0, 0.0
+            result = evaluate(self._module, model, records)
+            return float(len(records.y)), result.accuracy_whole, result.loss_whole
+        result = evaluate(self._module, model, self._everyones)
+        mix = self._mixes[device]
+        return 1.0, float(mix @ result.accuracy), float(mix @ result.loss)
+
+
+def _label_mixes(run: RunSetup, labels: np.ndarray) -> np.ndarray:
+    """(I, labels) how frequent each of these labels is among a device's records."""
+    mixes = np.empty((run.topology.devices, len(labels)))
+    for device in range(run.topology.devices):
+        counts = np.bincount(run.data.subnet(device, 1)[0].y, minlength=run.data.classes)[labels]
+        mixes[device] = counts / counts.sum() if counts.any() else 1 / len(labels)
+    return mixes

@@ -21,7 +21,6 @@ from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, log
 from h2fdp.records.checkpoint import load_checkpoint
 from h2fdp.records.directory import reopen
 from h2fdp.run.api import Experiment
-from h2fdp.run.checkpoints import HostsDiffer
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
 from h2fdp.run.loop import carry_out, full_disk_told
 from h2fdp.run.own_data import DeviceFunction
@@ -29,7 +28,7 @@ from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import OnInterval, Watcher
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import RunState
+from h2fdp.run.state import HostsDiffer, RunState
 from h2fdp.run.summary import FINISHED
 
 _log = logging.getLogger(__name__)

@@ -12,9 +12,8 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.cli.runs import runs_command
 from h2fdp.estimation import Smoothed
-from h2fdp.run.controller_preview import first_decision
+from h2fdp.run.controller_preview import draw, first_decision
 from h2fdp.run.dry_run import estimate
-from h2fdp.run.plan_picture import draw
 from h2fdp.run.privacy_report import privacy_report
 from h2fdp.topology import Radio, Subnet
 
