@@ -10,6 +10,7 @@ from h2fdp.experiment.combinations import problems
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.privacy import placement_of
 from h2fdp.schedules.schedule_section import chosen, reconciled
+from h2fdp.topology import Topology
 
 
 def check_experiment(document: Document) -> ExperimentFile:
@@ -24,6 +25,21 @@ def check_experiment(document: Document) -> ExperimentFile:
         raise UserError(found)
     _check_control(experiment, document)
     return _with_privacy_defaults(experiment)
+
+
+def check_tiers(experiment: ExperimentFile, topology: Topology, document: Document | None = None) -> None:
+    """Raise for local aggregations of tiers that the network does not have.
+
+    Raises:
+        UserError: a list longer than the network has tiers of edge servers.
+    """
+    for key in ("aggregate_every", "aggregations_per_interval"):
+        stated = getattr(experiment.training, key)
+        if isinstance(stated, list) and len(stated) > topology.depth:
+            tiers = "one tier" if topology.depth == 1 else f"{topology.depth} tiers"
+            where = "" if document is None else document.where(("training", key))
+            text = f"expected at most one number for each tier of edge servers, found {len(stated)} for {tiers}"
+            raise UserError(text, where, f"training.{key}")
 
 
 def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:

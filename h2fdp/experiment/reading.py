@@ -10,7 +10,7 @@ from h2fdp.config import Document, empty_document, parse, read_document
 from h2fdp.config.check import quote
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.checking import check_experiment
+from h2fdp.experiment.checking import check_experiment, check_tiers
 from h2fdp.experiment.schema import ExperimentFile
 from h2fdp.topology import Topology, from_document, read
 
@@ -44,7 +44,10 @@ def read_experiment(
     path: Path, settings: Sequence[str] = (), seed: int | None = None
 ) -> tuple[ExperimentFile, Topology]:
     """Read, change by settings, check; the topology is drawn with the experiment's seed."""
-    return experiment_from(named_document(path), [parse_setting(text) for text in settings], seed)
+    document = named_document(path)
+    experiment, topology = experiment_from(document, [parse_setting(text) for text in settings], seed)
+    check_tiers(experiment, topology, document)
+    return experiment, topology
 
 
 def named_document(path: Path) -> Document:

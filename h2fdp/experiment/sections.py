@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from h2fdp.config.fields import (
     Count,
@@ -18,12 +19,24 @@ from h2fdp.config.fields import (
     Share,
     Text,
     Whole,
+    shape,
 )
 from h2fdp.world import Faults
 
 ObserverName = Annotated[Literal["edge", "peer", "cloud", "public"], Expect("one of edge, peer, cloud, public")]
 
 
+# A number for the lowest edge servers, or a list of one for each tier from them up.
+Slots = Annotated[
+    Annotated[Count | None, Tag("scalar")] | Annotated[list[Count], Tag("list")],
+    Discriminator(shape),
+    Expect("a whole number of at least 1"),
+]
+Times = Annotated[
+    Annotated[Whole | None, Tag("scalar")] | Annotated[list[Whole], Tag("list")],
+    Discriminator(shape),
+    Expect("a whole number of at least 0"),
+]
 Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
 
 # Exactly one key of each pair is given; the first one's default holds where neither is.
@@ -38,6 +51,7 @@ class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
 
     Attributes:
+        aggregate_every, aggregations_per_interval: of the lowest edge servers; a list goes on with the tiers above.
         local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
             have no local aggregations.
         momentum: of the local steps; it begins anew with each received model.
@@ -46,8 +60,8 @@ class TrainingSection(Section):
     intervals: Count = 200
     local_steps: Count | None = None
     local_epochs: Count | None = None
-    aggregate_every: Count | None = None
-    aggregations_per_interval: Whole | None = None
+    aggregate_every: Slots = None
+    aggregations_per_interval: Times = None
     batch_size: Count | None = None
     sampling_rate: Share | None = None
     step_size: Magnitude = 0.1
@@ -77,6 +91,22 @@ class TrainingSection(Section):
             raise ValueError(f"expected exactly one of {first} and {info.field_name}, found both; set {first} to null")
         return value
 
+    @field_validator("aggregate_every")
+    @classmethod
+    def _multiples(cls, value: Slots) -> Slots:
+        if value == [] or (isinstance(value, list) and any(above % below for below, above in pairwise(value))):
+            text = "expected slots for each tier from the lowest up, each a multiple of the one before"
+            raise ValueError(f"{text}, found {value}")
+        return value
+
+    @field_validator("aggregations_per_interval")
+    @classmethod
+    def _divisors(cls, value: Times) -> Times:
+        if value == [] or (isinstance(value, list) and not all(_divides(*pair) for pair in pairwise(value))):
+            text = "expected a number for each tier from the lowest up, each a divisor of the one before, or 0"
+            raise ValueError(f"{text}, found {value}")
+        return value
+
     @model_validator(mode="before")
     @classmethod
     def _complete_epochs(cls, value: Any) -> Any:
@@ -102,6 +132,11 @@ class TrainingSection(Section):
             if getattr(self, first) is None and getattr(self, second) is None:
                 raise ValueError(f"expected exactly one of {first} and {second}, found neither")
         return self
+
+
+def _divides(below: int, above: int) -> bool:
+    """Whether every so many of the aggregations of one tier can be the aggregations of the tier above."""
+    return above == 0 or (below > 0 and below % above == 0)
 
 
 class PrivacySection(Section):

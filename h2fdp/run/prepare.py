@@ -16,6 +16,7 @@ from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import read_pool
 from h2fdp.data.unit_ball import within_unit_ball
 from h2fdp.errors import UserError
+from h2fdp.experiment.checking import check_tiers
 from h2fdp.experiment.schema import ExperimentFile, horizon
 from h2fdp.models import Flat, build
 from h2fdp.privacy import Mechanism, Placement, Setting, placement_of
@@ -57,9 +58,10 @@ def prepare(
         own: how these are recorded.
 
     Raises:
-        UserError: data that cannot be read; a model that does not fit them, or the privacy; no noise that meets the
-            target.
+        UserError: local aggregations of tiers that the network does not have; data that cannot be read; a model that
+            does not fit them, or the privacy; no noise that meets the target.
     """
+    check_tiers(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
     star = method.topology == "star"
     network = topology.as_star() if star else topology
