@@ -131,7 +131,7 @@ def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
 
 
 def _print_tree(topology: Topology) -> None:
-    from h2fdp.topology.listing import ASCII, UNICODE, listing
+    from h2fdp.topology.summary import ASCII, UNICODE, listing
 
     glyphs = UNICODE if (sys.stdout.encoding or "").lower().startswith("utf") else ASCII
     trusted = sum(subnet.trusted for subnet in topology.subnets)

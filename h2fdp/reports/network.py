@@ -11,8 +11,8 @@ import numpy as np
 from h2fdp.reports.figures import Column, Drawing, Section, Table, number
 from h2fdp.reports.run_view import RunView
 from h2fdp.topology import Subnet, Topology
-from h2fdp.topology.layout import arrange, fits, label_of_edge, shortened
 from h2fdp.topology.network import CLOUD
+from h2fdp.topology.picture import arrange, fits, label_of_edge, shortened
 from h2fdp.topology.summary import summarise
 from h2fdp.topology.wheel import MOST_BARS, RIM, Part, circles, parts
 

@@ -1,11 +1,10 @@
 """The tree of cloud, edge servers and devices: read, checked, drawn from a seed, generated, written and pictured."""
 
 from h2fdp.topology.drawing import draw
-from h2fdp.topology.generators import GENERATORS
-from h2fdp.topology.network import CLOUD, Aggregator, Compute, DistanceRule, Link, Radio, Subnet, Topology
+from h2fdp.topology.network import CLOUD, Aggregator, Compute, DistanceRule, Link, Radio, Relays, Subnet
 from h2fdp.topology.reading import from_document, read
-from h2fdp.topology.relays import Relays
 from h2fdp.topology.schema import TopologyFile
+from h2fdp.topology.topology import GENERATORS, Topology
 from h2fdp.topology.writing import write
 
 __all__ = [

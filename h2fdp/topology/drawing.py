@@ -6,39 +6,33 @@ Okabe and Ito's palette, which colour-blind readers tell apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.topology.arrays import Floats
-from h2fdp.topology.layout import arrange, fits, label_of_edge, shortened
-from h2fdp.topology.network import Topology
+from h2fdp.topology.picture import (
+    INK,
+    TRUSTED,
+    UNTRUSTED,
+    Look,
+    arrange,
+    draw_cloud,
+    fits,
+    label_of_edge,
+    look,
+    shortened,
+)
+from h2fdp.topology.topology import Topology
+from h2fdp.topology.wheel import draw_wheel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
-_INK = "#222222"
-
-
-@dataclass(frozen=True)
-class Look:
-    """How nodes and links of one kind of trust look."""
-
-    word: str
-    colour: str
-    fill: str
-    marker: str
-    line: Literal["-"] | tuple[float, tuple[float, ...]]
-    hatch: str
-
-
-TRUSTED = Look("trusted", "#0072B2", "#0072B2", "s", "-", "")
-UNTRUSTED = Look("untrusted", "#D55E00", "white", "o", (0, (4, 2)), "/////")
 
 
 def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6.5) -> Figure:
@@ -65,7 +59,7 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
     trusted = sum(subnet.trusted for subnet in topology.subnets)
     servers = "1 edge server" if topology.edges == 1 else f"{topology.edges:,} edge servers"
     figure.text(
-        0.5, 0.965, topology.name, ha="center", va="center", fontsize=12, color=_INK, weight="bold", parse_math=False
+        0.5, 0.965, topology.name, ha="center", va="center", fontsize=12, color=INK, weight="bold", parse_math=False
     )
     figure.text(
         0.5,
@@ -74,13 +68,11 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
         ha="center",
         va="center",
         fontsize=9.5,
-        color=_INK,
+        color=INK,
     )
     if fits(topology):
         _draw_every_device(axes, topology)
     else:
-        from h2fdp.topology.wheel import draw_wheel
-
         draw_wheel(axes, topology)
     _legend(figure, topology)
     if path is not None:
@@ -89,26 +81,6 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
         except OSError as error:
             raise UserError(f"cannot be written: {error.strerror or error}", str(path)) from None
     return figure
-
-
-def look(trusted: bool) -> Look:
-    """The look of a subnet."""
-    return TRUSTED if trusted else UNTRUSTED
-
-
-def draw_cloud(axes: Axes, x: float, y: float, size: float = 9.5) -> None:
-    """The cloud's node."""
-    axes.text(
-        x,
-        y,
-        "cloud",
-        ha="center",
-        va="center",
-        fontsize=size,
-        color=_INK,
-        zorder=6,
-        bbox={"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": _INK, "linewidth": 1.4},
-    )
 
 
 def _draw_every_device(axes: Axes, topology: Topology) -> None:
@@ -125,8 +97,8 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
             devices[:, 1],
             s=dot,
             marker="o",
-            facecolor=_INK if subnet.trusted else "white",
-            edgecolor=_INK,
+            facecolor=INK if subnet.trusted else "white",
+            edgecolor=INK,
             linewidth=0.8,
             zorder=3,
         )
@@ -159,7 +131,7 @@ def _name(axes: Axes, name: str, x: float, y: float, turned: float) -> None:
         va="center",
         rotation=turned,
         fontsize=8,
-        color=_INK,
+        color=INK,
         zorder=5,
         parse_math=False,
         bbox=behind,
@@ -201,9 +173,9 @@ def _legend(figure: Figure, topology: Topology) -> None:
                     linestyle="",
                     marker="o",
                     markersize=5,
-                    markeredgecolor=_INK,
+                    markeredgecolor=INK,
                     label=label,
-                    markerfacecolor=_INK if style is TRUSTED else "white",
+                    markerfacecolor=INK if style is TRUSTED else "white",
                 )
             )
         else:

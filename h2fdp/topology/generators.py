@@ -1,4 +1,4 @@
-"""Networks made to order. A new generator is one function (here or in a file of its own) and one line in GENERATORS.
+"""Networks made to order. A new generator is one function and one line in GENERATORS.
 
 Every generator gives a network as drawn under `seed`, by the same rules as a file: `regular()` equals what
 topologies/paper.yaml gives under the same seed, but for its name.
@@ -12,17 +12,19 @@ from operator import mul
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Count, Expect, Positive, Probability, Whole
 from h2fdp.errors import UserError
-from h2fdp.topology.expansion import expand
-from h2fdp.topology.geometric import placed
+from h2fdp.streams import Streams
+from h2fdp.topology.arrays import Floats
 from h2fdp.topology.hierarchy import MOST_TIERS
 from h2fdp.topology.naming import MOST_DEVICES, MOST_EDGES
-from h2fdp.topology.network import Topology
+from h2fdp.topology.network import Subnet
 from h2fdp.topology.schema import (
+    DEFAULT_POWER_DBM,
     DevicesSection,
     EdgeSection,
     Name,
@@ -31,7 +33,10 @@ from h2fdp.topology.schema import (
     UniformDistance,
     UpperEdgeSection,
 )
+from h2fdp.topology.templates import DRAWN_DECIMALS, Drawn, draw_trust, expand
 
+NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
+_LAYOUT = "layout"
 DISTANCE_RANGE_M = [10.0, 100.0]  # ours: the paper states no distances
 
 
@@ -54,7 +59,7 @@ class _Arguments(Section):
     side_m: Positive = 1.0
 
 
-def regular(edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+def regular(edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Drawn:
     """Every edge server has equally many devices, 10 to 100 m away.
 
     Args:
@@ -67,14 +72,15 @@ def regular(edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1
     Raises:
         UserError: for an argument out of its range.
 
-    >>> regular(edges=4, devices=3, trust=0.0).sizes.tolist()
+    >>> from h2fdp import Topology
+    >>> Topology.regular(edges=4, devices=3, trust=0.0).sizes.tolist()
     [3, 3, 3, 3]
     """
     given = _checked(edges=edges, devices=devices, trust=trust, seed=seed, name=name or f"regular-{edges}x{devices}")
     return _alike([given.edges, given.devices], given)
 
 
-def deep(tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+def deep(tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None) -> Drawn:
     """A tree of any depth in which every node has as many children as the others of its tier.
 
     Args:
@@ -87,7 +93,8 @@ def deep(tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, na
     Raises:
         UserError: for an argument out of its range.
 
-    >>> network = deep(tiers=(2, 3, 4))
+    >>> from h2fdp import Topology
+    >>> network = Topology.deep(tiers=(2, 3, 4))
     >>> network.depth, network.edges, network.devices, network.children("edge-2")
     (2, 6, 24, ('edge-2-1', 'edge-2-2', 'edge-2-3'))
     """
@@ -95,7 +102,7 @@ def deep(tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, na
     return _alike(given.tiers, given)
 
 
-def _alike(tiers: Sequence[int], given: _Arguments) -> Topology:
+def _alike(tiers: Sequence[int], given: _Arguments) -> Drawn:
     """Every node of a tier has equally many children; `tiers` as `deep` takes them."""
     *above, lowest, devices = tiers
     name = "{parent}-{i}" if above else "edge-{i}"
@@ -108,28 +115,30 @@ def _alike(tiers: Sequence[int], given: _Arguments) -> Topology:
     return expand(file, given.seed)
 
 
-def config1(edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+def config1(edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Drawn:
     """Config. 1 of H2FDP, Sec. 6.3.2: subnets of 5 devices; there are 2 to 10 of them.
 
-    >>> [config1(edges).devices for edges in (2, 4, 6, 8, 10)]
+    >>> from h2fdp import Topology
+    >>> [Topology.config1(edges).devices for edges in (2, 4, 6, 8, 10)]
     [10, 20, 30, 40, 50]
     """
     return regular(edges, 5, trust, seed, name or f"config1-{edges}")
 
 
-def config2(devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+def config2(devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Drawn:
     """Config. 2 of H2FDP, Sec. 6.3.2: two subnets; each has 5 to 25 devices.
 
-    >>> [config2(devices).devices for devices in (5, 10, 15, 20, 25)]
+    >>> from h2fdp import Topology
+    >>> [Topology.config2(devices).devices for devices in (5, 10, 15, 20, 25)]
     [10, 20, 30, 40, 50]
     """
     return regular(2, devices, trust, seed, name or f"config2-{devices}")
 
 
-def star(devices: int = 50, seed: int = 1, name: str | None = None) -> Topology:
+def star(devices: int = 50, seed: int = 1, name: str | None = None) -> Drawn:
     """One untrusted edge server with all devices: a network without a hierarchy.
 
-    >>> star(devices=7).sizes.tolist()
+    >>> [subnet.size for subnet in star(devices=7).subnets]
     [7]
     """
     return regular(1, devices, 0.0, seed, name or f"star-{devices}")
@@ -137,8 +146,8 @@ def star(devices: int = 50, seed: int = 1, name: str | None = None) -> Topology:
 
 def geometric(
     edges: int = 10, devices: int = 5, trust: float = 0.5, side_m: float = 500.0, seed: int = 1, name: str | None = None
-) -> Topology:
-    """Edge servers and devices at random in a square; see :func:`h2fdp.topology.geometric.placed`.
+) -> Drawn:
+    """Edge servers and devices at random in a square; each device joins the nearest edge server.
 
     Args:
         edges: the number of edge servers.
@@ -148,21 +157,22 @@ def geometric(
         seed: under which positions and trust are drawn.
         name: of the network; by default ``geometric-<edges>x<devices>``.
 
-    >>> network = geometric(edges=4, devices=10)
+    >>> from h2fdp import Topology
+    >>> network = Topology.geometric(edges=4, devices=10)
     >>> network.devices, bool((network.sizes >= 1).all())
     (40, True)
     """
     given = _checked(
         edges=edges, devices=devices, trust=trust, seed=seed, side_m=side_m, name=name or f"geometric-{edges}x{devices}"
     )
-    return Topology(
+    return Drawn(
         given.name,
-        placed(given.edges, given.devices, given.trust, given.side_m, given.seed),
+        _placed(given.edges, given.devices, given.trust, given.side_m, given.seed),
         trust_probability=given.trust,
     )
 
 
-GENERATORS: dict[str, Callable[..., Topology]] = {
+GENERATORS: dict[str, Callable[..., Drawn]] = {
     "regular": regular,
     "config1": config1,
     "config2": config2,
@@ -182,3 +192,37 @@ def _checked(**arguments: Any) -> _Arguments:
     if devices > MOST_DEVICES:
         raise UserError(f"expected at most {MOST_DEVICES:,} devices in all, found {devices:,}", "topology", keys[1])
     return given
+
+
+def _placed(edges: int, devices: int, trust: float, side_m: float, seed: int) -> tuple[Subnet, ...]:
+    """The subnets of edge servers placed uniformly in a square of side `side_m`, in metres.
+
+    Of edges x devices devices, one for each edge server is placed uniformly in the largest disc around it that its cell
+    is sure to hold, so that no edge server is without devices; all others uniformly in the square. Each joins the
+    nearest edge server, and its distance is the real one, but at least 1 m.
+    """
+    from sklearn.neighbors import KDTree  # 1 s, for those who place networks
+
+    streams = Streams(seed)
+    servers = streams.open(_LAYOUT, "edge servers").random((edges, 2)) * side_m
+    free = streams.open(_LAYOUT, "devices").random((edges * (devices - 1), 2)) * side_m
+    tree = KDTree(servers)
+    apart = tree.query(servers, k=2)[0][:, 1] if edges > 1 else np.array([side_m])
+    joined = tree.query(free)[1][:, 0] if len(free) else np.zeros(0, dtype=np.int64)
+    positions = np.concatenate([_near(servers, apart, streams), free])
+    owners = np.concatenate([np.arange(edges), joined])
+    distances = np.round(np.linalg.norm(positions - servers[owners], axis=1), DRAWN_DECIMALS).clip(min=NEAREST_M)
+    order = np.argsort(owners, kind="stable")
+    bounds = np.cumsum(np.bincount(owners, minlength=edges))[:-1]
+    names = [f"edge-{number}" for number in range(1, edges + 1)]
+    return tuple(
+        Subnet(name, draw_trust(name, trust, streams), of_edge, np.full(len(of_edge), DEFAULT_POWER_DBM))
+        for name, of_edge in zip(names, np.split(distances[order], bounds), strict=True)
+    )
+
+
+def _near(servers: Floats, apart: Floats, streams: Streams) -> Floats:
+    """(m, 2) a point in each server's cell: within half the distance to the next server."""
+    uniform = streams.open(_LAYOUT, "first devices").random((len(servers), 2))
+    angle, reach = 2 * np.pi * uniform[:, 0], apart / 2 * np.sqrt(uniform[:, 1])
+    return servers + np.stack([reach * np.cos(angle), reach * np.sin(angle)], axis=1)

@@ -12,7 +12,7 @@ from h2fdp.config.parsing import DEEPEST_NESTING
 from h2fdp.config.scalars import plain_scalar
 from h2fdp.config.source import read_text
 from h2fdp.errors import UserError
-from h2fdp.topology.tree import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode
+from h2fdp.topology.graph_import import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode
 
 _NOT_TEXTS = {*ON_LINKS, *ON_NODES, *ON_GRAPH} - {"name", "host"}
 

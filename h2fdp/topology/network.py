@@ -1,21 +1,16 @@
-"""The network as values: a tree of edge servers with subnets of devices, their links, their trust. Arrays, not objects.
+"""The parts of a network as values: edge servers, their devices, links, the radio. Arrays, not objects.
 
 A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each subnet 0.02 s and 16 MB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.errors import Problem, UserError
-from h2fdp.topology.arrays import FINITE, FINITE_ABOVE_ZERO, Floats, Integers, read_only
-from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of
-from h2fdp.topology.relays import Relays
-from h2fdp.topology.uniqueness import repeated_names
+from h2fdp.errors import UserError
+from h2fdp.topology.arrays import ABOVE_ZERO, FINITE, FINITE_ABOVE_ZERO, Floats, Integers, read_only
 
 CLOUD = "cloud"
 
@@ -66,6 +61,58 @@ class DistanceRule:
     lowest_m: float
     highest_m: float
     seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Relays:
+    """The access points of a star, in the order of its devices: first all devices of the first one, and so on.
+
+    They are the edge servers of the tree that the star was made of. They pass messages on and are no parties, but the
+    air and the wires are as they were: their names key the fading, devices of one share a channel, and each message
+    takes the wire from there to the cloud. A few values for each access point, so a million devices cost next to
+    nothing; arrays are read-only.
+
+    Attributes:
+        names: (A,) of the access points.
+        sizes: (A,) the number of devices of each.
+        rate_bps: (A,) of the wire from each to the cloud; infinite where messages cost nothing.
+        power_dbm: (A,) with which each sends over its wire.
+    """
+
+    names: tuple[str, ...]
+    sizes: Integers
+    rate_bps: Floats
+    power_dbm: Floats
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        if len(set(self.names)) < count:  # two of one name would have the same fading
+            raise UserError("expected each access point once", key="relays.names")
+        sizes: Integers = np.array(self.sizes, dtype=np.int64)
+        if count == 0 or sizes.shape != (count,) or sizes.min() < 1:
+            raise UserError("expected the number of devices, at least 1, of each access point", key="relays.sizes")
+        sizes.flags.writeable = False
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "rate_bps", read_only(self.rate_bps, ABOVE_ZERO, count, "relays.rate_bps"))
+        object.__setattr__(self, "power_dbm", read_only(self.power_dbm, FINITE, count, "relays.power_dbm"))
+
+    @property
+    def devices(self) -> int:
+        """The number of devices of all access points."""
+        return int(self.sizes.sum())
+
+    def of_devices(self, values: Floats) -> Floats:
+        """(s,) for each device the value of its access point, from (A,) values."""
+        return np.repeat(values, self.sizes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Relays):
+            return NotImplemented
+        return self.names == other.names and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("sizes", "rate_bps", "power_dbm")
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,175 +200,3 @@ class Aggregator:
     link: Link = Link()
     parent: str | None = None
     host: str | None = None
-
-
-@dataclass(frozen=True)
-class Topology:
-    """A network as drawn: the cloud, the edge servers below it in one or more tiers, and their devices.
-
-    Attributes:
-        name: what the network is called.
-        subnets: one for each lowest edge server, in the order of the tree.
-        radio, compute: the channel and the devices' speed, the same for the whole network.
-        trust_probability: the probability with which trust was drawn where the file states none; None if it never was.
-        aggregators: every edge server between the cloud and the lowest ones, parents before children, kept in the order
-            of the tree; none in a network of two tiers.
-
-    >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
-    >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
-    (3, 6, [2, 2, 2], ['edge-1/1', 'edge-1/2'])
-    """
-
-    name: str
-    subnets: tuple[Subnet, ...]
-    radio: Radio = field(default_factory=Radio)
-    compute: Compute = field(default_factory=Compute)
-    trust_probability: float | None = None
-    aggregators: tuple[Aggregator, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.subnets:
-            raise UserError("a network without edge servers", key=self.name)
-        above = [aggregator.name for aggregator in self.aggregators]
-        if repeated := repeated_names(self.subnets, above):
-            raise UserError(Problem(f'two nodes have the name "{name}"', key=self.name) for name in repeated)
-        star = len(self.subnets) == 1 and not above
-        if not star and CLOUD in {*above, *(subnet.name for subnet in self.subnets)}:
-            raise UserError(f'"{CLOUD}" is the name of the cloud', key=self.name)
-        if not star and any(subnet.relays is not None for subnet in self.subnets):
-            raise UserError("expected relays in a star alone", key=self.name)
-        order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
-        in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
-        object.__setattr__(self, "aggregators", in_order)
-
-    @cached_property
-    def _hierarchy(self) -> Hierarchy:
-        return hierarchy_of(self.name, self.subnets, self.aggregators)
-
-    def servers(self) -> Iterator[Subnet | Aggregator]:
-        """Every edge server of every tier, each before those below it, in the order of the tree."""
-        by_name: dict[str, Subnet | Aggregator] = {each.name: each for each in self.aggregators}
-        by_name |= {each.name: each for each in self.subnets}
-        return (by_name[name] for name in self._hierarchy.top_down())
-
-    @property
-    def depth(self) -> int:
-        """The number of tiers of edge servers below the cloud: 1 where every edge server has devices.
-
-        >>> Topology.regular().depth
-        1
-        """
-        return self.height(None) - 1
-
-    def height(self, name: str | None) -> int:
-        """1 for a lowest edge server, else one more than the highest of its children; None for the cloud."""
-        return self._hierarchy.heights[name]
-
-    def path(self, name: str) -> tuple[str, ...]:
-        """The names of an edge server and of all above it, from the lowest up; the cloud, above all, is left out.
-
-        >>> Topology.regular(edges=2).path("edge-1")
-        ('edge-1',)
-        """
-        return self._hierarchy.path(name)
-
-    def children(self, name: str | None) -> tuple[str, ...]:
-        """The names of the edge servers directly below one, or below the cloud (None); none below a lowest one.
-
-        >>> Topology.regular(edges=2).children(None)
-        ('edge-1', 'edge-2')
-        """
-        return self._hierarchy.children[name]
-
-    def below(self, name: str | None) -> range:
-        """The numbers, in `subnets`, of the lowest edge servers below one or below the cloud (None); its own for a
-        lowest one.
-
-        >>> Topology.regular(edges=3).below("edge-2")
-        range(1, 2)
-        """
-        return self._hierarchy.below[name]
-
-    @property
-    def edges(self) -> int:
-        """The number of edge servers N."""
-        return len(self.subnets)
-
-    @property
-    def devices(self) -> int:
-        """The number of devices I."""
-        return sum(subnet.size for subnet in self.subnets)
-
-    @property
-    def sizes(self) -> Integers:
-        """(N,) the number of devices of each subnet."""
-        return np.array([subnet.size for subnet in self.subnets], dtype=np.int64)
-
-    @property
-    def access_points(self) -> tuple[tuple[str, ...], Integers]:
-        """Names of the access points, and (A,) the number of devices that send to each, in the order of the devices.
-
-        They are the edge servers or, in a star, those of the tree that it was made of.
-        """
-        relays = self.subnets[0].relays
-        if relays is not None:
-            return relays.names, relays.sizes
-        return tuple(subnet.name for subnet in self.subnets), self.sizes
-
-    def as_star(self) -> Topology:
-        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.topology.star.star_of`.
-
-        >>> star = Topology.regular(edges=3, devices=2).as_star()
-        >>> star.edges, star.devices, star.subnets[0].name, star.subnets[0].device_name(5)
-        (1, 6, 'cloud', 'edge-3/2')
-        """
-        from h2fdp.topology.star import star_of  # it builds on this module
-
-        return star_of(self)
-
-    @classmethod
-    def regular(
-        cls, edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None
-    ) -> Topology:
-        """Every edge server has equally many devices; see :func:`h2fdp.topology.generators.regular`."""
-        from h2fdp.topology import generators  # the generators build on this module
-
-        return generators.regular(edges=edges, devices=devices, trust=trust, seed=seed, name=name)
-
-    @classmethod
-    def config1(cls, edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
-        """The paper's Config. 1; see :func:`h2fdp.topology.generators.config1`."""
-        from h2fdp.topology import generators
-
-        return generators.config1(edges=edges, trust=trust, seed=seed, name=name)
-
-    @classmethod
-    def config2(cls, devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
-        """The paper's Config. 2; see :func:`h2fdp.topology.generators.config2`."""
-        from h2fdp.topology import generators
-
-        return generators.config2(devices=devices, trust=trust, seed=seed, name=name)
-
-    @classmethod
-    def deep(
-        cls, tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None
-    ) -> Topology:
-        """Equally many children everywhere, tier by tier; see :func:`h2fdp.topology.generators.deep`."""
-        from h2fdp.topology import generators
-
-        return generators.deep(tiers=tiers, trust=trust, seed=seed, name=name)
-
-    @classmethod
-    def geometric(
-        cls,
-        edges: int = 10,
-        devices: int = 5,
-        trust: float = 0.5,
-        side_m: float = 500.0,
-        seed: int = 1,
-        name: str | None = None,
-    ) -> Topology:
-        """Real positions in a square; see :func:`h2fdp.topology.generators.geometric`."""
-        from h2fdp.topology import generators
-
-        return generators.geometric(edges=edges, devices=devices, trust=trust, side_m=side_m, seed=seed, name=name)

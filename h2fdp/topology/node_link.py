@@ -14,7 +14,7 @@ from h2fdp.config.document import Node
 from h2fdp.config.fields import Expect
 from h2fdp.config.source import read_text
 from h2fdp.errors import Problem, UserError
-from h2fdp.topology.tree import Graph, GraphLink, GraphNode
+from h2fdp.topology.graph_import import Graph, GraphLink, GraphNode
 
 _ESCAPE = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\.", re.DOTALL)
 _Mappings = list[Annotated[dict[str, Any], Expect("keys and values")]]

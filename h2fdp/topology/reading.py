@@ -8,13 +8,13 @@ from pathlib import Path
 
 from h2fdp.config import Document, check, read_document
 from h2fdp.errors import Problem, UserError
-from h2fdp.topology.expansion import expand
+from h2fdp.topology.graph_import import tree_document
 from h2fdp.topology.graphml import read_graphml
 from h2fdp.topology.naming import name_problems
-from h2fdp.topology.network import Topology
 from h2fdp.topology.node_link import read_node_link
 from h2fdp.topology.schema import TopologyFile
-from h2fdp.topology.tree import tree_document
+from h2fdp.topology.templates import expand
+from h2fdp.topology.topology import Topology
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
 
@@ -69,7 +69,7 @@ def from_document(document: Document, seed: int, told: Sequence[Problem] = ()) -
         problems += _idle_probability(document, file)
     if problems:
         raise UserError(sorted(problems, key=_line))
-    return expand(file, seed)
+    return Topology.drawn(expand(file, seed))
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:

@@ -12,39 +12,39 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from h2fdp.topology.network import CLOUD, Link, Subnet, Topology
-from h2fdp.topology.relays import Relays
+from h2fdp.topology.network import CLOUD, Link, Relays, Subnet
 
 
-def star_of(topology: Topology) -> Topology:
+def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]]) -> Subnet:
     """The same devices under one untrusted edge server, the cloud's own, whose link costs nothing.
 
     Every device keeps its name, its power and its distance; the edge servers stay as relays. The star of a star is
     itself.
+
+    Args:
+        subnets: of the network.
+        wires: for each of them the links from its edge server up to the cloud.
     """
-    only = Subnet(
+    return Subnet(
         name=CLOUD,
         trusted=False,
-        distance_m=np.concatenate([subnet.distance_m for subnet in topology.subnets]),
-        power_dbm=np.concatenate([subnet.power_dbm for subnet in topology.subnets]),
+        distance_m=np.concatenate([subnet.distance_m for subnet in subnets]),
+        power_dbm=np.concatenate([subnet.power_dbm for subnet in subnets]),
         link=Link(rate_bps=float("inf"), power_dbm=0.0),
-        names=tuple(name for subnet in topology.subnets for name in subnet.device_names()),
-        relays=topology.subnets[0].relays or _relays(topology),
+        names=tuple(name for subnet in subnets for name in subnet.device_names()),
+        relays=subnets[0].relays or _relays(subnets, [_as_one(links) for links in wires]),
     )
-    return Topology(topology.name, (only,), topology.radio, topology.compute)
 
 
-def _relays(topology: Topology) -> Relays:
+def _relays(subnets: Sequence[Subnet], wires: Sequence[Link]) -> Relays:
     """The lowest edge servers, each with the wires from there to the cloud as one.
 
     Wires in a row take the sum of their times and of their energies for each message: as one they have
     1 / rate = sum 1 / rate_i and power / rate = sum power_i / rate_i, whatever the message's size.
     """
-    links = {server.name: server.link for server in topology.servers()}
-    wires = [_as_one([links[name] for name in topology.path(subnet.name)]) for subnet in topology.subnets]
     return Relays(
-        names=tuple(subnet.name for subnet in topology.subnets),
-        sizes=topology.sizes,
+        names=tuple(subnet.name for subnet in subnets),
+        sizes=np.array([subnet.size for subnet in subnets]),
         rate_bps=np.array([wire.rate_bps for wire in wires]),
         power_dbm=np.array([wire.power_dbm for wire in wires]),
     )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from h2fdp.topology.arrays import Floats, Integers
-from h2fdp.topology.drawing import draw_cloud, look
-from h2fdp.topology.network import Topology
+from h2fdp.topology.picture import draw_cloud, look
+from h2fdp.topology.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,14 +1,19 @@
-"""Write a topology as it was drawn; reading the file gives an equal topology whatever the seed."""
+"""Write a topology as it was drawn, as YAML or as a graph for other programs; reading the file gives an equal one."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.topology.graph_text import graphml_text, node_link_text
-from h2fdp.topology.network import Topology
+from h2fdp.topology.network import CLOUD, Aggregator
 from h2fdp.topology.reading import format_of
-from h2fdp.topology.yaml_text import yaml_text
+from h2fdp.topology.topology import Topology
+from h2fdp.topology.yaml_text import head, link_values, yaml_text
+
+MOST_GRAPH_DEVICES = 20_000  # beyond these the file would be larger than what is read, 5 MB
+_SECOND_NAME = "the cloud"  # of the cloud's node, in a star whose edge server is the cloud's own and named so
 
 
 def write(topology: Topology, path: str | Path, state_trust: bool = True) -> None:
@@ -29,3 +34,61 @@ def write(topology: Topology, path: str | Path, state_trust: bool = True) -> Non
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", str(path)) from None
+
+
+def graphml_text(topology: Topology, state_trust: bool = True) -> str:
+    """The topology as GraphML; what concerns the whole has dotted keys, as ``radio.bandwidth_mhz``."""
+    import networkx as nx  # 0.2 s, for those who write graphs
+
+    nodes, links = _graph(topology, state_trust)
+    network: nx.Graph[str] = nx.Graph(**_dotted(head(topology, state_trust)))
+    for node in nodes:
+        network.add_node(node.pop("id"), **node)
+    for link in links:
+        network.add_edge(link.pop("source"), link.pop("target"), **link)
+    return "\n".join(nx.generate_graphml(network)) + "\n"
+
+
+def node_link_text(topology: Topology, state_trust: bool = True) -> str:
+    """The topology as node-link JSON, a node or link on each line."""
+    nodes, links = _graph(topology, state_trust)
+    lists = [
+        f'"{key}": [\n  ' + ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in listed) + "\n]"
+        for key, listed in (("nodes", nodes), ("links", links))
+    ]
+    graph = json.dumps(head(topology, state_trust), ensure_ascii=False)
+    return '{"directed": false, "multigraph": false,\n"graph": ' + ",\n".join([graph, *lists]) + "}\n"
+
+
+def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Nodes with `id` and links with `source` and `target`, from the cloud down."""
+    if topology.devices > MOST_GRAPH_DEVICES:
+        raise UserError(
+            f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found "
+            f"{topology.devices:,}; a .yaml holds them",
+            topology.name,
+        )
+    cloud = _SECOND_NAME if any(subnet.name == CLOUD for subnet in topology.subnets) else CLOUD
+    nodes: list[dict[str, Any]] = [{"id": cloud, "kind": "cloud"}]
+    links: list[dict[str, Any]] = []
+    for server in topology.servers():
+        trust = {"trusted": server.trusted} if state_trust else {}
+        host = {} if server.host is None else {"host": server.host}
+        above = cloud if server.parent is None else server.parent
+        nodes.append({"id": server.name, "kind": "edge", **trust, **host})
+        links.append({"source": above, "target": server.name, **link_values(server.link)})
+        if isinstance(server, Aggregator):
+            continue
+        numbers = zip(server.device_names(), server.distance_m.tolist(), server.power_dbm.tolist(), strict=True)
+        for name, distance, power in numbers:
+            nodes.append({"id": name, "kind": "device"})
+            links.append({"source": server.name, "target": name, "distance_m": distance, "power_dbm": power})
+    return nodes, links
+
+
+def _dotted(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -12,8 +12,9 @@ import numpy as np
 
 from h2fdp.config.scalars import plain_scalar
 from h2fdp.topology.arrays import Floats
-from h2fdp.topology.network import Aggregator, Link, Subnet, Topology
+from h2fdp.topology.network import Aggregator, Link, Subnet
 from h2fdp.topology.schema import DEFAULT_TRUST_PROBABILITY, UNLIMITED
+from h2fdp.topology.topology import Topology
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
 _WORD = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)

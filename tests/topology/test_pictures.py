@@ -6,8 +6,8 @@ import pytest
 
 from h2fdp.errors import UserError
 from h2fdp.topology import Topology, draw, read
-from h2fdp.topology.drawing import TRUSTED, UNTRUSTED
-from h2fdp.topology.listing import ASCII, listing
+from h2fdp.topology.picture import TRUSTED, UNTRUSTED
+from h2fdp.topology.summary import ASCII, listing
 
 FOLDER = Path(__file__).parents[2] / "topologies"
 SMALL = Topology.regular(edges=4, devices=3)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
-from h2fdp.topology.expansion import draw_trust
+from h2fdp.topology.templates import draw_trust
 
 probabilities = st.floats(0, 1)
 names = st.text(min_size=1, max_size=20)

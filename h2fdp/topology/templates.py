@@ -15,7 +15,7 @@ import numpy as np
 from h2fdp.streams import Streams
 from h2fdp.topology.arrays import Floats
 from h2fdp.topology.naming import instance
-from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Link, Radio, Subnet, Topology
+from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Link, Radio, Subnet
 from h2fdp.topology.schema import (
     DEFAULT_TRUST_PROBABILITY,
     DeviceSection,
@@ -32,7 +32,19 @@ from h2fdp.topology.schema import (
 DRAWN_DECIMALS = 3  # drawn distances are whole millimetres, so files as drawn stay legible
 
 
-def expand(file: TopologyFile, seed: int) -> Topology:
+@dataclass(frozen=True)
+class Drawn:
+    """A network as drawn; see :class:`h2fdp.Topology`, whose attributes these are."""
+
+    name: str
+    subnets: tuple[Subnet, ...]
+    radio: Radio = field(default_factory=Radio)
+    compute: Compute = field(default_factory=Compute)
+    trust_probability: float | None = None
+    aggregators: tuple[Aggregator, ...] = ()
+
+
+def expand(file: TopologyFile, seed: int) -> Drawn:
     """The network that a file describes under a seed."""
     stated = None if file.trust is None else file.trust.probability
     probability = DEFAULT_TRUST_PROBABILITY if stated is None else stated
@@ -40,7 +52,7 @@ def expand(file: TopologyFile, seed: int) -> Topology:
     expansion = _Expansion(file.cloud.link, probability, streams)
     expansion.write_out(file.edges, None)
     all_state_trust = all(edge.trusted is not None for edge in file.every_edge())
-    return Topology(
+    return Drawn(
         name=file.name,
         subnets=tuple(expansion.subnets),
         aggregators=tuple(expansion.aggregators),

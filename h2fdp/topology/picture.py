@@ -1,17 +1,27 @@
-"""Where nodes stand in a picture: the cloud in the middle, edge servers on a ring, their devices in fans outside it."""
+"""What pictures share: where nodes stand and how they look.
+
+The cloud is in the middle, edge servers on a ring around it, their devices in fans outside. Trusted: a filled square
+and solid lines. Untrusted: a hollow circle and dashed lines. Blue and orange are those of Okabe and Ito's palette,
+which colour-blind readers tell apart.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from h2fdp.topology.arrays import Floats
-from h2fdp.topology.network import Topology
+from h2fdp.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_EDGES_DRAWN = 24
 MOST_DEVICES_DRAWN = 400
 MOST_LEVEL_NAMES = 12
+INK = "#222222"
 _GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -84,3 +94,39 @@ def _fan(middle: float, span: float, size: int) -> Floats:
 
 def _direction(angles: Floats) -> Floats:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+@dataclass(frozen=True)
+class Look:
+    """How nodes and links of one kind of trust look."""
+
+    word: str
+    colour: str
+    fill: str
+    marker: str
+    line: Literal["-"] | tuple[float, tuple[float, ...]]
+    hatch: str
+
+
+TRUSTED = Look("trusted", "#0072B2", "#0072B2", "s", "-", "")
+UNTRUSTED = Look("untrusted", "#D55E00", "white", "o", (0, (4, 2)), "/////")
+
+
+def look(trusted: bool) -> Look:
+    """The look of a subnet."""
+    return TRUSTED if trusted else UNTRUSTED
+
+
+def draw_cloud(axes: Axes, x: float, y: float, size: float = 9.5) -> None:
+    """The cloud's node."""
+    axes.text(
+        x,
+        y,
+        "cloud",
+        ha="center",
+        va="center",
+        fontsize=size,
+        color=INK,
+        zorder=6,
+        bbox={"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": INK, "linewidth": 1.4},
+    )

@@ -1,0 +1,199 @@
+"""A network as drawn: a tree of edge servers below the cloud, checked, with the ways to look it up and to make one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import Any
+
+import numpy as np
+
+from h2fdp.errors import Problem, UserError
+from h2fdp.topology import generators
+from h2fdp.topology.arrays import Integers
+from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of, repeated_names
+from h2fdp.topology.network import CLOUD, Aggregator, Compute, Radio, Subnet
+from h2fdp.topology.star import star_of
+from h2fdp.topology.templates import Drawn
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A network as drawn: the cloud, the edge servers below it in one or more tiers, and their devices.
+
+    Attributes:
+        name: what the network is called.
+        subnets: one for each lowest edge server, in the order of the tree.
+        radio, compute: the channel and the devices' speed, the same for the whole network.
+        trust_probability: the probability with which trust was drawn where the file states none; None if it never was.
+        aggregators: every edge server between the cloud and the lowest ones, parents before children, kept in the order
+            of the tree; none in a network of two tiers.
+
+    >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
+    >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
+    (3, 6, [2, 2, 2], ['edge-1/1', 'edge-1/2'])
+    """
+
+    name: str
+    subnets: tuple[Subnet, ...]
+    radio: Radio = field(default_factory=Radio)
+    compute: Compute = field(default_factory=Compute)
+    trust_probability: float | None = None
+    aggregators: tuple[Aggregator, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.subnets:
+            raise UserError("a network without edge servers", key=self.name)
+        above = [aggregator.name for aggregator in self.aggregators]
+        if repeated := repeated_names(self.subnets, above):
+            raise UserError(Problem(f'two nodes have the name "{name}"', key=self.name) for name in repeated)
+        star = len(self.subnets) == 1 and not above
+        if not star and CLOUD in {*above, *(subnet.name for subnet in self.subnets)}:
+            raise UserError(f'"{CLOUD}" is the name of the cloud', key=self.name)
+        if not star and any(subnet.relays is not None for subnet in self.subnets):
+            raise UserError("expected relays in a star alone", key=self.name)
+        order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
+        in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
+        object.__setattr__(self, "aggregators", in_order)
+
+    @cached_property
+    def _hierarchy(self) -> Hierarchy:
+        return hierarchy_of(self.name, self.subnets, self.aggregators)
+
+    def servers(self) -> Iterator[Subnet | Aggregator]:
+        """Every edge server of every tier, each before those below it, in the order of the tree."""
+        by_name: dict[str, Subnet | Aggregator] = {each.name: each for each in self.aggregators}
+        by_name |= {each.name: each for each in self.subnets}
+        return (by_name[name] for name in self._hierarchy.top_down())
+
+    @property
+    def depth(self) -> int:
+        """The number of tiers of edge servers below the cloud: 1 where every edge server has devices.
+
+        >>> Topology.regular().depth
+        1
+        """
+        return self.height(None) - 1
+
+    def height(self, name: str | None) -> int:
+        """1 for a lowest edge server, else one more than the highest of its children; None for the cloud."""
+        return self._hierarchy.heights[name]
+
+    def path(self, name: str) -> tuple[str, ...]:
+        """The names of an edge server and of all above it, from the lowest up; the cloud, above all, is left out.
+
+        >>> Topology.regular(edges=2).path("edge-1")
+        ('edge-1',)
+        """
+        return self._hierarchy.path(name)
+
+    def children(self, name: str | None) -> tuple[str, ...]:
+        """The names of the edge servers directly below one, or below the cloud (None); none below a lowest one.
+
+        >>> Topology.regular(edges=2).children(None)
+        ('edge-1', 'edge-2')
+        """
+        return self._hierarchy.children[name]
+
+    def below(self, name: str | None) -> range:
+        """The numbers, in `subnets`, of the lowest edge servers below one or below the cloud (None); its own for a
+        lowest one.
+
+        >>> Topology.regular(edges=3).below("edge-2")
+        range(1, 2)
+        """
+        return self._hierarchy.below[name]
+
+    @property
+    def edges(self) -> int:
+        """The number of edge servers N."""
+        return len(self.subnets)
+
+    @property
+    def devices(self) -> int:
+        """The number of devices I."""
+        return sum(subnet.size for subnet in self.subnets)
+
+    @property
+    def sizes(self) -> Integers:
+        """(N,) the number of devices of each subnet."""
+        return np.array([subnet.size for subnet in self.subnets], dtype=np.int64)
+
+    @property
+    def access_points(self) -> tuple[tuple[str, ...], Integers]:
+        """Names of the access points, and (A,) the number of devices that send to each, in the order of the devices.
+
+        They are the edge servers or, in a star, those of the tree that it was made of.
+        """
+        relays = self.subnets[0].relays
+        if relays is not None:
+            return relays.names, relays.sizes
+        return tuple(subnet.name for subnet in self.subnets), self.sizes
+
+    def as_star(self) -> Topology:
+        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.topology.star.star_of`.
+
+        >>> star = Topology.regular(edges=3, devices=2).as_star()
+        >>> star.edges, star.devices, star.subnets[0].name, star.subnets[0].device_name(5)
+        (1, 6, 'cloud', 'edge-3/2')
+        """
+        links = {server.name: server.link for server in self.servers()}
+        wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
+        return Topology(self.name, (star_of(self.subnets, wires),), self.radio, self.compute)
+
+    @classmethod
+    def drawn(cls, parts: Drawn) -> Topology:
+        """The network of what was drawn from a file, or made to order."""
+        return cls(**vars(parts))
+
+    @classmethod
+    def regular(
+        cls, edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None
+    ) -> Topology:
+        """Every edge server has equally many devices; see :func:`h2fdp.topology.generators.regular`."""
+        return cls.drawn(generators.regular(edges=edges, devices=devices, trust=trust, seed=seed, name=name))
+
+    @classmethod
+    def deep(
+        cls, tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None
+    ) -> Topology:
+        """Equally many children everywhere, tier by tier; see :func:`h2fdp.topology.generators.deep`."""
+        return cls.drawn(generators.deep(tiers=tiers, trust=trust, seed=seed, name=name))
+
+    @classmethod
+    def config1(cls, edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+        """The paper's Config. 1; see :func:`h2fdp.topology.generators.config1`."""
+        return cls.drawn(generators.config1(edges=edges, trust=trust, seed=seed, name=name))
+
+    @classmethod
+    def config2(cls, devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+        """The paper's Config. 2; see :func:`h2fdp.topology.generators.config2`."""
+        return cls.drawn(generators.config2(devices=devices, trust=trust, seed=seed, name=name))
+
+    @classmethod
+    def geometric(
+        cls,
+        edges: int = 10,
+        devices: int = 5,
+        trust: float = 0.5,
+        side_m: float = 500.0,
+        seed: int = 1,
+        name: str | None = None,
+    ) -> Topology:
+        """Real positions in a square; see :func:`h2fdp.topology.generators.geometric`."""
+        made = generators.geometric(edges=edges, devices=devices, trust=trust, side_m=side_m, seed=seed, name=name)
+        return cls.drawn(made)
+
+
+def _made_to_order(generator: Callable[..., Drawn]) -> Callable[..., Topology]:
+    @wraps(generator)
+    def made(*arguments: Any, **named: Any) -> Topology:
+        return Topology.drawn(generator(*arguments, **named))
+
+    return made
+
+
+GENERATORS: dict[str, Callable[..., Topology]] = {
+    kind: _made_to_order(generator) for kind, generator in generators.GENERATORS.items()
+}
