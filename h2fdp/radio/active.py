@@ -32,7 +32,7 @@ class Active:
         subnets, sizes: (A,) numbers of the subnets in the network; how many active devices each has.
         firsts: (A,) where each subnet's begin among the K.
         rows: (K,) the devices' rows in the network.
-        slots: (A,) local steps planned for each subnet in the interval.
+        segments: for each subnet the local steps planned before each aggregation.
         steps: (K,) that each device computed.
         uploads: one array (segments, s) for each subnet: whether each device's upload arrives at each aggregation.
     """
@@ -41,9 +41,14 @@ class Active:
     sizes: Integers
     firsts: Integers
     rows: Integers
-    slots: Floats
+    segments: Sequence[Sequence[int]]
     steps: Floats
     uploads: Sequence[np.ndarray]
+
+    @property
+    def slots(self) -> Floats:
+        """(A,) local steps planned for each subnet in the interval."""
+        return np.array([sum(lengths) for lengths in self.segments], dtype=np.float64)
 
     @property
     def local(self) -> Floats:
@@ -87,19 +92,18 @@ def active_devices(
     all_sizes = topology.sizes
     assert ((within >= 0) & (within < np.repeat(all_sizes[numbers], sizes))).all(), "rows are of the subnet"
     starts = np.cumsum(all_sizes) - all_sizes
-    slots = np.array([sum(segments[index]) for index in busy], dtype=np.float64)
     uploads, steps = [], [np.zeros(0)]
-    for index, size, planned in zip(busy, sizes.tolist(), slots.tolist(), strict=True):
+    for index, size in zip(busy, sizes.tolist(), strict=True):
         some = failing[index]
         everybody = np.broadcast_to(True, (len(segments[index]), size))
         uploads.append(everybody if some is None else some.uploads)
-        steps.append(np.full(size, planned) if some is None else some.steps.astype(np.float64))
+        steps.append(np.full(size, float(sum(segments[index]))) if some is None else some.steps.astype(np.float64))
     return Active(
         subnets=numbers,
         sizes=sizes,
         firsts=np.cumsum(sizes) - sizes,
         rows=np.repeat(starts[numbers], sizes) + within,
-        slots=slots,
+        segments=[segments[index] for index in busy],
         steps=np.concatenate(steps),
         uploads=uploads,
     )

@@ -9,12 +9,18 @@ tbar that of one from the edge server to the cloud:
 The paper counts ebar alone in E_Glob; devices do send at a global aggregation, so they are counted. In a star each
 message of a device goes on to the cloud by itself: e_relay takes ebar's place and t_relay that of tbar.
 
+Below the cloud, edge servers may stand under aggregators, in any number of tiers (ours; the paper has two). An
+aggregation above the edge servers costs what the global one costs, up to where it happens: with the wires v on the way,
+
+    E = sum_S e + sum_v ebar_v (each wire once)        D = 2 sum_S (t + sum_v tbar_v)
+
 Energy and delay add up everybody's. The clock runs while subnets work side by side, and so do their access points:
 
     clock = max_a [ steps * seconds_per_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
 
 where S are now the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
-broadcast at the rate of the slowest of them. uplink_a is sum_S t when devices take turns (`tdma`). When s of them share
+broadcast at the rate of the slowest of them. In a deeper tree every aggregation waits for the slowest below it; see
+:mod:`h2fdp.radio.wires`. uplink_a is sum_S t when devices take turns (`tdma`). When s of them share
 the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
 
 Where devices fail, S is at each aggregation those whose uploads arrive, energy has every step that was computed, and
@@ -30,6 +36,7 @@ import numpy as np
 
 from h2fdp.radio.active import Active, Failing, active_devices
 from h2fdp.radio.messages import DrawnCosts
+from h2fdp.radio.wires import Wires, beyond_edge, path_seconds
 from h2fdp.topology import Topology
 from h2fdp.topology.arrays import Floats, Integers
 
@@ -41,12 +48,14 @@ class IntervalCost:
     Attributes:
         energy_j, delay_s: of the whole network, as the paper sums them; energy with that of computation.
         clock_s: from the interval's start to its end, with the time of computation.
-        local_energy_j, local_delay_s: (N,) all local aggregations of a subnet.
+        local_energy_j, local_delay_s: (N,) all local aggregations of a subnet, at whatever height; energy with the edge
+            server's own messages.
         global_energy_j, global_delay_s: (N,) the global aggregation, relays included.
         compute_energy_j: (N,) all local steps of a subnet.
         device_energy_j: (I,) what a device itself spends: all its messages and steps. The rest of `energy_j` is that of
             the wires, `wired_energy_j`.
-        wired_energy_j: (N,) the message from a subnet's edge server to the cloud, or its devices' relays.
+        wired_energy_j: (N,) the messages from a subnet's edge server to the node above, or its devices' relays.
+        aggregator_energy_j: (A,) the messages from each aggregator to the node above.
         device_delay_s: (I,) a device's terms of `delay_s`.
     """
 
@@ -57,6 +66,7 @@ class IntervalCost:
     global_energy_j: Floats
     compute_energy_j: Floats
     wired_energy_j: Floats
+    aggregator_energy_j: Floats
     local_delay_s: Floats
     global_delay_s: Floats
     device_energy_j: Floats
@@ -70,6 +80,7 @@ def interval_cost(
     rows: Sequence[Integers],
     segments: Sequence[Sequence[int]],
     failing: Sequence[Failing | None] | None = None,
+    heights: Sequence[int] | None = None,
 ) -> IntervalCost:
     """The cost of an interval.
 
@@ -81,34 +92,42 @@ def interval_cost(
             nothing.
         segments: for each of them the local steps before each aggregation; the last aggregation is the global one.
         failing: for each of them what its devices did, where some fail; None where all did what was planned.
+        heights: of the aggregation after each segment, the same for all subnets; the cloud's, which is last, counts as
+            `topology.height(None)`. None where all others happen at the lowest edge servers.
     """
     active = active_devices(topology, subnets, rows, segments, failing or [None] * len(rows))
     compute = topology.compute
     joules, seconds = costs.joules[active.rows], costs.seconds[active.rows]
-    wire_seconds = costs.relay_seconds[active.rows] + active.each(costs.link_seconds[active.subnets])
+    top = topology.height(None)
+    wire_seconds = costs.relay_seconds[active.rows] + active.each(path_seconds(costs, topology, top)[active.subnets])
     local, last = active.local, active.last
-    uploading = local + last > 0
+    at_edge, round_trips_below = _local_delays(active, costs, topology, heights)
+    wires, sent_before = _climbed(active, costs, topology, heights)
 
-    # An edge server that got anything sends a message to the cloud.
-    wired = costs.link_joules[active.subnets] * (active.sums(local + last) > 0)
+    link_joules = costs.link_joules[active.subnets]
+    local_wired = link_joules * sent_before[active.subnets]
+    wired = link_joules * (wires.sent - sent_before)[active.subnets]
     wired = wired + active.sums(last * costs.relay_joules[active.rows])
-    local_energy, local_delay = active.sums(local * joules), active.sums(local * seconds)
+    local_energy = active.sums(local * joules) + local_wired
+    local_delay = active.sums(at_edge * seconds) + active.sums(round_trips_below)
     sent, round_trips = active.sums(last * joules), 2 * active.sums(last * (seconds + wire_seconds))
     compute_energy = compute.joules_per_step * active.sums(active.steps)
+    aggregator_energy = costs.upper_joules * wires.upper_sent
     device_energy = joules * (local + last) + compute.joules_per_step * active.steps
-    device_delay = local * seconds + 2 * last * (seconds + wire_seconds)
+    device_delay = at_edge * seconds + round_trips_below + 2 * last * (seconds + wire_seconds)
 
     def by_subnet(values: Floats) -> Floats:
         return _spread(values, active.subnets, topology.edges)
 
     return IntervalCost(
-        energy_j=float((local_energy + sent + wired + compute_energy).sum()),
+        energy_j=float((local_energy + sent + wired + compute_energy).sum() + aggregator_energy.sum()),
         delay_s=float((local_delay + round_trips).sum()),
-        clock_s=_clock_s(active, costs, topology, wire_seconds[uploading]),
+        clock_s=float(wires.clock.max(initial=0.0)),
         local_energy_j=by_subnet(local_energy),
         global_energy_j=by_subnet(sent + wired),
         compute_energy_j=by_subnet(compute_energy),
-        wired_energy_j=by_subnet(wired),
+        wired_energy_j=by_subnet(local_wired + wired),
+        aggregator_energy_j=aggregator_energy,
         local_delay_s=by_subnet(local_delay),
         global_delay_s=by_subnet(round_trips),
         device_energy_j=_spread(device_energy, active.rows, topology.devices),
@@ -116,17 +135,51 @@ def interval_cost(
     )
 
 
-def _clock_s(active: Active, costs: DrawnCosts, topology: Topology, wire_seconds: Floats) -> float:
+def _local_delays(
+    active: Active, costs: DrawnCosts, topology: Topology, heights: Sequence[int] | None
+) -> tuple[Floats, Floats]:
+    """(K,) local aggregations at its edge server that each device's upload arrives at, and (K,) the seconds of its
+    round trips at those above."""
+    at_edge, round_trips = active.local, np.zeros(len(active.rows))
+    for there, height in zip(active.occasions(), (heights or (1,))[:-1], strict=False):
+        if height > 1:
+            above = there & active.each(beyond_edge(topology, height)[active.subnets])
+            wires = active.each(path_seconds(costs, topology, height)[active.subnets])
+            at_edge = at_edge - above
+            round_trips += 2 * above * (costs.seconds[active.rows] + wires)
+    return at_edge, round_trips
+
+
+def _climbed(
+    active: Active, costs: DrawnCosts, topology: Topology, heights: Sequence[int] | None
+) -> tuple[Wires, Floats]:
+    """The wires after the interval, and (N,) the messages of each lowest edge server before the global aggregation."""
     _, sizes = topology.access_points
     points = np.repeat(np.arange(len(sizes)), sizes)[active.rows]  # (K,) each active device's
-    on_air = np.zeros(len(sizes))
+    owners = np.repeat(active.subnets, active.sizes)
+    uploading = active.local + active.last > 0
+    farthest = np.zeros(topology.edges)
+    np.maximum.at(farthest, owners[uploading], costs.relay_seconds[active.rows][uploading])
+    wires = Wires(topology, costs, farthest)
+    on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
     uploads, once = np.zeros(0, dtype=bool), np.zeros(len(sizes))
-    for there in active.occasions():
+
+    def busy() -> Floats:
+        return topology.compute.seconds_per_step * slots + on_air
+
+    for number, there in enumerate(active.occasions()):
         if not np.array_equal(there, uploads):  # mostly the same devices as at the aggregation before
             uploads, once = there, _on_air(costs, topology, points[there], active.rows[there])
         on_air += once
-    busy = topology.compute.seconds_per_step * active.each(active.slots) + on_air[points]
-    return float(busy.max(initial=0.0) + 2 * wire_seconds.max(initial=0.0))
+        lengths = [float(each[number]) if number < len(each) else 0.0 for each in active.segments]
+        slots[points] += active.each(np.array(lengths))
+        wires.arrive(owners[there])
+        if heights is not None and number < len(heights) - 1 and heights[number] > 1:
+            wires.aggregate(heights[number], busy())
+            on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
+    sent = wires.sent.copy()
+    wires.aggregate(topology.height(None), busy())
+    return wires, sent
 
 
 def _on_air(costs: DrawnCosts, topology: Topology, points: Integers, rows: Integers) -> Floats:

@@ -6,6 +6,7 @@ network, devices in the order of the tree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -15,7 +16,7 @@ from h2fdp.errors import UserError
 from h2fdp.radio.channel import fading_floor, fading_power, mean_snr, rate_bps, watts
 from h2fdp.radio.mean_cost import mean_inverse_log
 from h2fdp.streams import Streams
-from h2fdp.topology import Topology
+from h2fdp.topology import Link, Topology
 from h2fdp.topology.arrays import Floats, Integers
 
 _NO_LINK = "the rate and power of its link give no finite cost of a message"
@@ -29,8 +30,12 @@ class MessageCosts:
     Attributes:
         seconds: (I,) t_j, from a device to its edge server over the whole bandwidth.
         joules: (I,) e_j = p_j t_j.
-        link_seconds: (N,) tbar_c, from an edge server to the cloud; 0 where the link is infinitely fast.
+        link_seconds: (N,) tbar_c, from a lowest edge server to the node above it, the cloud in a network of two tiers;
+            0 where the link is infinitely fast.
         link_joules: (N,) ebar_c = pbar_c tbar_c.
+        upper_seconds, upper_joules: (A,) the same from each aggregator, in the order of the topology's.
+        path_seconds: (N,) over all wires from a lowest edge server to the cloud.
+        path_joules: (N,) its own wire and an equal share of each wire that it has in common with other edge servers.
         relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
         relay_joules: (I,) the energy of that, spent by the access point.
     """
@@ -39,6 +44,10 @@ class MessageCosts:
     joules: Floats
     link_seconds: Floats
     link_joules: Floats
+    upper_seconds: Floats
+    upper_joules: Floats
+    path_seconds: Floats
+    path_joules: Floats
     relay_seconds: Floats
     relay_joules: Floats
 
@@ -119,10 +128,10 @@ class NetworkCosts:
             possible = (least > _SNR_RANGE[0]) & (np.maximum(least, self._mean_snr) < _SNR_RANGE[1])
             dearest = self._power_w * self.message_bits / rate_bps(least, radio.bandwidth_hz)
         names, sizes = self._topology.access_points
-        link_well = np.isfinite(self._wired["link_joules"])
-        if not link_well.all():
-            edge = self._topology.subnets[int(np.argmin(link_well))]
-            raise UserError(_NO_LINK, key=edge.name)
+        for servers, joules in ((self._topology.subnets, "link_joules"), (self._topology.aggregators, "upper_joules")):
+            link_well = np.isfinite(self._wired[joules])
+            if not link_well.all():
+                raise UserError(_NO_LINK, key=servers[int(np.argmin(link_well))].name)
         relay_well = np.isfinite(self._wired["relay_joules"])
         if not relay_well.all():
             raise UserError(_NO_LINK, key=names[_place(sizes, int(np.argmin(relay_well)))[0]])
@@ -141,18 +150,32 @@ def _place(sizes: Integers, device: int) -> tuple[int, int]:
 
 
 def _wired_costs(topology: Topology, bits: int) -> dict[str, Floats]:
-    """The costs of a message over the wires: links to the cloud, and relays in a star."""
-    links = [subnet.link for subnet in topology.subnets]
+    """The costs of a message over the wires: links to the node above, and relays in a star."""
     with np.errstate(all="ignore"):  # what is not finite is refused with the name of its node
-        link_seconds = bits / np.array([link.rate_bps for link in links])
-        link_joules = watts(np.array([link.power_dbm for link in links])) * link_seconds
+        link_seconds, link_joules = _link_costs([subnet.link for subnet in topology.subnets], bits)
+        upper_seconds, upper_joules = _link_costs([aggregator.link for aggregator in topology.aggregators], bits)
         relay_seconds, relay_joules = _relay_costs(topology, bits)
+    path_seconds, path_joules = link_seconds.copy(), link_joules.copy()
+    for number, aggregator in enumerate(topology.aggregators):
+        below = topology.below(aggregator.name)
+        path_seconds[below.start : below.stop] += upper_seconds[number]
+        path_joules[below.start : below.stop] += upper_joules[number] / len(below)
     return {
         "link_seconds": link_seconds,
         "link_joules": link_joules,
+        "upper_seconds": upper_seconds,
+        "upper_joules": upper_joules,
+        "path_seconds": path_seconds,
+        "path_joules": path_joules,
         "relay_seconds": relay_seconds,
         "relay_joules": relay_joules,
     }
+
+
+def _link_costs(links: Sequence[Link], bits: int) -> tuple[Floats, Floats]:
+    """Seconds and joules of a message over each link."""
+    seconds = bits / np.array([link.rate_bps for link in links], dtype=np.float64)
+    return seconds, watts(np.array([link.power_dbm for link in links], dtype=np.float64)) * seconds
 
 
 def _relay_costs(topology: Topology, bits: int) -> tuple[Floats, Floats]:

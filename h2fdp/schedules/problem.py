@@ -66,8 +66,8 @@ def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) 
         local_joules=joules,
         local_seconds=seconds,
         global_joules=joules + network.means(costs.relay_joules),
-        global_seconds=2 * (seconds + network.means(costs.relay_seconds) + costs.link_seconds),
-        link_joules=costs.link_joules,
+        global_seconds=2 * (seconds + network.means(costs.relay_seconds) + costs.path_seconds),
+        link_joules=costs.path_joules,
         step_joules=step_joules,
     )
 

@@ -15,11 +15,12 @@ PLAIN = Radio(bandwidth_hz=1.0, noise_dbm_per_hz=0.0, pathloss_db=0.0, pathloss_
 THREE = 10 * log10(3)  # R = log2(1 + 3) = 2 bits a second
 
 
-def cost(topology, subnets, rows, segments, bits=8, seed=1, interval=0, failing=None):
+def cost(topology, subnets, rows, segments, bits=8, seed=1, interval=0, failing=None, heights=None):
     radio = replace(topology.radio, bits_per_parameter=1)
     network = replace(topology, radio=radio)
     drawn = NetworkCosts(network, bits, Streams(seed)).drawn(interval)
-    return interval_cost(drawn, network, subnets, [np.array(r, dtype=np.int64) for r in rows], segments, failing)
+    rows = [np.array(each, dtype=np.int64) for each in rows]
+    return interval_cost(drawn, network, subnets, rows, segments, failing, heights)
 
 
 def everybody(topology, segments, **options):
