@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test quick lint docs bench clean
 
 demo: .venv/h2fdp
 	$(BIN)/h2fdp run experiments/quickstart.yaml
 
 test: .venv/dev
 	$(BIN)/pytest -n 2
+
+# What starts no run, no Ray and no other process, and does not compute for long.
+quick: .venv/dev
+	$(BIN)/pytest -n 2 -m "not run and not ray and not process and not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff check .

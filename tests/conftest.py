@@ -11,10 +11,20 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from tests.tiers import MARKS, ROOT, Tiers
+
 # No deadlines: machines differ, and the first example pays for imports. CI tries the same examples each time, so that
 # a change is judged by what it changes; elsewhere every run looks for new ones.
 settings.register_profile("h2fdp", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("h2fdp")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    missing = [place for place in MARKS if not (ROOT / place).exists()]
+    if missing:
+        raise pytest.UsageError(f"tests/tiers.py marks what is not there: {', '.join(missing)}")
+    config.pluginmanager.register(Tiers())  # not hooks of this file: they would not see the doctests of h2fdp
+
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data"
 

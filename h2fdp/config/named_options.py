@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar, Union
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union
 
 from pydantic import (
     Discriminator,
@@ -29,7 +29,7 @@ from h2fdp.config.own_parts import PATTERN, OwnKind, OwnPart, own_part
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 Registered = TypeVar("Registered", bound=Options)
-_OWN = "module:Name"
+_OWN: Literal["module:Name"] = "module:Name"
 
 
 class Choices(Generic[OptionsType]):
@@ -38,7 +38,6 @@ class Choices(Generic[OptionsType]):
     Args:
         own: what a user's own part must be; None where none is accepted.
 
-    >>> from typing import Literal
     >>> colours: Choices[Options] = Choices()
     >>> @colours.register
     ... class Grey(Options):

@@ -26,6 +26,7 @@ def bound_by_hand(right, guesses, canaries, delta, confidence):
     return max(good, default=0.0)
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 60).flatmap(lambda r: st.tuples(st.integers(0, r), st.just(r), st.integers(r, 300))),
     st.sampled_from([0.0, 1e-5, 1e-3, 1e-2]),
@@ -49,6 +50,7 @@ def test_all_right_has_a_closed_form():
     assert epsilon_lower_bound(40, 40, 40, delta=0.0) == pytest.approx(math.log(share / (1 - share)))
 
 
+@pytest.mark.slow
 @given(st.integers(2, 100).flatmap(lambda r: st.tuples(st.integers(1, r), st.just(r))))
 def test_more_right_guesses_never_lower_it_and_more_delta_or_canaries_or_confidence_never_raise_it(counts):
     right, guesses = counts
@@ -68,6 +70,7 @@ def test_randomised_response_is_exceeded_as_rarely_as_promised_and_not_much_more
     assert 0.02 < chance <= 0.05
 
 
+@pytest.mark.slow
 def test_an_ideal_audit_of_a_gaussian_of_epsilon_1_gives_about_a_quarter_with_1000_canaries():
     delta, random = 1e-5, np.random.default_rng(0)
     shift = brentq(lambda mu: norm.cdf(-1 / mu + mu / 2) - math.e * norm.cdf(-1 / mu - mu / 2) - delta, 0.1, 1.0)

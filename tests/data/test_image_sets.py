@@ -148,6 +148,7 @@ def test_the_root_is_the_argument_or_h2fdp_data_or_the_users_cache(monkeypatch, 
     assert default_root() == Path.home() / ".cache" / "h2fdp"
 
 
+@pytest.mark.process
 def test_the_room_imports_neither_torch_nor_scikit_learn():
     code = "import h2fdp.data, sys; print([name for name in ('torch', 'sklearn') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

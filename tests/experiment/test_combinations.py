@@ -130,6 +130,7 @@ def test_central_noise_comes_with_no_tau_that_has_local_aggregations():
     assert "method" in refusal(method=method, training={"local_steps": 1, "aggregate_every": 2})
 
 
+@pytest.mark.run
 def test_a_budget_keeps_the_target_where_a_schedule_chooses_how_long_intervals_are(tmp_path):
     schedule = {"name": "resource-budget", "units": 3000.0, "step_cost": 1.0, "aggregation_cost": 5.0}
     constants = {"lipschitz": 1.0, "smoothness": 1.0, "divergence": 1e-4}
@@ -139,6 +140,7 @@ def test_a_budget_keeps_the_target_where_a_schedule_chooses_how_long_intervals_a
     assert run.privacy.epsilon(observer="edge") <= 1.0
 
 
+@pytest.mark.run
 def test_a_run_that_leaks_has_no_account_and_still_a_report(tmp_path):
     keys = {"intervals": 4, "batch_size": 16}
     method = {"extends": "ali-dpfl", "privacy": {"name": "dp-sgd", "noise_multiplier": 4.0}}
@@ -148,6 +150,7 @@ def test_a_run_that_leaks_has_no_account_and_still_a_report(tmp_path):
     assert "sigma" in run.report(tmp_path / "out.html").read_text()
 
 
+@pytest.mark.run
 def test_a_run_that_ends_at_its_last_step_goes_on_afresh_at_no_price(tmp_path):
     keys = {"intervals": 6, "batch_size": 16, "local_steps": 2}
     rows = []
@@ -158,6 +161,7 @@ def test_a_run_that_ends_at_its_last_step_goes_on_afresh_at_no_price(tmp_path):
         h2fdp.resume(tmp_path / "run")
 
 
+@pytest.mark.run
 def test_a_model_that_is_given_up_takes_the_servers_memory_with_it(tmp_path):
     schedule = {"name": "resource-budget", "units": 200.0, "step_cost": 1.0, "aggregation_cost": 2.0}
     method = {

@@ -60,6 +60,7 @@ def test_every_model_is_described_in_one_line():
     assert all("\n" not in row["description"] for row in describe())
 
 
+@pytest.mark.process
 def test_models_are_listed_and_sections_checked_without_torch():
     code = "import sys; import {}; print('torch' in sys.modules)"
     runs = [

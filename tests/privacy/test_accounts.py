@@ -125,6 +125,7 @@ class TestBudgetFilter:
         assert 0 <= budget.orders["edge"] < len(ORDERS)
 
 
+@pytest.mark.slow
 def test_many_noises_share_a_grid_that_over_counts_by_little():
     """Types beyond the 64th are rounded down by at most half a per cent, and taking them back leaves nothing."""
     multipliers = 4.0 + np.random.default_rng(0).random(300)

@@ -41,6 +41,7 @@ def test_a_batch_size_that_is_told_voids_amplification_and_not_the_account(recor
     assert told_size(plain, records, rate, noise) <= DELTA
 
 
+@pytest.mark.run
 def test_a_run_divided_by_what_was_drawn_claims_amplification_and_accounts_for_none(tmp_path):
     privacy = {"name": "dp-sgd", "noise_multiplier": 2.0}
     training = {"intervals": 3, "local_steps": 2, "batch_size": 8, "sampling": "poisson"}

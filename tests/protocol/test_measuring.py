@@ -111,6 +111,7 @@ def test_each_devices_numbers_carry_their_noise(factor, accepted):
     assert len(np.unique(residuals)) == residuals.size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "accepted"), [(1, True), (2 / 3, False), (3 / 2, False)])
 def test_a_trusted_edge_releases_its_maxima_under_one_noise(factor, accepted):
     noise = 0.3

@@ -132,6 +132,7 @@ def test_energy_delay_and_clock_grow_linearly_in_the_message(factor, seed):
     assert many.clock_s == pytest.approx(factor * one.clock_s, rel=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     plan=plans(),

@@ -35,6 +35,7 @@ def test_in_a_star_the_clock_waits_for_the_slowest_active_access_point_and_relay
     assert everybody(shared, (1,)).clock_s == pytest.approx(8 / (0.5 * log2(7)) + 4 + 2 * 16, rel=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(plan=plans(trees()), steps=st.integers(1, 20), seed=st.integers(0, 2**32), bits=st.integers(1, 10**8))
 def test_under_one_aggregation_a_star_differs_from_its_tree_by_the_wires_energy_alone(plan, steps, seed, bits):

@@ -38,6 +38,7 @@ def test_a_file_in_the_way_is_named(tmp_path):
         pass
 
 
+@pytest.mark.process
 def test_a_second_writer_is_refused(tmp_path):
     a_run(tmp_path / "run")
     with create(tmp_path / "run", overwrite=True) as directory:

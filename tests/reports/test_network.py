@@ -18,6 +18,7 @@ def user(topology):
     return view
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("edges", "devices"), [(1, 1), (3, 2), (24, 10), (30, 4), (240, 3), (241, 3), (20_000, 2)])
 def test_a_drawing_is_light_whatever_the_network(edges, devices):
     topology = Topology.regular(edges=edges, devices=devices, trust=0.5, seed=1)

@@ -113,6 +113,7 @@ def test_a_sweep_without_a_finished_run_has_a_page(sweep):
     assert "12 runs" in Page(report(sweep)).words
 
 
+@pytest.mark.slow
 def test_pictures_of_the_grid_are_written(sweep, tmp_path):
     sections, every = sweep_sections(SweepView.read(sweep))
     explorers = [figure for part in sections for figure in part.figures if isinstance(figure, Explorer)]

@@ -70,6 +70,7 @@ def test_a_folder_without_figures_is_told(tmp_path):
         read_reproduction(tmp_path)
 
 
+@pytest.mark.slow
 def test_every_part_of_the_project_can_be_run_and_quick_is_smaller():
     of, shared = read_reproduction(EXPERIMENTS), Shared()
     runs = {}

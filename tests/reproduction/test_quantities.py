@@ -65,6 +65,7 @@ def test_the_interval_of_a_difference_is_students(values):
     assert found.value - found.low == pytest.approx(half, rel=0.06, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_a_difference_that_is_none_is_found_above_zero_once_in_forty(few_draws, seeds):
     """1,000 samples: five standard errors of a share; fails once in two million. By the bootstrap it is found in 250 of
@@ -97,6 +98,7 @@ def test_a_saving_on_what_may_cost_nothing_is_not_known():
     assert found.direction.low < 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 5])
 @pytest.mark.parametrize("name", ["least difference", "largest difference"])
 def test_the_least_of_four_differences_is_seldom_outside_its_interval(few_draws, seeds, name):

@@ -27,13 +27,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads
 
 @pytest.fixture(scope="module")
 def cluster():
-    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # paths of sockets are short
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # not TMPDIR: paths of sockets are short
+    Path(folder, "ray").mkdir()  # where Ray writes of a cluster before it makes the folder
     with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_TMPDIR", folder)
         environment.delenv("PYTHONPATH", raising=False)
         environment.setenv("RAY_AUTH_MODE", "token")
         environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(16))
         _read_token_anew()
-        made = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, "temp_dir": folder})
+        made = Cluster(initialize_head=True, head_node_args={"include_dashboard": False})
         made.workers = [made.add_node(), made.add_node()]
         yield made
         made.shutdown()

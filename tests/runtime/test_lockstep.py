@@ -44,6 +44,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize(("workers", "keep"), [(1, True), (2, True), (3, False)])
 def test_blocks_give_the_bits_of_single_edge_servers(settings, workers, keep):

@@ -20,6 +20,7 @@ def close(one: float, other: float) -> bool:
     return one == pytest.approx(other, rel=ROUNDING, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(problems())
 def test_exact_finds_the_least_of_all_integer_points(problem: Problem) -> None:
@@ -29,6 +30,7 @@ def test_exact_finds_the_least_of_all_integer_points(problem: Problem) -> None:
     assert close(found.objective, objective(problem, found.tau, tuple(found.participation.tolist())))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(problems(idle=True))
 def test_with_idle_subnets_too(problem: Problem) -> None:

@@ -17,6 +17,7 @@ def of_all_resamples(values, level, method):
     return np.quantile(means, min(1, max(0, level)), method=method)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=4, unique=True))
 def test_the_ends_are_quantiles_of_all_resamples(values):
     """At 2,000 resamples a level has a standard error of 0.0035; five of them fail once in two million."""
@@ -40,6 +41,7 @@ def test_the_interval_is_scipys():
     assert (np.abs(found.high - theirs.high) < 0.3 * spread).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "expected"), [(5, 0.83), (10, 0.90), (20, 0.93)])
 def test_how_often_the_mean_is_covered_is_what_is_said(runs, expected):
     """4,000 samples: five standard errors of the share, and half a point for rounding; fails once in two million.

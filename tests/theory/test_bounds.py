@@ -116,6 +116,7 @@ def test_both_forms_are_the_papers_part_by_part(case):
     assert total("printed", case) == pytest.approx(sum(printed))
 
 
+@pytest.mark.slow
 @given(
     cases(), st.sampled_from(["sigma", "zeta", "g", "gap", "c2", "v2", "m"]), st.sampled_from(["printed", "corrected"])
 )

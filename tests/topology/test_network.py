@@ -78,6 +78,7 @@ def test_a_star_has_the_access_points_of_its_tree():
         assert sizes.tolist() == network.sizes.tolist()
 
 
+@pytest.mark.slow
 def test_the_relays_of_a_million_devices_stay_few():
     relays = Topology.regular(edges=1000, devices=1000).as_star().subnets[0].relays
     assert sum(array.nbytes for array in (relays.sizes, relays.rate_bps, relays.power_dbm)) == 24_000
@@ -120,6 +121,7 @@ def test_relays_are_in_stars_alone():
         Topology("net", (relayed, Subnet("b", False, [1.0], [1.0])))
 
 
+@pytest.mark.process
 def test_importing_the_room_loads_no_slow_library():
     code = "import sys, h2fdp.topology; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()

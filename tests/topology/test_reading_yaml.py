@@ -22,6 +22,7 @@ def test_every_file_of_the_collection_is_read_and_says_what_it_is_for(file):
     assert file.read_text().startswith("# ")
 
 
+@pytest.mark.slow
 def test_the_collection_has_the_networks_of_the_paper():
     shapes = {file.stem: read(file, 1).sizes.tolist() for file in FILES}
     assert shapes["paper"] == [5] * 10
@@ -137,6 +138,7 @@ def test_a_probability_that_decides_nothing_is_a_mistake_when_set_from_outside()
         from_document(document, 1)
 
 
+@pytest.mark.slow
 def test_a_million_devices_stay_arrays():
     large = topology("edges: [{name: 'e-{i}', repeat: 10000, devices: {count: 100, distance_m: {uniform: [1, 9]}}}]")
     assert large.devices == 1_000_000

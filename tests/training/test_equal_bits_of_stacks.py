@@ -35,6 +35,7 @@ def updates(name, clipping, sizes, batches, parts, width, objective=None):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=["none", "batch", "record"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_any_split_of_a_models_devices_gives_the_same_bits(name, clipping):

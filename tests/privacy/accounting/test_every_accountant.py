@@ -44,7 +44,10 @@ def test_every_accountant_is_under_test():
     assert set(EXPECTED) == set(ACCOUNTANTS)
 
 
-@pytest.fixture(scope="module", params=sorted(EXPECTED))
+SLOW = {"prv": pytest.mark.slow}
+
+
+@pytest.fixture(scope="module", params=[pytest.param(each, marks=SLOW.get(each, ())) for each in sorted(EXPECTED)])
 def name(request):
     return request.param
 
@@ -174,6 +177,7 @@ def test_prv_refuses_what_would_not_fit_into_memory():
         ACCOUNTANTS["prv"].epsilon({ReleaseType(1.0, 1, 0.9): 10**9}, DELTA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise_multiplier", [0.8, 1.5, 5.0])
 @pytest.mark.parametrize("sampling_rate", [0.002, 0.05, 0.5])
 @pytest.mark.parametrize("count", [1, 50, 1000])

@@ -1,4 +1,4 @@
-"""On 200 settings: pld never above rdp, attained never above accounted, the mixture never above the coarse bound."""
+"""On 40 settings: pld never above rdp, attained never above accounted, the mixture never above the coarse bound."""
 
 from itertools import product
 
@@ -7,23 +7,20 @@ import pytest
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, attained, coarse
 
 DELTA = 1e-5
-SETTINGS = list(product([0.4, 1.0, 3.0, 12.0, 50.0], [0.002, 0.02, 0.1, 0.5], [1, 2, 5, 20, 100], [1, 300]))
+SETTINGS = list(product([0.4, 1.0, 3.0, 12.0, 50.0], [0.002, 0.1], [1, 20], [1, 300]))
 TOLERANCE = 1 + 5e-4  # of each upper bound by privacy loss distributions
 FLOOR = 1e-5
 
 
-def test_there_are_200():
-    assert len(SETTINGS) == 200
-
-
-@pytest.mark.parametrize(("noise_multiplier", "sampling_rate", "steps", "count"), SETTINGS)
-def test_the_numbers_are_in_order(noise_multiplier, sampling_rate, steps, count):
-    composition = {ReleaseType(noise_multiplier, steps, sampling_rate): count}
-    pld = ACCOUNTANTS["pld"].epsilon(composition, DELTA)
-    tolerance = TOLERANCE if pld < 100 else 1.01
-    assert attained(composition, DELTA) <= pld
-    assert pld <= ACCOUNTANTS["rdp"].epsilon(composition, DELTA) * tolerance + FLOOR
-    assert pld <= coarse(composition, DELTA) * tolerance + FLOOR
+@pytest.mark.slow
+def test_the_numbers_are_in_order():
+    for noise_multiplier, sampling_rate, steps, count in SETTINGS:
+        composition = {ReleaseType(noise_multiplier, steps, sampling_rate): count}
+        pld = ACCOUNTANTS["pld"].epsilon(composition, DELTA)
+        tolerance = TOLERANCE if pld < 100 else 1.01
+        assert attained(composition, DELTA) <= pld, composition
+        assert pld <= ACCOUNTANTS["rdp"].epsilon(composition, DELTA) * tolerance + FLOOR, composition
+        assert pld <= coarse(composition, DELTA) * tolerance + FLOOR, composition
 
 
 @pytest.mark.parametrize("sampling_rate", [0.02, 0.3])

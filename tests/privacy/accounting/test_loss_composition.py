@@ -41,6 +41,7 @@ def test_repeating_is_adding_one_after_the_other(losses, count):
     np.testing.assert_allclose(padded[: by_hand.masses.size], by_hand.masses, atol=1e-12)
 
 
+@pytest.mark.slow
 @given(distributions(), st.integers(1, 5000))
 def test_what_is_cut_off_is_what_dp_accounting_cuts_off(losses, count):
     from dp_accounting.pld.common import compute_self_convolve_bounds

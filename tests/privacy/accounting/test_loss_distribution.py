@@ -62,6 +62,7 @@ def test_its_error_is_of_second_order_in_the_interval(release):
     assert error(0.01) < error(0.04) / 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", [ReleaseType(1.1, 1, 0.015), ReleaseType(0.4, 3, 0.05), ReleaseType(6.0, 20, 0.02)])
 @pytest.mark.parametrize("count", [1, 60])
 def test_it_agrees_with_the_grid_of_dp_accounting(release, count):

@@ -69,6 +69,7 @@ def test_a_record_that_is_always_there_is_a_plain_gaussian(sampling):
     np.testing.assert_allclose(rdp_of(ReleaseType(3.0, 5, rate, sampling)), ORDERS / 18, rtol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("release", "order"),
     [

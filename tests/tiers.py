@@ -1,0 +1,81 @@
+"""What a test may do, by its file: `make quick` leaves out all that start a run, Ray or a process, or compute for long.
+
+A file of mixed tests marks single ones (`@pytest.mark.run`). A test that does what its marks do not say fails.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from h2fdp.records import RunDirectory
+
+ROOT = Path(__file__).parents[1]
+MARKS = {
+    "tests/cli": "process",
+    "tests/docs/test_commands.py": "process",
+    "tests/docs/test_tutorial.py": "process",
+    "tests/reports/test_browser.py": "process",
+    "tests/reproduction/test_reproducing.py": "run",
+    "tests/reproduction/test_tables.py": "run",
+    "tests/run": "run",
+    "tests/runtime/test_cluster.py": "ray",
+    "tests/runtime/test_equal_bits.py": "ray",
+    "tests/sweeps/test_running.py": "run",
+    "tests/sweeps/test_side_by_side.py": "ray",
+    "tests/theory/test_convergence_on_runs.py": "slow",
+}
+IMPLIED = {"ray": ("run", "process"), "process": ("run",)}
+MARKS_OF_FIXTURES = {  # what a fixture does that a test asks for
+    "data_root": "process",
+    "cifar_root": "process",
+    "runs": "run",
+    "spoilt": "run",
+}
+
+
+class Tiers:
+    """Marks tests by their files, and holds them to their marks."""
+
+    def __init__(self) -> None:
+        self._item: pytest.Item | None = None
+        self._guard(RunDirectory, "write_summary", "run", "makes a run")
+        self._guard(subprocess.Popen, "__init__", "process", "starts a process")
+        self._guard(BaseProcess, "start", "process", "starts a process")
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            path = item.path.relative_to(ROOT).as_posix()
+            for place, mark in MARKS.items():
+                if path == place or path.startswith(f"{place}/"):
+                    item.add_marker(mark)
+            for fixture in set(getattr(item, "fixturenames", ())) & set(MARKS_OF_FIXTURES):
+                item.add_marker(MARKS_OF_FIXTURES[fixture])
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._item = item
+        try:
+            return (yield)
+        finally:
+            self._item = None
+
+    def _guard(self, owner: type, name: str, mark: str, does: str) -> None:
+        original: Callable[..., Any] = getattr(owner, name)
+
+        def guarded(*arguments: Any, **options: Any) -> Any:
+            if self._item is not None and not self._may(mark):
+                pytest.fail(f"{self._item.nodeid} {does}, but is not marked {mark} (tests/tiers.py)")
+            return original(*arguments, **options)
+
+        setattr(owner, name, guarded)
+
+    def _may(self, mark: str) -> bool:
+        assert self._item is not None
+        own = {each.name for each in self._item.iter_markers()}
+        return mark in own or any(mark in IMPLIED.get(each, ()) for each in own)
