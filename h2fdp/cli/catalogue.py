@@ -48,7 +48,7 @@ def schema_command(of: Annotated[str, typer.Argument(help="experiment or topolog
     from h2fdp.errors import UserError
 
     if of == "experiment":
-        from h2fdp.experiment.schema import ExperimentFile
+        from h2fdp.experiment.sections import ExperimentFile
 
         print_json(json_schema(ExperimentFile))
     elif of == "topology":

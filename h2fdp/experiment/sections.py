@@ -1,4 +1,4 @@
-"""The `training:`, `privacy:`, `faults:` and `tracking:` sections of an experiment file."""
+"""An experiment file: its own sections (`training:`, `privacy:`, `faults:`, `tracking:`), and the whole."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
+from h2fdp.config import Section
 from h2fdp.config.fields import (
     Count,
     Expect,
@@ -15,12 +16,17 @@ from h2fdp.config.fields import (
     OpenProbability,
     Positive,
     Probability,
-    Section,
     Share,
     Text,
     Whole,
     shape,
 )
+from h2fdp.data import DataChoice
+from h2fdp.methods import METHODS, MethodSection
+from h2fdp.models import ModelSection
+from h2fdp.models.registry import SoftmaxOptions
+from h2fdp.runtime.section import RuntimeSection
+from h2fdp.schedules import ControlSection, Horizon
 from h2fdp.world import Faults
 
 ObserverName = Annotated[Literal["edge", "peer", "cloud", "public"], Expect("one of edge, peer, cloud, public")]
@@ -215,3 +221,30 @@ class TrackingSection(Section):
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")]
+
+
+class ExperimentFile(Section):
+    """One experiment: what the user wrote, checked, every default filled in."""
+
+    name: Annotated[
+        str, Field(pattern=r"^[\w.\-]{1,100}$"), Expect("a name of letters, digits, dots, dashes and underscores")
+    ] = "experiment"
+    topology: Annotated[str | dict[str, Any], Expect("a topology file's path or an inline topology")]
+    data: DataChoice
+    model: ModelSection = SoftmaxOptions()
+    method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
+    training: TrainingSection = TrainingSection.model_validate({})
+    privacy: PrivacySection = PrivacySection()
+    control: ControlSection = ControlSection()
+    runtime: RuntimeSection = RuntimeSection()
+    faults: FaultsSection = FaultsSection()
+    tracking: TrackingSection = TrackingSection()
+    seed: Seed = 1
+    sweep: dict[Text, Annotated[list[Any], Expect("a list of values")]] = Field(default_factory=dict)
+
+
+def horizon(experiment: ExperimentFile) -> Horizon:
+    """K_g, T and where the controller starts; its run is counted in steps."""
+    training = experiment.training
+    assert training.local_steps is not None, "a controller counts in steps"
+    return Horizon.planned(training.intervals, training.local_steps, training.step_size, experiment.control)

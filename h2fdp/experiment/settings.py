@@ -7,8 +7,7 @@ from typing import Any
 
 from h2fdp.config import Section
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.experiment.sections import FaultsSection, PrivacySection, TrackingSection, TrainingSection
+from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection, TrainingSection
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection
 

@@ -10,7 +10,7 @@ from typing import Any
 from h2fdp.config import Document, check, read_document
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.reading import Setting, named_document
+from h2fdp.experiment.file import Setting, named_document
 from h2fdp.reproduction.claims import ClaimsFile
 from h2fdp.reproduction.figures_file import COLUMNS, Column, FiguresFile
 from h2fdp.reproduction.points import points_of

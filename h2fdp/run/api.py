@@ -11,8 +11,8 @@ from torch import nn
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.experiment.reading import document_of, experiment_from, parse_setting, read_experiment
-from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.experiment.file import document_of, experiment_from, parse_setting, read_experiment
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.settings import place_settings
 from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of

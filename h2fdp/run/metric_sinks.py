@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import RunDirectory, about
 from h2fdp.records.atomic import write_text

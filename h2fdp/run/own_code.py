@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from h2fdp.config.own_parts import own_parts_in
-from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records import versions
 from h2fdp.run.definitions import Program, hash_of, imported_modules
 from h2fdp.runtime.own_modules import is_installed, is_own

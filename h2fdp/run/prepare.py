@@ -16,8 +16,8 @@ from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import read_pool
 from h2fdp.data.unit_ball import within_unit_ball
 from h2fdp.errors import UserError
-from h2fdp.experiment.checking import check_tiers
-from h2fdp.experiment.schema import ExperimentFile, horizon
+from h2fdp.experiment.rules import check_tiers
+from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.models import Flat, build
 from h2fdp.privacy import Mechanism, Placement, Setting, placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS

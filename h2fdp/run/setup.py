@@ -10,8 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.data import DeviceData
-from h2fdp.experiment.schema import ExperimentFile
-from h2fdp.experiment.sections import FaultsSection, TrainingSection
+from h2fdp.experiment.sections import ExperimentFile, FaultsSection, TrainingSection
 from h2fdp.privacy import OBSERVERS, Mechanism, Observer, Placement
 from h2fdp.protocol import Cloud, Planner, Team
 from h2fdp.radio import NetworkCosts

@@ -18,7 +18,7 @@ from h2fdp.config.check import quote
 from h2fdp.config.document import Node
 from h2fdp.config.scalars import plain_scalar
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.reading import Setting
+from h2fdp.experiment.file import Setting
 
 SWEEP = "sweep"
 MOST_POINTS = 100_000

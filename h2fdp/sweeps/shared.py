@@ -12,8 +12,8 @@ from h2fdp.config import Document
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import origin, read_pool
-from h2fdp.experiment.reading import Settings, draw_topology, experiment_from
-from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.experiment.file import Settings, draw_topology, experiment_from
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.run.definitions import hash_of
 from h2fdp.run.prepare import configured_data, prepare
 from h2fdp.run.setup import RunSetup

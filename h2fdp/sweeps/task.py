@@ -9,8 +9,8 @@ from pathlib import Path
 
 from h2fdp.config import Document
 from h2fdp.errors import UserError
-from h2fdp.experiment.reading import Setting
-from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.experiment.file import Setting
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.run.api import Experiment
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import OnInterval, Watcher

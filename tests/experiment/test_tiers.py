@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from h2fdp.errors import UserError
-from h2fdp.experiment.reading import read_experiment
+from h2fdp.experiment.file import read_experiment
 
 TWO_TIERS = {"edges": [{"name": "west", "devices": {"count": 2}}, {"name": "east", "devices": {"count": 1}}]}
 THREE_TIERS = {"edges": [{"name": "region", "edges": TWO_TIERS["edges"]}]}

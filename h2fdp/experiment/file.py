@@ -10,8 +10,8 @@ from h2fdp.config import Document, empty_document, parse, read_document
 from h2fdp.config.check import quote
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.checking import check_experiment, check_tiers
-from h2fdp.experiment.schema import ExperimentFile
+from h2fdp.experiment.rules import check_experiment, check_tiers
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.topology import Topology, from_document, read
 
 _TOPOLOGY = "topology"
