@@ -46,6 +46,9 @@ def audited_devices(run: RunSetup, observer: Observer) -> np.ndarray:
 
 def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confidence: float) -> None:
     """Refuse what is no audit, with a UserError."""
+    if run.topology.depth > 1:
+        text = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"
+        raise UserError(text, key="topology")
     if observer not in OBSERVERS:
         raise UserError(f'expected one of {", ".join(OBSERVERS)}, found "{observer}"', key="observer")
     if kind not in get_args(CanaryKind):

@@ -29,7 +29,11 @@ from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
 from h2fdp.world import Faults
 
-ObserverName = Annotated[Literal["edge", "peer", "cloud", "public"], Expect("one of edge, peer, cloud, public")]
+ObserverName = Annotated[
+    str,
+    Field(pattern=r"^(edge|peer|cloud|public|tier-([2-9]|[1-9][0-9]+))$"),
+    Expect("one of edge, peer, cloud, public, or tier-2, tier-3, ... in deeper networks"),
+]
 
 
 # A number for the lowest edge servers, or a list of one for each tier from them up.

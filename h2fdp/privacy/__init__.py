@@ -13,11 +13,22 @@ from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
 from h2fdp.privacy.mechanisms.objective import Objective
 from h2fdp.privacy.mechanisms.output import Output
 from h2fdp.privacy.mechanisms.placement import Placement, Request
-from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
+from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.noise_placement import NOISE_PLACEMENTS, PlacementSection, placement_of
-from h2fdp.privacy.releases import OBSERVERS, Observer, Release, Sampling, SubnetReleases, releases_of
+from h2fdp.privacy.releases import (
+    OBSERVERS,
+    Observer,
+    Release,
+    Sampling,
+    TierVector,
+    Upload,
+    observers,
+    releases_of,
+    tier_name,
+    views,
+)
 from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
-from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind, Tier
 
 __all__ = [
     "NOISE_PLACEMENTS",
@@ -49,11 +60,15 @@ __all__ = [
     "Sampling",
     "Setting",
     "SubnetInterval",
-    "SubnetReleases",
+    "Tier",
+    "TierVector",
     "Upload",
     "WhereTrustEnds",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",
+    "observers",
     "placement_of",
     "releases_of",
+    "tier_name",
+    "views",
 ]

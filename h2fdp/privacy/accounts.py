@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_from_rdp, rdp_of
-from h2fdp.privacy.releases import OBSERVERS, Observer, Release, rows_in
+from h2fdp.privacy.releases import OBSERVERS, Observer, Release, height_of, observers, rows_in
 
 MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
 _DIGITS = 6  # of a noise multiplier, rounded down: an account is never below the exact one, and hardly above it
@@ -108,13 +108,15 @@ class Accounts:
 
     Args:
         sizes: edge server -> number of its devices, in the order of the tree.
+        observers: all that there are in the network.
     """
 
-    def __init__(self, sizes: Mapping[str, int]) -> None:
+    def __init__(self, sizes: Mapping[str, int], observers: Sequence[Observer] = OBSERVERS) -> None:
         stops = np.cumsum(list(sizes.values()), dtype=np.int64).tolist()
         self._first = {edge: stop - size for (edge, size), stop in zip(sizes.items(), stops, strict=True)}
         self.sizes = dict(sizes)
-        self._books: dict[Observer, dict[str, _Book]] = {observer: {} for observer in OBSERVERS}
+        self.observers = tuple(observers)
+        self._books: dict[Observer, dict[str, _Book]] = {observer: {} for observer in observers}
 
     @classmethod
     def of_ledger(cls, releases: Iterable[Release]) -> Accounts:
@@ -124,7 +126,7 @@ class Accounts:
         for row in rows:
             last = max(part.stop for part in rows_in(row.devices))
             sizes[row.edge] = max(sizes.get(row.edge, 0), last)
-        accounts = cls(sizes)
+        accounts = cls(sizes, observers(max((height_of(row.observer) for row in rows), default=1)))
         accounts.add(rows)
         return accounts
 

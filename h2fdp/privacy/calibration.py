@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from h2fdp.privacy.words import AggregationKind
+from h2fdp.privacy.words import AggregationKind, Tier
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class PaperCalibration:
         local_releases: l_c, the local aggregations planned for a subnet over the whole run.
         global_releases: K_g, the global aggregations planned.
         factor: on all noises; 1 is the paper, another value comes from an account (`accounted.py`).
+        tiers: in a network of more than one tier the local aggregations planned for each, in place of l_c.
 
     >>> calibration = PaperCalibration(epsilon=1.0, delta=1e-5, c2=2**0.5, local_releases=600, global_releases=200)
     >>> round(calibration.noise_std("global", sensitivity=4.0, sampling_rate=32 / 1200), 4)
@@ -31,14 +33,20 @@ class PaperCalibration:
     local_releases: int
     global_releases: int
     factor: float = 1.0
+    tiers: Mapping[Tier, int] = field(default_factory=dict)
 
-    def noise_std(self, kind: AggregationKind, sensitivity: float, sampling_rate: float) -> float:
+    def noise_std(
+        self, kind: AggregationKind, sensitivity: float, sampling_rate: float, tier: Tier | None = None
+    ) -> float:
         """Standard deviation of the Gaussian noise on a release of this kind, in the unit of `sensitivity`."""
-        releases = self.local_releases if kind == "local" else self.global_releases
+        local = self.local_releases if tier is None else self.tiers[tier]
+        releases = local if kind == "local" else self.global_releases
         paper = self.c2 * sampling_rate * sensitivity * math.sqrt(releases * math.log(1 / self.delta)) / self.epsilon
         return self.factor * paper
 
-    def claimed(self, local_releases: int, global_releases: int) -> float | None:
+    def claimed(
+        self, local_releases: int, global_releases: int, tiers: Mapping[Tier, int] | None = None
+    ) -> float | None:
         """The epsilon that the formula promises after so many releases, the larger of local and global.
 
         Read backwards, (15) grows with the square root of the releases. Beyond the planned number it promises nothing:
@@ -48,11 +56,11 @@ class PaperCalibration:
         >>> calibration.claimed(150, 50), calibration.claimed(600, 200), calibration.claimed(601, 200)
         (0.5, 1.0, None)
         """
-        if local_releases > self.local_releases or global_releases > self.global_releases:
+        counts = [(global_releases, self.global_releases)]
+        if self.tiers:
+            counts += [((tiers or {}).get(tier, 0), planned) for tier, planned in self.tiers.items()]
+        else:
+            counts.append((local_releases, self.local_releases))
+        if any(done > planned for done, planned in counts):
             return None
-        shares = [
-            done / planned
-            for done, planned in ((local_releases, self.local_releases), (global_releases, self.global_releases))
-            if planned
-        ]
-        return self.epsilon * math.sqrt(max(shares)) / self.factor
+        return self.epsilon * math.sqrt(max(done / planned for done, planned in counts if planned)) / self.factor

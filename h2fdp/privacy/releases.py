@@ -6,18 +6,73 @@ Rows are computed from the plan of an interval before it starts, so they can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from h2fdp.privacy.words import NoiseSource, ReleaseKind
 
-Observer = Literal["edge", "peer", "cloud", "public"]
-OBSERVERS: tuple[Observer, ...] = get_args(Observer)
+Observer = str  # one of `observers`
+OBSERVERS: tuple[Observer, ...] = ("edge", "peer", "cloud", "public")  # of a network of one tier
 Sampling = Literal["poisson", "fixed"]
+
+
+def tier_name(height: int) -> Observer:
+    """What an aggregator of this height is called as an observer: it has devices, or `height - 1` tiers, below it.
+
+    >>> tier_name(1), tier_name(3)
+    ('edge', 'tier-3')
+    """
+    return "edge" if height == 1 else f"tier-{height}"
+
+
+def height_of(observer: Observer) -> int:
+    """The height of the aggregator that an observer is; 1 for those that are none.
+
+    >>> height_of("tier-3"), height_of("edge"), height_of("cloud")
+    (3, 1, 1)
+    """
+    name, _, height = observer.partition("-")
+    return int(height) if name == "tier" and height.isdigit() else 1
+
+
+def observers(depth: int = 1) -> tuple[Observer, ...]:
+    """All observers in a network of so many tiers of aggregators below the cloud.
+
+    >>> observers(), observers(depth=3)
+    (('edge', 'peer', 'cloud', 'public'), ('edge', 'tier-2', 'tier-3', 'peer', 'cloud', 'public'))
+    """
+    return (*(tier_name(height) for height in range(1, depth + 1)), *OBSERVERS[1:])
+
+
+def views(
+    source: NoiseSource, heights: Sequence[int] = (1,), trusted: int = 0, passed: int = 1, edge_is_cloud: bool = False
+) -> dict[Observer, int]:
+    """Who sees what of an upload: each observer's level, see `Upload`.
+
+    An aggregator sees what its child sends, the vector one level below its own; one above the aggregation sees it as
+    part of what that broadcast and later sent up. Aggregators in the trusted chain see raw vectors, which is outside
+    the threat model: they have no account.
+
+    Args:
+        heights: of the aggregators above the device, from its edge server up.
+        trusted: how many of them, from the first on, form its chain of trust.
+        passed: how many of them average the upload: the aggregation is the last one's, or the cloud's after all.
+        edge_is_cloud: the edge server is the cloud's own (a star), so that the cloud sees single uploads.
+
+    >>> views("device"), views("edge", trusted=1)
+    ({'edge': 0, 'peer': 1, 'cloud': 1, 'public': 1}, {'peer': 1, 'cloud': 1, 'public': 1})
+    >>> views("edge", heights=(1, 2, 3), trusted=1, passed=2)
+    {'tier-2': 1, 'tier-3': 2, 'peer': 2, 'cloud': 2, 'public': 2}
+    """
+    if source == "none":
+        return {}
+    above = {tier_name(height): min(place, passed) for place, height in enumerate(heights) if place >= trusted}
+    cloud = 0 if edge_is_cloud and source == "device" else passed
+    return {**above, "peer": passed, "cloud": cloud, "public": passed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,68 +105,145 @@ class Release:
         return dict(zip(RELEASE_KEYS, _values_of(self), strict=True))
 
 
-RELEASE_KEYS = tuple(field.name for field in fields(Release))
+RELEASE_KEYS = tuple(each.name for each in fields(Release))
 _values_of = attrgetter(*RELEASE_KEYS)
 
 
 @dataclass(frozen=True)
-class SubnetReleases:
-    """One upload of a subnet: who takes part, with which weight, rate and noise.
+class TierVector:
+    """A vector above a subnet's average that holds the subnet's uploads: what an aggregator further up makes of them.
 
     Attributes:
-        steps: (s,) m_j of each device, or one number for all.
-        rows: (s,) the devices that are really in it, as row numbers within the subnet from 0.
-        sensitivity: of a device's own part, before its weight: (s,) or one number for all.
-        weights: (s,) of the devices in what the edge server sends on: rho_j, summing to 1, for an average.
-        sampling_rates: (s,) q_j.
-        noise_std: (s,) under noise from devices, (1,) under noise from the edge server.
-        size: s_c, devices of the subnet, active or not.
-        edge_is_cloud: the edge server is the cloud's own (a star), so that the cloud sees single uploads.
+        share: of the subnet's average in it.
+        noise_std: of all noise of this aggregation on it, each vector of which enters nothing else: of every device and
+            aggregator below, and of the aggregator itself.
+        known: standard deviation of the largest part of that noise that one node of another branch knows: an edge
+            server, or a device, may subtract what it sent itself.
+    """
+
+    share: float
+    noise_std: float
+    known: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """What a subnet's devices upload at one aggregation, or at its end to a controller, as it is planned.
+
+    Observers see it at a level: 0 single uploads, 1 the subnet's average, 2 and more the vectors of `tiers`.
+
+    Attributes:
+        interval: from 1.
+        first_slot: the slot of the broadcast before it; its steps are at the slots after that.
+        slot: of the aggregation.
+        source: who adds noise in this subnet.
+        step_size: eta_k.
+        rows: (s,) rows of the devices whose uploads arrive.
+        steps: (s,) their local steps.
+        weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average.
+        sampling_rates, records: (s,) q_j and D_j.
+        noise_std: (s,) levels of the devices' noise, (1,) of the edge server's, (0,) where neither adds any.
+        share: of the subnet in the global average: varrho_c.
+        cloud_noise_std: of the cloud's own noise on that average; 0 for none.
+        size: devices that see the same broadcasts: those of the subnet, or of everything below its highest aggregator.
+        views: observer -> level.
+        tiers: the vectors above the subnet's average, from the lowest up to that of the aggregator that broadcasts.
+        numbers: how many estimates each of them, or the edge server for all, releases at its end.
     """
 
     interval: int
+    first_slot: int = 0
     slot: int
     kind: ReleaseKind
     edge: str
     source: NoiseSource
-    steps: int | np.ndarray
-    sensitivity: float | np.ndarray
+    step_size: float = 0.0
     rows: np.ndarray
+    steps: np.ndarray
     weights: np.ndarray
     sampling_rates: np.ndarray
+    records: np.ndarray = field(default_factory=lambda: np.empty(0))
     noise_std: np.ndarray
+    share: float = 1.0
+    cloud_noise_std: float = 0.0
     size: int
     sampling: Sampling
-    edge_is_cloud: bool = False
+    views: Mapping[Observer, int]
+    tiers: tuple[TierVector, ...] = ()
+    numbers: int = 0
 
 
-def releases_of(upload: SubnetReleases) -> Iterator[Release]:
-    """The ledger rows of one upload, for all observers.
+def releases_of(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[Release]:
+    """The ledger's rows of one upload, for all observers.
 
-    Under an untrusted edge server each device's noise covers the average too; a peer knows its own part of it.
-    Under a trusted one, everybody beyond the edge server sees the average under the edge's noise. What the cloud
-    receives holds every local release of the interval and the global one, so each of them gets its row.
+    Under an untrusted edge server each device's noise covers the average too; a peer knows its own part of it. Under a
+    trusted one, everybody beyond the trusted chain sees an average under the noise of its last aggregator, or of the
+    one that broadcasts. What goes up later holds every release of the interval, so each of them gets its row.
+
+    A row is in the unit of the vector in which the upload was first seen by this observer, or broadcast; weights
+    further up scale sensitivity and noise alike.
+
+    Args:
+        sensitivity: of a device's own part, before its weight: (s,) or one number for all.
     """
     if upload.source == "none" or upload.rows.size == 0:
         return
     assert upload.source != "cloud", "the cloud's noise is on no subnet's upload"
+    single = _single(upload, sensitivity) if upload.source == "device" else np.empty((0, 4))
+    levels = [single, *_averages(upload, sensitivity)]
+    for observer, level in upload.views.items():
+        if observer == "peer":
+            if upload.size > 1:
+                beyond = levels[level].copy()
+                beyond[:, 1] = _noise_beyond_a_peer(upload, level)
+                yield from grouped(upload, observer, beyond)
+        else:
+            yield from grouped(upload, observer, levels[level])
+
+
+def _single(upload: Upload, sensitivity: float | np.ndarray) -> np.ndarray:
+    """(s, 4) sensitivity, noise, rate, steps of each device's own upload."""
     everyone = np.ones(upload.rows.size)
-    own, rates, steps = upload.sensitivity * everyone, upload.sampling_rates, upload.steps * everyone
+    return np.stack([sensitivity * everyone, upload.noise_std, upload.sampling_rates, upload.steps * everyone], axis=1)
+
+
+def _averages(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[np.ndarray]:
+    """The same (s, 4) of each device's part in the subnet's average, and in every vector above."""
+    everyone = np.ones(upload.rows.size)
+    moved, rest = sensitivity * everyone * upload.weights, (upload.sampling_rates, upload.steps * everyone)
+    yield np.stack([moved, _noise_on_average(upload) * everyone, *rest], axis=1)
+    for vector in upload.tiers:
+        yield np.stack([moved * vector.share, vector.noise_std * everyone, *rest], axis=1)
+
+
+def _noise_on_average(upload: Upload) -> float:
     if upload.source == "device":
-        single = np.stack([own, upload.noise_std, rates, steps], axis=1)
-        yield from grouped(upload, "edge", single)
-        parts = upload.weights * upload.noise_std
-        whole, beyond_a_peer = math.sqrt(float(np.sum(parts**2))) * everyone, _noise_beyond_a_peer(parts)
+        return math.sqrt(float(np.sum((upload.weights * upload.noise_std) ** 2)))
+    return float(upload.noise_std[0])
+
+
+def _noise_beyond_a_peer(upload: Upload, level: int) -> np.ndarray:
+    """(s,) for each device, the noise on a vector that its worst peer cannot subtract: another active device of its
+    subnet, or a node of another branch that receives the same broadcast."""
+    vector = upload.tiers[level - 2] if level > 1 else TierVector(1.0, _noise_on_average(upload), 0.0)
+    if upload.source != "device":
+        known = np.full(upload.rows.size, vector.known)
+    elif level == 1:
+        return _noise_of_others(upload.weights * upload.noise_std)
     else:
-        whole = beyond_a_peer = float(upload.noise_std[0]) * everyone
-    average = np.stack([own * upload.weights, whole, rates, steps], axis=1)
-    if upload.size > 1:
-        yield from grouped(upload, "peer", np.stack([average[:, 0], beyond_a_peer, rates, steps], axis=1))
-    yield from grouped(upload, "cloud", single if upload.source == "device" and upload.edge_is_cloud else average)
-    yield from grouped(upload, "public", average)
+        known = np.maximum(_largest_of_others(vector.share * upload.weights * upload.noise_std), vector.known)
+    return np.asarray(np.sqrt(np.maximum(vector.noise_std**2 - known**2, 0.0)))
 
 
-def _noise_beyond_a_peer(parts: np.ndarray) -> np.ndarray:
+def _largest_of_others(parts: np.ndarray) -> np.ndarray:
+    """(s,) for each device, the largest part of another one; 0 where it is alone."""
+    if parts.size == 1:
+        return np.zeros(1)
+    largest, runner_up = np.sort(parts)[::-1][:2]
+    return np.asarray(np.where(np.arange(parts.size) == int(np.argmax(parts)), runner_up, largest))
+
+
+def _noise_of_others(parts: np.ndarray) -> np.ndarray:
     """For each device, the noise on the average that its worst active peer cannot subtract; parts = rho_j sigma_j."""
     squares = parts**2
     if squares.size == 1:
@@ -122,7 +254,7 @@ def _noise_beyond_a_peer(parts: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt(np.maximum(squares.sum() - worst, 0.0)))
 
 
-def grouped(upload: SubnetReleases, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
+def grouped(upload: Upload, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
     """One row for each distinct (sensitivity, noise, rate, steps); columns is (s, 4)."""
     if (columns == columns[0]).all():  # equal devices, the usual case
         groups = [(columns[0].tolist(), upload.rows)]

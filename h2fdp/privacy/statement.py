@@ -7,7 +7,6 @@ from typing import Any
 
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.releases import OBSERVERS
 
 MOST_LISTED = 10_000  # devices that are listed one by one
 MOST_CLOSELY = 24  # distinct accounts of an observer, the worst first, that slow accountants look at
@@ -30,7 +29,7 @@ def statement(accounts: Accounts, names: Sequence[str], delta: float, accountant
     devices: dict[str, dict[str, Any]] = {name: {} for name in names} if len(names) <= MOST_LISTED else {}
     worst: dict[str, Any] = {}
     first, *others = accountants
-    for observer in OBSERVERS:
+    for observer in accounts.observers:
         classes = [(ACCOUNTANTS[first].epsilon(each.composition, delta), each) for each in accounts.classes(observer)]
         classes.sort(key=lambda item: -item[0])
         for rank, (epsilon, each) in enumerate(classes):

@@ -5,5 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 NoiseSource = Literal["none", "device", "edge", "cloud"]
+Tier = tuple[int, int]  # of local aggregations: the height of who aggregates, and of the node above it
 AggregationKind = Literal["local", "global"]
 ReleaseKind = Literal["local", "global", "estimate", "step", "central", "output", "objective"]

@@ -7,6 +7,8 @@ from h2fdp.protocol.edge_server import EdgeServer
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts
 from h2fdp.protocol.messages import LocalTeam, Order, Plan, Team, Upload
 from h2fdp.protocol.planner import Planner
+from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator
+from h2fdp.protocol.tree_plan import TierFacts
 
 __all__ = [
     "Aggregator",
@@ -21,6 +23,10 @@ __all__ = [
     "Planner",
     "SubnetFacts",
     "Team",
+    "TierFacts",
+    "TierPlan",
+    "Tiers",
     "Upload",
+    "UpperAggregator",
     "in_step",
 ]

@@ -23,12 +23,14 @@ class Stage:
         interval: k, from 0.
         slot: of the aggregation at its end.
         kind: local, or global where the cloud aggregates.
+        own: whether this aggregator itself is the one that broadcasts, not one above it.
         noise_std: of the noise that this aggregator adds to the average; 0 where it adds none.
     """
 
     interval: int
     slot: int
     kind: AggregationKind
+    own: bool
     noise_std: float
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.protocol.messages import Arrivals, Plan, Upload
+from h2fdp.protocol.messages import Arrivals, DeviceWork, Plan, Upload
 from h2fdp.training.objectives import LocalObjective
 from h2fdp.training.work import Trained
 
@@ -64,6 +64,11 @@ class Diary:
     ) -> Diary:
         """An empty one, at the model (M,) that was sent."""
         memory = None if plan.memory is None else plan.memory.to(model.device)
+        if plan.work is not None:  # of earlier stretches of the interval
+            done = plan.work
+            there = None if done.personal is None else done.personal.to(model.device).clone()
+            own = done.updates.to(model.device).clone(), there, done.steps.copy(), done.gradients.copy()
+            return cls(objective, worth, plan, variate, memory, *own)
         updates = None if memory is None else torch.zeros_like(memory)
         personal = None if memory is None or not objective.personal else torch.zeros_like(memory)
         nothing = np.zeros(len(plan.rows), dtype=np.int64), np.zeros(len(plan.rows))
@@ -91,7 +96,7 @@ class Diary:
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, beside its update (M,)."""
-        memory, variate = self.memory, None
+        memory, variate, so_far = self.memory, None, None
         if memory is not None and self.updates is not None:
             steps = torch.from_numpy(self.steps).to(memory)
             gradients = torch.from_numpy(self.gradients).to(memory)
@@ -101,7 +106,12 @@ class Diary:
                 weights = torch.from_numpy(self._arriving_weights()).to(memory)
                 variate = weights @ (remembered - memory)
             memory = remembered
-        return Upload(update=update, variate=variate, memory=memory, ends=self.ends, last_steps=self.last_steps)
+            if self.plan.kind(len(self.plan.segments) - 1) == "local":
+                so_far = DeviceWork(
+                    updates=self.updates, personal=self.personal, steps=self.steps, gradients=self.gradients
+                )
+        ends, last_steps = self.ends, self.last_steps
+        return Upload(update=update, variate=variate, memory=memory, work=so_far, ends=ends, last_steps=last_steps)
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
         """Where these rows stand in the plan."""

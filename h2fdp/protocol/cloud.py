@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from h2fdp.estimation import DeviceSecants, Observation
@@ -19,6 +18,7 @@ from h2fdp.protocol.client_state import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan, observation
 from h2fdp.protocol.messages import Plan, SecantPlan, Team, Upload
 from h2fdp.protocol.planner import Planner
+from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
 from h2fdp.training.server import Average, ServerUpdate, Uploaded
 
@@ -47,11 +47,12 @@ class Cloud:
         server: ServerUpdate | None = None,
         remembers: bool = False,
         meter: Meter | None = None,
+        aggregators: Mapping[str, UpperAggregator] | None = None,
     ) -> None:
         self.model = model
         self.next_slot = 0
         self._planner = planner
-        self._edges = edges
+        self._tiers = Tiers(aggregators or {}, edges)
         self._schedule = schedule
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(model.numel()) if remembers else None
@@ -101,12 +102,12 @@ class Cloud:
     def above(self, edges: Team) -> Cloud:
         """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
         other = copy(self)
-        other._edges = edges
+        other._tiers = self._tiers.above(edges)
         return other
 
     def become(self, other: Cloud) -> None:
         """Go on as `other`, which ran an interval elsewhere; the hosts below stay."""
-        vars(self).update(vars(other) | {"_edges": self._edges})
+        vars(self).update(vars(other) | {"_tiers": self._tiers})
 
     def skip(self, plan: IntervalPlan) -> None:
         """Let the interval pass without running it, to plan the ones after it."""
@@ -120,7 +121,7 @@ class Cloud:
         if self._schedule.measures_secants or self._schedule.scores:  # these may give an interval up
             self._kept = self.state()
         if plan.subnets:
-            received = self._edges.call("run_interval", self._broadcast(), self._told(plan))
+            received = self._tiers.run_interval(before, self._server.variate, self._told(plan))
             self.model = self._server.apply(before, self._uploaded(plan, received))
         if self._schedule.observes:
             self._schedule.observe(self._observed(plan, before, received))
@@ -155,8 +156,8 @@ class Cloud:
     def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload]) -> Observation:
         """What the schedule is shown, measurements included."""
         measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
-        measured = self._edges.call("measure", self.model, measuring) if measuring else {}
-        uploads = [received[name].update for name in plan.subnets]
+        measured = self._tiers.edges.call("measure", self.model, measuring) if measuring else {}
+        uploads = [received[name].update for name in plan.parts]
         seen = observation(plan, before, uploads, self._planner.facts, measured, self._planner.noise)
         return replace(seen, secants=self._secants(plan, received), spent=self._spent(plan))
 
@@ -166,43 +167,45 @@ class Cloud:
 
     def _secants(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> DeviceSecants | None:
         asked, weights = {}, []
+        held = _of_subnets(received)
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
-            ends, last_steps = received[name].ends, received[name].last_steps
+            ends, last_steps = held[name].ends, held[name].last_steps
             if ends is not None and last_steps is not None:
                 asked[name] = SecantPlan(part, ends, last_steps)
                 weights.append(share * part.aggregation(-1).weights)
         if not asked:
             return None
-        answers = self._edges.call("measure_secants", self.model, asked)
+        answers = self._tiers.edges.call("measure_secants", self.model, asked)
         mass = np.concatenate(weights)
         return SecantMeasurements.joined([answers[name].cpu() for name in asked]).secants(mass / mass.sum())
 
-    def _broadcast(self) -> Tensor:
-        """(M,) the model; (2, M) with the server's control variate, where it has one."""
-        variate = self._server.variate
-        return self.model if variate is None else torch.stack([self.model, variate])
+    def _told(self, plan: IntervalPlan) -> dict[str, Plan | TierPlan]:
+        """The plans of the cloud's children, with what devices remember, and whether they are watched."""
+        variate = self._server.variate is not None
 
-    def _told(self, plan: IntervalPlan) -> dict[str, Plan]:
-        """The subnets' plans, with what their devices remember, and whether they are watched."""
-        told = plan.subnets
-        if self._schedule.measures_secants:
-            told = {name: replace(part, watched=True) for name, part in told.items()}
-        if self._memories is not None:
-            held = self._memories
-            told = {name: replace(part, memory=held.of(name, part.rows)) for name, part in told.items()}
-        return told
+        def told(name: str, part: Plan) -> Plan:
+            memory = None if self._memories is None else self._memories.of(name, part.rows)
+            return replace(part, watched=self._schedule.measures_secants, memory=memory, variate=variate)
+
+        return changed(plan.parts, told)
 
     def _uploaded(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> Uploaded:
+        held = _of_subnets(received)
         if self._memories is not None:
             for name, part in plan.subnets.items():
-                memory = received[name].memory
+                memory = held[name].memory
                 assert memory is not None, "devices under this objective remember"
                 self._memories.keep(name, part.rows, memory)
-        average = weighted_sum([received[name].update for name in plan.subnets], plan.weights)
+        average = weighted_sum([received[name].update for name in plan.parts], plan.branch_weights)
         if any(facts.noise_source == "cloud" for facts in self._planner.subnets):
             stream = self._planner.streams.lent("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)
-        variates = [upload.variate for upload in map(received.__getitem__, plan.subnets) if upload.variate is not None]
+        variates = [upload.variate for upload in map(held.__getitem__, plan.subnets) if upload.variate is not None]
         devices = sum(len(facts.records) for facts in self._planner.subnets)
-        changed = weighted_sum(variates, plan.weights) if variates else None
-        return Uploaded(average, changed, plan.participants / devices)
+        changed_by = weighted_sum(variates, plan.weights) if variates else None
+        return Uploaded(average, changed_by, plan.participants / devices)
+
+
+def _of_subnets(received: Mapping[str, Upload]) -> dict[str, Upload]:
+    """What the last upload of each subnet says of its devices."""
+    return {subnet: own for name, upload in received.items() for subnet, own in held_below(name, upload).items()}

@@ -28,6 +28,7 @@ class EdgeServer(Aggregator):
 
     Attributes:
         noise_source: who adds noise in this subnet.
+        ends_chain: whether the node above may not see raw averages.
         groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
         spans: name -> (first row, row after the last).
         gauge: how to measure for the controller; None in runs that never do.
@@ -43,14 +44,15 @@ class EdgeServer(Aggregator):
     gauge: Gauge | None = None
     objective: LocalObjective = _PLAIN
     worth: Callable[[int], float] = float
+    ends_chain: bool = True
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
-        """The devices of the subnet, at what the node above sent: (M,) w(t_k), or (2, M): and a control variate."""
+        """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""
         return _Subnet(self, broadcast, plan)
 
     def adds_noise(self, stage: Stage) -> bool:
-        """At every aggregation, where it is trusted: the average is broadcast, or leaves for an untrusted node."""
-        return self.noise_source == "edge"
+        """To every average that it broadcasts, or sends to a node that may not see it, where it is trusted itself."""
+        return self.noise_source == "edge" and (stage.own or self.ends_chain)
 
     def run_interval(self, broadcast: Tensor, plan: Plan) -> Upload:
         """One interval of the subnet, by calls to the hosts of its devices."""
@@ -131,7 +133,8 @@ class _Subnet(Children[_SubnetStage]):
     def __init__(self, server: EdgeServer, broadcast: Tensor, plan: Plan) -> None:
         self._server = server
         self._plan = plan
-        self.received, variate = (broadcast[0], broadcast[1]) if broadcast.ndim == 2 else (broadcast, None)
+        self.received = broadcast if broadcast.ndim == 1 else broadcast[plan.received]
+        variate = broadcast[-1] if plan.variate else None
         self.stages = list(self._stages())
         self._diary = Diary.begun(server.objective, server.worth, plan, self.received, variate)
 
@@ -170,9 +173,14 @@ class _Subnet(Children[_SubnetStage]):
             part = plan.aggregation(segment)
             if part.rows.size:
                 own = float(part.noise_std[0]) if self._server.noise_source == "edge" else 0.0
-                kind = plan.kind(segment)
                 yield _SubnetStage(
-                    interval=plan.interval, first_slot=start, slot=end, kind=kind, noise_std=own, arrivals=part
+                    interval=plan.interval,
+                    first_slot=start,
+                    slot=end,
+                    kind=plan.kind(segment),
+                    own=plan.own(segment),
+                    noise_std=own,
+                    arrivals=part,
                 )
             start = end
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from h2fdp.estimation import Measurements, Observation
 from h2fdp.estimation.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
-from h2fdp.privacy import Mechanism, NoiseSource, Sampling, Upload
+from h2fdp.privacy import AggregationKind, Mechanism, NoiseSource, Observer, Sampling, Tier, TierVector, Upload, views
 from h2fdp.protocol.messages import Arrivals, Plan
+from h2fdp.protocol.tiers import TierPlan
 from h2fdp.schedules import Decision
 from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.world import Points
@@ -31,6 +32,11 @@ class SubnetFacts:
         sampling: how batches are drawn.
         edge_is_cloud: the edge server is the cloud's own (a star).
         access_points: what its devices' messages go through: the edge server itself, unless these say otherwise.
+        heights: of the aggregators above the devices, from the edge server up to the one below the cloud.
+        depth: tiers of aggregators in the whole network.
+        trusted: how many of these aggregators, from the edge server on, form the trusted chain; 0 where trust does not
+            matter.
+        company: devices below the highest of them, which see its broadcasts; None: those of the subnet.
     """
 
     name: str
@@ -40,6 +46,24 @@ class SubnetFacts:
     sampling: Sampling
     edge_is_cloud: bool = False
     access_points: Points = ()
+    heights: tuple[int, ...] = (1,)
+    depth: int = 1
+    trusted: int = 0
+    company: int | None = None
+
+    def passed(self, height: int) -> int:
+        """How many aggregators above the devices average what an aggregation of this height, or the cloud's, is of."""
+        return sum(each <= height for each in self.heights)
+
+    def tier(self, height: int) -> Tier:
+        """That of the local aggregation that this subnet has where aggregations are of this height."""
+        place = self.passed(height)
+        return self.heights[place - 1], (*self.heights, self.depth + 1)[place]
+
+    def views(self, passed: int) -> dict[Observer, int]:
+        """Who sees what of an upload that so many aggregators average."""
+        trusted = max(self.trusted, 1) if self.noise_source == "edge" else 0
+        return views(self.noise_source, self.heights, trusted, passed, self.edge_is_cloud)
 
     @property
     def points(self) -> Points:
@@ -57,13 +81,34 @@ class SubnetFacts:
         return np.asarray(counts / counts.sum())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Branches:
+    """What the cloud's children do in an interval.
+
+    Attributes:
+        parts: name -> plan, of those of which anything arrives.
+        weights: (n,) in the cloud's average.
+        noise_variance: (n,) of each coordinate of an upload, of all noise that it accumulates.
+        mean_steps: (n,) gradients that an upload accumulates, in the mean over its devices.
+    """
+
+    parts: dict[str, Plan | TierPlan]
+    weights: np.ndarray
+    noise_variance: np.ndarray
+    mean_steps: np.ndarray
+
+
 @dataclass(frozen=True)
 class IntervalPlan:
     """One interval of the whole network, in the order of the tree.
 
     Attributes:
         subnets: those that upload anything.
-        weights: their varrho_c, summing to 1.
+        weights: their varrho_c, the shares in the global average, summing to 1.
+        branches: the cloud's children with their own plans, weights and noises; the subnets themselves in a network of
+            one tier, where this is None.
+        vectors: subnet -> segment -> the vectors above its average, in a network of more tiers.
+        heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest.
         lost: those whose devices all dropped out before an upload; they cost energy and give nothing.
         noise_std: of the cloud's own noise on the average of the uploads; 0 for none.
     """
@@ -75,6 +120,26 @@ class IntervalPlan:
     weights: np.ndarray
     lost: dict[str, Plan] = field(default_factory=dict)
     noise_std: float = 0.0
+    branches: Branches | None = None
+    vectors: Mapping[str, Mapping[int, tuple[TierVector, ...]]] = field(default_factory=dict)
+    heights: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> Mapping[str, Plan | TierPlan]:
+        """What each of the cloud's children is to do."""
+        return self.subnets if self.branches is None else self.branches.parts
+
+    @property
+    def branch_weights(self) -> np.ndarray:
+        """(n,) of the cloud's children in its average."""
+        return self.weights if self.branches is None else self.branches.weights
+
+    @property
+    def upper_noises(self) -> Iterator[tuple[str, AggregationKind, float]]:
+        """Aggregator, kind of aggregation and level of every noise that is added above edge servers."""
+        for name, part in self.parts.items():
+            if isinstance(part, TierPlan):
+                yield from part.noises(name)
 
     @property
     def participants(self) -> int:
@@ -111,10 +176,12 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         step_size=subnet.step_size,
         share=share,
         cloud_noise_std=plan.noise_std,
-        size=len(facts.records),
+        size=facts.company or len(facts.records),
         sampling=facts.sampling,
-        edge_is_cloud=facts.edge_is_cloud,
     )
+    heights = plan.heights or (*(1 for _ in subnet.segments[:-1]), 2)
+    seen_by = {passed: facts.views(passed) for passed in {1, *map(facts.passed, heights)}}
+    above = plan.vectors.get(facts.name, {})
 
     def of(part: Arrivals) -> dict[str, Any]:
         public = {"sampling_rates": facts.sampling_rates[part.rows], "records": facts.records[part.rows]}
@@ -124,7 +191,8 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
     for segment, end in enumerate(subnet.ends()):
         part = subnet.aggregation(segment)
         kind = subnet.kind(segment)
-        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=part.noise_std, **of(part))
+        seen: dict[str, Any] = {"views": seen_by[facts.passed(heights[segment])], "tiers": above.get(segment, ())}
+        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=part.noise_std, **seen, **of(part))
         start = end
     if subnet.estimate_noise is not None and subnet.estimate_noise.size:
         last = subnet.last_slot
@@ -134,6 +202,7 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
             kind="estimate",
             noise_std=subnet.estimate_noise,
             numbers=numbers_released(facts.noise_source),
+            views=seen_by[1],
             **of(subnet.aggregation(-1)),
         )
 
@@ -147,17 +216,20 @@ def observation(
     noise: Mechanism | None,
 ) -> Observation:
     """What the cloud saw of an interval that began at `model` (M,), for a schedule that learns."""
-    variances = [_noise_variance(noise, facts[name], plan, name) for name in plan.subnets]
-    steps = [_mean_steps(subnet) for subnet in plan.subnets.values()]
+    if plan.branches is None:
+        variances = np.array([_noise_variance(noise, facts[name], plan, name) for name in plan.subnets])
+        steps = np.array([_mean_steps(subnet) for subnet in plan.subnets.values()])
+    else:
+        variances, steps = plan.branches.noise_variance, plan.branches.mean_steps
     return Observation(
         plan.interval,
         plan.decision.local_steps,
         plan.decision.step_size,
         model,
         uploads,
-        plan.weights,
-        np.array(variances),
-        np.array(steps),
+        plan.branch_weights,
+        variances,
+        steps,
         _measurements(plan, measured) if measured else None,
     )
 

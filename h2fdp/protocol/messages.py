@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -61,13 +61,41 @@ class Arrivals:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceWork:
+    """What the devices of a subnet did so far in an interval, in the rows of its plan, under objectives with a memory.
+
+    Attributes:
+        updates: (s, M) sums of each device's updates.
+        personal: (s, M) personal models, where the objective has them.
+        steps: (s,) local steps that were uploaded; `gradients`: (s,) how many gradients these are worth.
+    """
+
+    updates: Tensor
+    personal: Tensor | None
+    steps: np.ndarray
+    gradients: np.ndarray
+
+    def cpu(self) -> DeviceWork:
+        """The same in the memory of the processor."""
+        return _on_cpu(self)
+
+
+Held = TypeVar("Held", "Upload", DeviceWork)
+
+
+def _on_cpu(value: Held) -> Held:
+    parts = {field.name: getattr(value, field.name) for field in fields(value)}
+    return replace(value, **{name: part.cpu() for name, part in parts.items() if hasattr(part, "cpu")})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One interval of one subnet.
+    """One interval of one subnet, or a stretch of it up to an aggregation further up.
 
     Attributes:
         interval: k, from 0.
         first_slot: t_k; the interval covers t_k + 1 .. t_k + tau_k.
-        segments: local steps before each aggregation; the last one is the global one.
+        segments: local steps before each aggregation; the last one of an interval is the global one.
         step_size: eta_k.
         rows: (s_c^k,) rows of the devices that take part, ascending.
         weights: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
@@ -79,6 +107,11 @@ class Plan:
         turnout: who uploads what, where devices fail; None where all do what was planned.
         memory: (s_c^k, M) what the devices remember, under an objective with a memory; None for others.
         watched: whether the devices' own last models, and their last steps, are wanted.
+        heights: of the aggregators that end the segments: 1 the edge server itself, 2 and more those above it, 0 the
+            cloud; None for a whole interval where all aggregations but the last are the edge server's.
+        received: which row of the broadcast is the model for this subnet, where there are several.
+        variate: whether the broadcast's last row is a control variate.
+        work: what the devices did in earlier stretches of the interval, see `Upload`.
     """
 
     interval: int
@@ -92,10 +125,14 @@ class Plan:
     turnout: Turnout | None = None
     memory: Tensor | None = None
     watched: bool = False
+    heights: tuple[int, ...] | None = None
+    received: int = 0
+    variate: bool = False
+    work: DeviceWork | None = None
 
     @property
     def last_slot(self) -> int:
-        """t_{k+1}."""
+        """t_{k+1}, or that of the aggregation at the end of the stretch."""
         return self.first_slot + sum(self.segments)
 
     def ends(self) -> tuple[int, ...]:
@@ -104,7 +141,29 @@ class Plan:
 
     def kind(self, segment: int) -> AggregationKind:
         """Whether the aggregation that ends this segment is local or global."""
-        return "global" if segment == len(self.segments) - 1 else "local"
+        return "global" if self.height(segment) == 0 else "local"
+
+    def own(self, segment: int) -> bool:
+        """Whether the edge server itself is the aggregator that ends this segment."""
+        return self.height(segment) == 1
+
+    def height(self, segment: int) -> int:
+        """That of the aggregator that ends this segment; 0 for the cloud."""
+        if self.heights is None:
+            return int(segment != len(self.segments) - 1)
+        return self.heights[segment]
+
+    def stretch(self, first: int, stop: int) -> Plan:
+        """The segments first .. stop - 1, for a subnet above which somebody aggregates at their end."""
+        turnout = self.turnout
+        return replace(
+            self,
+            first_slot=self.first_slot + sum(self.segments[:first]),
+            segments=self.segments[first:stop],
+            noise_std=self.noise_std[first:stop],
+            turnout=None if turnout is None else replace(turnout, steps=turnout.steps[first:stop]),
+            heights=tuple(self.height(segment) for segment in range(first, stop)),
+        )
 
     def aggregation(self, segment: int) -> Arrivals:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
@@ -193,6 +252,8 @@ class Upload:
         variate: (M,) weighted average of the changes of the devices' control variates, where they send any.
         memory: (s, M) what the devices of the plan remember after the interval, where the objective has a memory.
         ends: (s', M) w_i of the devices of the last aggregation, where the plan asked; `last_steps` likewise.
+        work: what the devices did so far, where the interval goes on after this upload and they have a memory.
+        held: of an aggregator above edge servers: for each subnet below what its own last upload says of its devices.
     """
 
     update: Tensor
@@ -200,11 +261,12 @@ class Upload:
     memory: Tensor | None = None
     ends: Tensor | None = None
     last_steps: Tensor | None = None
+    work: DeviceWork | None = None
+    held: Mapping[str, Upload] | None = None
 
     def cpu(self) -> Upload:
         """The same in the memory of the processor."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: value.cpu() for name, value in held.items() if value is not None})
+        return _on_cpu(self)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from h2fdp.privacy import Mechanism, Release, SubnetInterval
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, Weighting, numbers_released, uploads_of
 from h2fdp.protocol.messages import Plan, present_weights
+from h2fdp.protocol.tree_plan import TierFacts, TreePlanner
 from h2fdp.schedules import Decision, Rhythm, draw_participants
 from h2fdp.streams import Streams
 from h2fdp.world import Faults, drawn_turnout, epochs_turnout, reached
@@ -28,6 +29,8 @@ class Planner:
         measures: whether devices measure what the controller wants to know of the losses.
         leaks: whether these measurements go up raw.
         world: the streams of what the simulated world does, its faults; None for those of the run.
+        tiers: the aggregators between the cloud and the edge servers, by name; none in a network of one tier.
+        children: the cloud's children, in the order of the tree, where there are any of these.
     """
 
     streams: Streams
@@ -40,6 +43,8 @@ class Planner:
     measures: bool = False
     leaks: bool = False
     world: Streams | None = None
+    tiers: Mapping[str, TierFacts] = field(default_factory=dict)
+    children: tuple[str, ...] = ()
 
     @cached_property
     def facts(self) -> Mapping[str, SubnetFacts]:
@@ -68,7 +73,39 @@ class Planner:
             mass.append(float(facts.records[arriving].sum()) if self.weighting == "by-size" else 1.0)
         weights = np.array(mass) / (sum(mass) or 1.0)
         plan = IntervalPlan(interval, slot, decision, subnets, weights, lost)
+        if self.tiers:
+            plan = self._with_tiers(plan)
         return replace(plan, noise_std=self._own_noise(plan))
+
+    @property
+    def depth(self) -> int:
+        """Tiers of aggregators below the cloud."""
+        return max(each.depth for each in self.subnets)
+
+    def _with_tiers(self, plan: IntervalPlan) -> IntervalPlan:
+        """The plan with those of the aggregators above edge servers."""
+        heights = self.rhythm.heights(plan.decision.local_steps, self.depth)
+        planner = TreePlanner(
+            tiers=self.tiers,
+            facts=self.facts,
+            weighting=self.weighting,
+            noise=self.noise,
+            noise_factor=plan.decision.noise_factor,
+            heights=heights,
+            subnets=plan.subnets,
+            noise_variances={name: self._noise_variances(plan, name) for name in plan.subnets},
+        )
+        branches, shares = planner.root(self.children), planner.shares(self.children)
+        weights = np.array([shares[name] for name in plan.subnets])
+        return replace(plan, branches=branches, weights=weights, vectors=planner.vectors, heights=heights)
+
+    def _noise_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
+        """(segments,) of the noise on each coordinate of a subnet's averages."""
+        subnet = plan.subnets[name]
+        if self.noise is None:
+            return np.zeros(len(subnet.segments))
+        uploads = [each for each in uploads_of(self.facts[name], plan, subnet, 1.0) if each.kind != "estimate"]
+        return np.array([self.noise.upload_variance(each) for each in uploads])
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
@@ -103,11 +140,15 @@ class Planner:
             turnout = epochs_turnout(*known, self.epochs, facts.steps_per_epoch[rows])
         weights = facts.weights(rows, self.weighting)
         noise_std = np.empty((len(segments), 0))
+        heights = self.rhythm.heights(sum(segments), facts.depth) if self.tiers else ()
         if self.noise is not None:
             averaged = weights if turnout is None else present_weights(weights, turnout.steps > 0)
             public = facts.sampling_rates[rows], facts.records[rows]
-            asked = SubnetInterval(facts.noise_source, segments, step_size, averaged, *public)
+            tiers = [facts.tier(height) for height in heights[:-1]]
+            asked = SubnetInterval(facts.noise_source, segments, step_size, averaged, *public, tiers)
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
+            if facts.noise_source == "edge" and facts.trusted > 1:  # the chain goes on: the node above adds the noise
+                noise_std = noise_std * np.array([[facts.passed(height) == 1] for height in heights])
         part = Plan(
             interval=interval,
             first_slot=slot,
@@ -117,6 +158,7 @@ class Planner:
             weights=weights,
             noise_std=noise_std,
             turnout=turnout,
+            heights=(*(facts.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
         )
         measuring = part.aggregation(-1).rows
         if not self.measures or measuring.size == 0:

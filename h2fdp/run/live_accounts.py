@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import OBSERVERS, Accounts, BudgetFilter, Made, Mechanism, Observer, Release
+from h2fdp.privacy import BudgetFilter, Made, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.statement import statement, verdict_of
 from h2fdp.protocol import IntervalPlan
@@ -45,7 +45,8 @@ class LiveAccounts(Recorder):
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
         self._delta = setup.config.privacy.delta
-        self.accounts = Accounts(setup.sizes)
+        self._facts = {facts.name: facts for facts in setup.blueprint.facts()}
+        self.accounts = setup.empty_accounts()
         self._filter: BudgetFilter | None = None
         if setup.noise is not None and setup.budgets:
             interval = accounts_of_one_interval(setup)
@@ -53,6 +54,7 @@ class LiveAccounts(Recorder):
             if (observer := self._filter.exceeded(interval)) is not None:
                 raise _too_small(setup, observer, self._filter.spent(interval, observer))
         self._local = self._global = 0
+        self._tiers: Counter[Tier] = Counter()
         self._unplanned = False
 
     def admit(self, plan: IntervalPlan, releases: Sequence[Release]) -> Observer | None:
@@ -68,8 +70,18 @@ class LiveAccounts(Recorder):
         made = [part.releasing for part in plan.subnets.values()]
         self._local += max((int(each[:-1].sum()) for each in made), default=0)
         self._global += any(each[-1] for each in made)
+        self._tiers.update(self._made_by_tiers(plan))
         self._unplanned |= plan.decision.noise_factor != 1.0
         return None
+
+    def _made_by_tiers(self, plan: IntervalPlan) -> Mapping[Tier, int]:
+        """The local aggregations of each tier in which anything arrives, of the subnet that has most."""
+        most: dict[Tier, int] = {}
+        for name, part in plan.subnets.items() if plan.heights else ():
+            pairs = zip(plan.heights[:-1], part.releasing[:-1].tolist(), strict=True)
+            made = Counter(self._facts[name].tier(height) for height, arrives in pairs if arrives)
+            most |= {tier: max(count, most.get(tier, 0)) for tier, count in made.items()}
+        return most
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         """See `Recorder`: `admit`, or end the run."""
@@ -82,11 +94,13 @@ class LiveAccounts(Recorder):
 
     def state(self) -> dict[str, Any]:
         """The aggregations so far that the paper's claim counts; the accounts are the ledger's."""
-        return {"local": self._local, "global": self._global, "unplanned": self._unplanned}
+        tiers = [[*tier, count] for tier, count in self._tiers.items()]
+        return {"local": self._local, "global": self._global, "unplanned": self._unplanned, "tiers": tiers}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Recorder`; `enter` the ledger's releases too, so that no account ever starts again at zero."""
         self._local, self._global, self._unplanned = state["local"], state["global"], state["unplanned"]
+        self._tiers = Counter({(height, above): count for height, above, count in state["tiers"]})
 
     def enter(self, releases: Iterable[Release]) -> None:
         """Enter the releases of intervals that are done."""
@@ -98,7 +112,11 @@ class LiveAccounts(Recorder):
             lost = list(rows)
             self.accounts.add(lost)
             local = {(row.edge, row.slot) for row in lost if row.kind == "local"}
-            self._local += max(Counter(edge for edge, _ in local).values(), default=0)
+            made = max(Counter(edge for edge, _ in local).values(), default=0)
+            self._local += made
+            deep = [facts for facts in self._facts.values() if facts.depth > 1]
+            for tier in {facts.tier(height) for facts in deep for height in facts.heights}:
+                self._tiers[tier] += made  # rows do not name their tier, so all may be of any
             self._global += 1
             self._unplanned |= self._setup.traits.scales_noise  # rows do not say how far
 
@@ -106,7 +124,9 @@ class LiveAccounts(Recorder):
         """Metrics columns: the claim, and each observer's account about the worst device; none for runs that leak."""
         if self._setup.noise is None or self._setup.leaks:
             return {}
-        found = {f"epsilon_{observer}": self.accounts.worst(observer, self._delta) for observer in OBSERVERS}
+        found = {
+            f"epsilon_{observer}": self.accounts.worst(observer, self._delta) for observer in self._setup.observers
+        }
         return {"epsilon_claimed": self._claimed(self._setup.noise), **found}
 
     def summary(self) -> dict[str, Any] | None:
@@ -125,7 +145,7 @@ class LiveAccounts(Recorder):
         return {"claimed": claimed, "notes": list(self._setup.placement.notes), **found}
 
     def _claimed(self, noise: Mechanism) -> float | None:
-        return noise.claimed(self.accounts, Made(self._local, self._global, self._unplanned))
+        return noise.claimed(self.accounts, Made(self._local, self._global, self._unplanned, self._tiers))
 
     def _attained(self, observer: Observer) -> float | None:
         """About the device that is worst by `rdp`; as every attained epsilon, a lower bound."""

@@ -25,7 +25,7 @@ def planned_accounts(setup: RunSetup) -> Accounts:
     """
     if setup.traits.counts_iterations:
         setup = setup.exhausted()
-    accounts = Accounts(setup.sizes)
+    accounts = setup.empty_accounts()
     for expected in forecast(setup):
         accounts.add(expected.releases(), times=expected.times)
     return accounts
@@ -33,7 +33,7 @@ def planned_accounts(setup: RunSetup) -> Accounts:
 
 def accounts_of_one_interval(setup: RunSetup) -> Accounts:
     """The accounts after the first planned interval, if nothing fails in it."""
-    accounts = Accounts(setup.sizes)
+    accounts = setup.empty_accounts()
     accounts.add(next(forecast(setup.without_faults())).releases())
     return accounts
 
@@ -49,6 +49,7 @@ def calibrated(setup: RunSetup) -> RunSetup:
     """
     privacy = setup.config.privacy
     accountant = ACCOUNTANTS[privacy.accountant]
+    _check_observers(setup)
     _check_that_it_protects(setup)
     if setup.noise is None:
         return setup
@@ -57,10 +58,10 @@ def calibrated(setup: RunSetup) -> RunSetup:
         return setup
     accounts = planned_accounts(setup)
     compositions: list[Composition] = [
-        each.composition for observer in privacy.target_observers for each in accounts.classes(observer)
+        each.composition for observer in setup.target_observers for each in accounts.classes(observer)
     ]
     if not compositions:
-        watched = ", ".join(privacy.target_observers)
+        watched = ", ".join(setup.target_observers)
         text = f"expected an observer that sees noisy releases, found {watched}, which see none in this network"
         raise UserError(text, key="privacy.target_observers")
     distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
@@ -71,6 +72,16 @@ def calibrated(setup: RunSetup) -> RunSetup:
     found = replace(setup, noise=scaled, factor=factor * margin, iterations=iterations)
     _check_holdable(found)
     return found
+
+
+def _check_observers(setup: RunSetup) -> None:
+    """Refuse observers that this network does not have."""
+    privacy, known = setup.config.privacy, setup.observers
+    asked = [("privacy.target_observers", name) for name in privacy.target_observers]
+    asked += [(f"privacy.budget.{name}", name) for name in privacy.budget]
+    for key, name in asked:
+        if name not in known:
+            raise UserError(f"in this network expected one of {', '.join(known)}, found {name}", key=key)
 
 
 def _check_that_it_protects(setup: RunSetup) -> None:
@@ -88,6 +99,11 @@ def _check_that_it_protects(setup: RunSetup) -> None:
     if "edge" in privacy.budget and "device" not in sources:
         text = "every edge server of this network is trusted and sees raw updates, which no budget covers"
         raise UserError(text, key="privacy.budget.edge")
+    seen = {observer for facts in setup.blueprint.facts() for observer in facts.views(len(facts.heights))}
+    for observer in privacy.budget:
+        if observer.startswith("tier-") and observer not in seen:
+            text = "every edge server of this tier is trusted and sees raw updates, which no budget covers"
+            raise UserError(text, key=f"privacy.budget.{observer}")
     if "cloud" in privacy.budget and "cloud" in sources:
         raise UserError("the cloud is trusted and sees raw updates, which no budget covers", key="privacy.budget.cloud")
 
@@ -97,7 +113,9 @@ def _check_holdable(setup: RunSetup) -> None:
     training = setup.config.training
     last = math.sqrt(training.intervals) if training.step_decay == "sqrt" else 1.0
     plan = first_interval(setup)
-    noises = [(part.noise_std, len(part.rows)) for part in plan.subnets.values() if part.noise_std.size]
+    noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in plan.subnets.values()]
+    noises = [(levels, devices) for levels, devices in noises if levels.size]
+    noises += [(np.array([level]), setup.topology.devices) for _, _, level in plan.upper_noises]
     if any(facts.noise_source == "cloud" for facts in setup.blueprint.facts()):
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.rules import check_tiers
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.models import Flat, build
-from h2fdp.privacy import Mechanism, Placement, Setting, placement_of
+from h2fdp.privacy import Mechanism, Placement, Setting, Tier, placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.protocol.tree_plan import tier_aggregations
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.own_data import DataSource, named_data
 from h2fdp.run.planned_privacy import calibrated
@@ -102,7 +103,7 @@ def prepare(
     local_steps = interval_steps(training, data.sizes, rates)
     noise = None
     if placement.private:
-        noise = placement.mechanism(_noise_setting(config, rhythm, local_steps, data.sizes, rates, initial))
+        noise = placement.mechanism(_noise_setting(config, network, rhythm, local_steps, data.sizes, rates, initial))
     return calibrated(
         RunSetup(
             config=config,
@@ -177,7 +178,13 @@ def _sampling_rates(config: ExperimentFile, data: DeviceData) -> np.ndarray:
 
 
 def _noise_setting(
-    config: ExperimentFile, rhythm: Rhythm, local_steps: int, records: np.ndarray, rates: np.ndarray, module: nn.Module
+    config: ExperimentFile,
+    topology: Topology,
+    rhythm: Rhythm,
+    local_steps: int,
+    records: np.ndarray,
+    rates: np.ndarray,
+    module: nn.Module,
 ) -> Setting:
     """What the noise is worked out from, with the numbers of releases that are planned.
 
@@ -196,6 +203,7 @@ def _noise_setting(
         intervals=training.intervals,
         local_aggregations=most_local * training.intervals,
         local_steps=schedule.steps_to_cover(planned),
+        tiers=_most_of_tiers(rhythm, topology, schedule.lengths(planned), training.intervals),
         records=records,
         sampling_rates=rates,
         sampling="poisson" if training.sampling == "poisson" else "fixed",
@@ -205,6 +213,15 @@ def _noise_setting(
         mu=config.method.objective.mu or 0.0,
         biased=any(parameter.ndim == 1 for parameter in module.parameters()),
     )
+
+
+def _most_of_tiers(rhythm: Rhythm, topology: Topology, lengths: Iterable[int], intervals: int) -> dict[Tier, int]:
+    """The most local aggregations that each tier makes in a run of intervals of these lengths."""
+    most: dict[Tier, int] = {}
+    for length in lengths:
+        for tier, count in tier_aggregations(rhythm, topology, length).items():
+            most[tier] = max(most.get(tier, 0), count * intervals)
+    return most
 
 
 def _iterations(config: ExperimentFile, noise: Mechanism | None) -> int | None:

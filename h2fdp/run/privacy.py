@@ -10,9 +10,9 @@ from typing import Any, get_args
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.privacy import OBSERVERS, Accounts, Observer, PlacementSection, Release, ReleaseKind, placement_of
+from h2fdp.privacy import Accounts, Observer, PlacementSection, Release, ReleaseKind, observers, placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.releases import RELEASE_KEYS, rows_in
+from h2fdp.privacy.releases import RELEASE_KEYS, height_of, rows_in
 from h2fdp.privacy.statement import statement
 from h2fdp.records import read_json_lines, read_summary
 from h2fdp.topology import read as read_topology
@@ -39,7 +39,7 @@ class RunPrivacy:
             drawn = read_topology(topology, seed=0)
             network = drawn.as_star() if _is_star(run) else drawn
             sizes = {subnet.name: subnet.size for subnet in network.subnets}
-            self.accounts = Accounts(sizes)
+            self.accounts = Accounts(sizes, observers(network.depth))
             self.accounts.add(releases_of_ledger(self._ledger, sizes))
             self.names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
         else:
@@ -48,8 +48,9 @@ class RunPrivacy:
 
     def epsilon(self, observer: Observer, accountant: str = "rdp", device: str | None = None) -> float | None:
         """What an observer holds about a device (default: the worst one); None where it received nothing private."""
-        if observer not in OBSERVERS:
-            raise UserError(f'expected one of {", ".join(OBSERVERS)}, found "{observer}"', key="observer")
+        known = self.accounts.observers
+        if observer not in known:
+            raise UserError(f'expected one of {", ".join(known)}, found "{observer}"', key="observer")
         if accountant not in ACCOUNTANTS:
             raise UserError(f'expected one of {", ".join(ACCOUNTANTS)}, found "{accountant}"', key="accountant")
         if device is not None and device not in self.names:
@@ -149,7 +150,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "kind": lambda value: value in get_args(ReleaseKind),
     "edge": lambda value: isinstance(value, str),
     "devices": lambda value: isinstance(value, str) and _RANGES.fullmatch(value) is not None,
-    "observer": lambda value: value in OBSERVERS,
+    "observer": lambda value: isinstance(value, str) and value in observers(height_of(value)),
     "sensitivity": lambda value: _number(value, 5e-324, 1e300),
     "noise_std": lambda value: _number(value, 0.0, 1e300),
     "steps": _whole,

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import OBSERVERS, Accounts, Made, Observer, ReleaseKind
+from h2fdp.privacy import Accounts, Made, Observer, ReleaseKind
 from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.statement import MOST_CLOSELY, verdict_of
+from h2fdp.protocol.tree_plan import tier_aggregations
 from h2fdp.run.forecast import first_interval
 from h2fdp.run.planned_privacy import planned_accounts
 from h2fdp.run.setup import RunSetup
@@ -40,7 +41,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         "delta": run.config.privacy.delta,
         "factor": run.factor,
         "observers": {
-            observer: {"claimed": claimed, **_numbers(run, accounts, observer, claimed)} for observer in OBSERVERS
+            observer: {"claimed": claimed, **_numbers(run, accounts, observer, claimed)} for observer in run.observers
         },
         "noises": noises(run),
         "iterations": run.iterations,
@@ -88,7 +89,11 @@ def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
     """What is claimed of the planned run, which will hold these accounts."""
     assert run.noise is not None, "nothing is claimed where nothing is promised"
     intervals = run.config.training.intervals
-    return run.noise.claimed(accounts, Made(len(run.rhythm.offsets(run.local_steps)) * intervals, intervals))
+    local = len(run.rhythm.offsets(run.local_steps)) * intervals
+    counts = tier_aggregations(run.rhythm, run.topology, run.local_steps)
+    return run.noise.claimed(
+        accounts, Made(local, intervals, tiers={tier: count * intervals for tier, count in counts.items()})
+    )
 
 
 def noises(run: RunSetup) -> list[dict[str, Any]]:
@@ -107,7 +112,9 @@ def noises(run: RunSetup) -> list[dict[str, Any]]:
         added_by = "each device" if facts.noise_source == "device" else "the edge server"
         # By what the ledger calls them: where local and global releases are alike, one row says it.
         levels = {run.noise.kind(part.kind(segment)): part.noise_std[segment] for segment in range(len(part.segments))}
-        rows += [_noise(facts.name, added_by, kind, level) for kind, level in levels.items()]
+        rows += [_noise(facts.name, added_by, kind, level) for kind, level in levels.items() if level.any()]
+    upper = {(name, run.noise.kind(kind)): level for name, kind, level in plan.upper_noises}
+    rows += [_noise(name, "the edge server", kind, np.array([level])) for (name, kind), level in upper.items()]
     if plan.noise_std:
         rows.append(_noise(CLOUD, "the cloud", run.noise.kind("global"), np.array([plan.noise_std])))
     return rows

@@ -75,7 +75,10 @@ class NoiseRange(Recorder):
         for name, subnet in plan.subnets.items():
             for segment in range(len(subnet.segments)):
                 kind = self._mechanism.kind(subnet.kind(segment))
-                self._note(kind, self._sources[name], subnet.aggregation(segment).noise_std)
+                levels = subnet.aggregation(segment).noise_std
+                self._note(kind, self._sources[name], levels[levels > 0])  # 0 where a node further up adds it
+        for _, aggregation, level in plan.upper_noises:
+            self._note(self._mechanism.kind(aggregation), "edge", np.array([level]))
         if plan.noise_std:
             self._note(self._mechanism.kind("global"), "cloud", np.array([plan.noise_std]))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from h2fdp.data import DeviceData
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, TrainingSection
-from h2fdp.privacy import OBSERVERS, Mechanism, Observer, Placement
+from h2fdp.privacy import Accounts, Mechanism, Observer, Placement, observers
 from h2fdp.protocol import Cloud, Planner, Team
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.costs import interval_costs
@@ -113,12 +113,27 @@ class RunSetup:
         free = schedule.ends_by_account or (self.iterations is not None and not schedule.keeps_to_iterations)
         if self.noise is None or self.leaks or not free:
             return stated
-        return dict.fromkeys(OBSERVERS, self.config.privacy.epsilon) | stated
+        return dict.fromkeys(self.observers, self.config.privacy.epsilon) | dict(stated)
 
     @property
     def sizes(self) -> dict[str, int]:
         """Edge server -> number of its devices."""
         return {subnet.name: subnet.size for subnet in self.topology.subnets}
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """All that there are in the network, from the edge servers up."""
+        return observers(self.topology.depth)
+
+    @property
+    def target_observers(self) -> tuple[Observer, ...]:
+        """Those whose accounts have to meet a calibration's target; the default stands for all there are."""
+        stated = tuple(self.config.privacy.target_observers)
+        return self.observers if stated == observers() else stated
+
+    def empty_accounts(self) -> Accounts:
+        """Accounts of the run's network with nothing released."""
+        return Accounts(self.sizes, self.observers)
 
     def without_faults(self) -> RunSetup:
         """The same run in a world where nothing fails: what was planned."""
@@ -153,6 +168,8 @@ class RunSetup:
             measures=schedule.observes and estimates != "released",
             leaks=estimates == "oracle",
             world=self.world,
+            tiers=self.blueprint.tiers(),
+            children=self.topology.children(None),
         )
         return Cloud(
             self.initial,
@@ -164,6 +181,7 @@ class RunSetup:
             ),
             remembers=self.blueprint.objective.memory is not None,
             meter=partial(interval_costs, self.topology, self.costs),
+            aggregators=self.blueprint.aggregators(),
         )
 
     @property

@@ -70,7 +70,7 @@ class RunState:
             accounts=LiveAccounts(setup),
             noise=NoiseRange(setup),
             costs=CostMeter(setup),
-            table=MetricsTable(metrics_schema(*score_prefixes(setup))),
+            table=MetricsTable(metrics_schema(*score_prefixes(setup), observers=setup.observers)),
         )
 
     @classmethod

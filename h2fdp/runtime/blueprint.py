@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.estimation.device_estimates import Gauge
 from h2fdp.estimation.loss_probes import Prober
 from h2fdp.privacy import DeviceSide, Placement
-from h2fdp.protocol import DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team
+from h2fdp.protocol import DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
@@ -109,11 +110,68 @@ class Blueprint:
                 self.sampling,
                 self.star,
                 relayed,
+                tuple(map(self.topology.height, self.topology.path(subnet.name))),
+                self.topology.depth,
+                self._chain(subnet.name),
+                self._company(subnet.name),
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
             )
         ]
+
+    def tiers(self) -> dict[str, TierFacts]:
+        """What the cloud knows of each aggregator above edge servers."""
+        return {
+            each.name: TierFacts(
+                name=each.name,
+                children=self.topology.children(each.name),
+                height=self.topology.height(each.name),
+                height_above=self.topology.height(each.parent),
+                guarded=self._guarded(each.name),
+                ends_chain=self._ends_chain(each.name),
+            )
+            for each in self.topology.aggregators
+        }
+
+    def aggregators(self) -> dict[str, UpperAggregator]:
+        """The aggregators above edge servers. They live where the cloud does."""
+        return {
+            name: UpperAggregator(name=name, streams=self.streams, guarded=facts.guarded, ends_chain=facts.ends_chain)
+            for name, facts in self.tiers().items()
+        }
+
+    @cached_property
+    def _trusted(self) -> dict[str, bool]:
+        """Whether averages may be raw at each aggregator, and it is the one to add noise to them."""
+        added_by_edges = self.noise_placement.source(True) == "edge"
+        trusted = {subnet.name: subnet.trusted for subnet in self.topology.subnets}
+        trusted |= {each.name: each.trusted for each in self.topology.aggregators}
+        return {name: each and added_by_edges for name, each in trusted.items()}
+
+    def _chain(self, subnet: str) -> int:
+        """How many aggregators above a device are trusted, from its edge server on without a gap."""
+        return len(list(takewhile(self._trusted.__getitem__, self.topology.path(subnet))))
+
+    def _guarded(self, name: str) -> frozenset[str]:
+        """The children of an aggregator whose trusted chain goes on to it."""
+        if not self._trusted[name]:
+            return frozenset()
+        lowest = {subnet.name for subnet in self.topology.subnets}
+        return frozenset(
+            child
+            for child in self.topology.children(name)
+            if (self._trusted[child] if child in lowest else self._guarded(child))
+        )
+
+    def _ends_chain(self, name: str) -> bool:
+        """Whether the node above an aggregator may not see what is raw."""
+        above = self.topology.path(name)[1:2]
+        return not above or not self._trusted[above[0]]
+
+    def _company(self, subnet: str) -> int:
+        """Devices below the highest aggregator above a subnet."""
+        return int(self.topology.sizes[list(self.topology.below(self.topology.path(subnet)[-1]))].sum())
 
     def edge_server(self, number: int, group: DeviceGroup | None = None) -> EdgeServer:
         """The number-th edge server, with its devices as one group beside it."""
@@ -133,6 +191,7 @@ class Blueprint:
             self._gauge(),
             self.objective,
             partial(gain, self.momentum),
+            self._ends_chain(subnet.name),
         )
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:

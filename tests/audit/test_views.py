@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from h2fdp.audit import IntervalTranscript, SubnetTranscript, observations
-from h2fdp.privacy import SubnetReleases, releases_of
+from h2fdp.privacy import Upload, releases_of, views
 
 RNG = np.random.default_rng(0)
 N, STEP = 4, 0.1
@@ -106,24 +106,24 @@ def test_single_releases_have_the_noise_to_sensitivity_of_the_ledger(source, obs
     part = subnet(source)
     for device, spy in ((0, 1), (1, 0)):
         for segment, each in enumerate(seen(observer, interval(part), device, spy)):
-            upload = SubnetReleases(
-                1,
-                5,
-                "local",
-                "e",
-                source,
-                part.steps[segment],
-                2 * STEP * part.steps[segment] * 1.0,
-                part.rows,
-                part.weights[segment],
-                np.full(2, 0.5),
-                part.noise_std[segment],
-                2,
-                "poisson",
+            upload = Upload(
+                interval=1,
+                slot=5,
+                kind="local",
+                edge="e",
+                source=source,
+                rows=part.rows,
+                steps=part.steps[segment],
+                weights=part.weights[segment],
+                sampling_rates=np.full(2, 0.5),
+                noise_std=part.noise_std[segment],
+                size=2,
+                sampling="poisson",
+                views=views(source, trusted=int(source == "edge")),
             )
-            (row,) = [
-                r for r in releases_of(upload) if r.observer == observer and r.devices in (f"{device + 1}", "1-2")
-            ]
+            moved = 2 * STEP * part.steps[segment] * 1.0
+            mine = (f"{device + 1}", "1-2")
+            (row,) = [r for r in releases_of(upload, moved) if r.observer == observer and r.devices in mine]
             assert each.noise_std / (2 * STEP * each.steps * each.weight) == pytest.approx(
                 row.noise_std / row.sensitivity
             )

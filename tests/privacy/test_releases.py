@@ -5,29 +5,30 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp.privacy import SubnetReleases, releases_of
+from h2fdp.privacy import TierVector, Upload, releases_of, views
 from h2fdp.privacy.releases import device_ranges
 
 
 def rows(source, noise, weights=(0.5, 0.25, 0.25), rates=(0.1, 0.1, 0.1), size=3, **changes):
-    upload = SubnetReleases(
+    edge_is_cloud = changes.pop("edge_is_cloud", False)
+    seen = views(source, trusted=int(source == "edge"), edge_is_cloud=edge_is_cloud)
+    upload = Upload(
         interval=1,
         slot=5,
         kind="local",
         edge="a",
         source=source,
-        steps=4,
-        sensitivity=2 * 0.5 * 4 * 1.0,
+        steps=np.full(len(weights), 4),
         rows=np.arange(len(weights)),
         weights=np.array(weights),
         sampling_rates=np.array(rates),
         noise_std=np.array(noise, dtype=float),
         size=size,
         sampling="poisson",
-        **changes,
+        **{"views": seen} | changes,
     )
     found = {}
-    for release in releases_of(upload):
+    for release in releases_of(upload, 2 * 0.5 * 4 * 1.0):
         found.setdefault(release.observer, []).append(release)
     return found
 
@@ -86,3 +87,38 @@ def test_nothing_is_promised_without_noise():
 
 def test_ranges_of_devices():
     assert device_ranges([4, 0, 2, 1]) == "1-3,5"
+
+
+# Above the subnet: the vector of a region in which the subnet has a share of 1/4.
+
+REGION = TierVector(share=0.25, noise_std=1.0, known=0.6)
+
+
+def above(source, noise, **changes):
+    seen = views(source, heights=(1, 2), trusted=changes.pop("trusted", int(source == "edge")), passed=2)
+    return rows(source, noise, weights=(0.5, 0.5), rates=(0.1, 0.1), size=7, views=seen, tiers=(REGION,), **changes)
+
+
+def test_an_aggregator_outside_the_chain_sees_what_its_child_sends():
+    (row,) = above("edge", [2.0])["tier-2"]
+    assert (row.sensitivity, row.noise_std) == (2.0, 2.0)
+
+
+def test_an_aggregator_in_the_chain_is_no_observer():
+    assert set(above("edge", [0.0], trusted=2)) == {"peer", "cloud", "public"}
+
+
+def test_who_receives_a_regions_vector_sees_the_devices_share_in_it_under_all_its_noise():
+    for observer in ("cloud", "public"):
+        (row,) = above("edge", [2.0])[observer]
+        assert (row.sensitivity, row.noise_std) == (4.0 * 0.5 * 0.25, 1.0)
+
+
+def test_another_branch_of_the_region_knows_its_own_part_of_the_noise():
+    (row,) = above("edge", [2.0])["peer"]
+    assert row.noise_std == pytest.approx(0.8)  # sqrt(1 - 0.6^2)
+
+
+def test_a_device_that_knows_more_of_the_noise_than_any_other_branch_is_the_worst_peer():
+    (row,) = above("device", [6.4, 6.4])["peer"]  # each device's part: 6.4 / 2 / 4 = 0.8
+    assert row.noise_std == pytest.approx(0.6)

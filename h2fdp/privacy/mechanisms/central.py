@@ -23,8 +23,8 @@ from h2fdp.privacy.mechanisms.placement import (
     given_noise,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
-from h2fdp.privacy.releases import Observer, Release, grouped
+from h2fdp.privacy.mechanisms.upload import SubnetInterval
+from h2fdp.privacy.releases import Observer, Release, Upload, grouped
 from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class CentralNoise(Mechanism):
         columns = np.stack(
             [moved, np.full_like(moved, upload.cloud_noise_std), np.ones_like(moved), np.ones_like(moved)]
         )
-        found = upload.as_releases(moved, kind="central", sampling="fixed")
+        found = replace(upload, kind="central", sampling="fixed")
         if upload.size > 1:
             yield from grouped(found, "peer", columns.T)
         yield from grouped(found, "public", columns.T)

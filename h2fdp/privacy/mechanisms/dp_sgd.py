@@ -26,8 +26,8 @@ from h2fdp.privacy.mechanisms.placement import (
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
-from h2fdp.privacy.releases import OBSERVERS, Release, grouped
+from h2fdp.privacy.mechanisms.upload import SubnetInterval
+from h2fdp.privacy.releases import Release, Upload, grouped
 from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ class StepMechanism(Mechanism):
             columns = np.empty((len(rates), 4))
             columns[:, 0], columns[:, 1] = self.clip_norm, upload.noise_std[there]
             columns[:, 2], columns[:, 3] = rates if self.amplified else 1, 1
-            changes = {"slot": upload.first_slot + step, "kind": "step", "rows": upload.rows[there]}
-            if not self.amplified:
-                changes["sampling"] = "fixed"
-            found = upload.as_releases(self.clip_norm, **changes)
-            for observer in OBSERVERS:
+            sampling = upload.sampling if self.amplified else "fixed"
+            found = replace(
+                upload, slot=upload.first_slot + step, kind="step", rows=upload.rows[there], sampling=sampling
+            )
+            for observer in upload.views:
                 if observer != "peer" or upload.size > 1:
                     yield from grouped(found, observer, columns)
 

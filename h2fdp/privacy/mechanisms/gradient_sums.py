@@ -11,10 +11,10 @@ from h2fdp.privacy.accounting import Composition, ReleaseType
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, SensitivityRule
-from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
-from h2fdp.privacy.releases import Release, releases_of
+from h2fdp.privacy.mechanisms.upload import SubnetInterval
+from h2fdp.privacy.releases import Release, Upload, releases_of
 from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, accumulated_gradient_sensitivity, estimate_sensitivity
-from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind, Tier
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,28 @@ class GradientSums(Mechanism):
         of_segments = np.broadcast_to(exposed, (len(subnet.segments), exposed.shape[-1]))
         rows = []
         for segment, (accumulated, shown) in enumerate(zip(subnet.segments, of_segments, strict=True)):
-            steps = sum(subnet.segments) if self.sensitivity == "paper" else accumulated
             kind: AggregationKind = "global" if segment == last else "local"
-            rows.append(self.calibration.noise_std(kind, self._sensitivity(subnet.step_size, steps), 1.0) * shown)
+            tier = subnet.tiers[segment] if subnet.tiers and segment < last else None
+            whole = sum(subnet.segments)
+            rows.append(self._of_exposure_one(kind, tier, subnet.step_size, whole, accumulated) * shown)
         return np.stack(rows)
+
+    def of_aggregator(self, tier: Tier | None, step_size: float, interval: int, segment: int, exposure: float) -> float:
+        """See `Mechanism.of_aggregator`: sized by 2 eta m G times the largest share of a device, times its rate."""
+        kind: AggregationKind = "global" if tier is None else "local"
+        return self._of_exposure_one(kind, tier, step_size, interval, segment) * exposure
+
+    def _of_exposure_one(
+        self, kind: AggregationKind, tier: Tier | None, step_size: float, interval: int, segment: int
+    ) -> float:
+        """The noise on a vector in which a device has a share of 1, and whose batches have a rate of 1.
+
+        Args:
+            interval: tau_k.
+            segment: local steps since the last released model.
+        """
+        steps = interval if self.sensitivity == "paper" else segment
+        return self.calibration.noise_std(kind, self._sensitivity(step_size, steps), 1.0, tier)
 
     def of_estimates(self, source: NoiseSource, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
         """See `Mechanism.of_estimates`; as many as global aggregations.
@@ -76,17 +94,15 @@ class GradientSums(Mechanism):
         """
         if upload.kind == "estimate":
             count, by_devices = len(upload.rows), upload.source == "device"
-            yield from releases_of(
-                upload.as_releases(
-                    estimate_sensitivity(upload.numbers),
-                    steps=ESTIMATE_BATCHES,
-                    weights=np.full(count, 1 / count) if by_devices else np.ones(count),
-                )
-            )
+            weights = np.full(count, 1 / count) if by_devices else np.ones(count)
+            drawn = np.full(count, ESTIMATE_BATCHES)
+            yield from releases_of(replace(upload, steps=drawn, weights=weights), estimate_sensitivity(upload.numbers))
             return
         planned = range(int(upload.steps.max(initial=0)) + 1)
         by_steps = np.array([self._sensitivity(upload.step_size, steps) for steps in planned])
-        yield from releases_of(upload.as_releases(by_steps[upload.steps]))
+        for release in releases_of(upload, by_steps[upload.steps]):
+            assert release.noise_std > 0, "nobody outside the trusted chain sees an update without noise"
+            yield release
 
     def upload_variance(self, upload: Upload) -> float:
         """See `Mechanism.upload_variance`."""
@@ -95,7 +111,7 @@ class GradientSums(Mechanism):
 
     def claimed(self, accounts: Accounts, made: Made) -> float | None:
         """See `Mechanism.claimed`: the larger of what (15) says of local and of global releases."""
-        return None if made.unplanned_noise else self.calibration.claimed(made.local, made.global_)
+        return None if made.unplanned_noise else self.calibration.claimed(made.local, made.global_, made.tiers)
 
     def attained_by(self, composition: Composition, company: float) -> Composition | None:
         """See `Mechanism.attained_by`.

@@ -76,7 +76,7 @@ class WhereTrustEnds(Placement):
         """The paper's calibration for the numbers of releases that are planned."""
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         planned = (setting.local_aggregations, setting.intervals)
-        calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned)
+        calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
         attained = setting.gradients_attained
         return GradientSums(calibration, setting.clip_norm, setting.sensitivity, setting.gain, attained)
 

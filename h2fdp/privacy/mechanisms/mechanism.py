@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self
 
 import numpy as np
 
 from h2fdp.privacy.accounting import Accountant, Composition
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
-from h2fdp.privacy.releases import Release, Sampling
-from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+from h2fdp.privacy.mechanisms.upload import SubnetInterval
+from h2fdp.privacy.releases import Release, Sampling, Upload
+from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind, Tier
 
 SensitivityRule = Literal["paper", "tight"]
 
@@ -24,6 +24,7 @@ class Setting:
     Attributes:
         intervals: K_g, the global aggregations planned.
         local_aggregations: l_c, the local ones of a subnet over the whole run.
+        tiers: the same of each tier of aggregators, in a network of more than one.
         local_steps: the most that a device takes in an interval.
         records, sampling_rates: (I,) D_i and q_i.
         gain: from a number of steps to how many gradients an upload of so many is worth (momentum: more than as many).
@@ -47,6 +48,7 @@ class Setting:
     gradients_attained: bool
     mu: float
     biased: bool
+    tiers: Mapping[Tier, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,13 @@ class Made:
 
     Attributes:
         unplanned_noise: some had other noise than the formula asks for.
+        tiers: the local ones of each tier, in a network of more than one.
     """
 
     local: int
     global_: int
     unplanned_noise: bool = False
+    tiers: Mapping[Tier, int] = field(default_factory=dict)
 
 
 class Mechanism(Protocol):
@@ -71,6 +75,16 @@ class Mechanism(Protocol):
         A level is a standard deviation where the mechanism does not say otherwise.
         """
         ...
+
+    def of_aggregator(self, tier: Tier | None, step_size: float, interval: int, segment: int, exposure: float) -> float:
+        """Standard deviation of the noise that an aggregator above edge servers adds to its average.
+
+        Args:
+            tier: of a local aggregation; None of the global one.
+            interval, segment: local steps of the whole interval, and since the last released model.
+            exposure: the largest share, times rate, of a device whose update is still raw in the average.
+        """
+        raise AssertionError("only edge servers and devices add noise under this mechanism")
 
     def of_cloud(self, weights: Sequence[np.ndarray]) -> float:
         """Standard deviation of the cloud's own noise on the global average; 0 for none.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,8 +14,8 @@ from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide
 from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
 from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, remembering, uncontrolled
-from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
-from h2fdp.privacy.releases import Release, releases_of
+from h2fdp.privacy.mechanisms.upload import SubnetInterval
+from h2fdp.privacy.releases import Release, Upload, releases_of
 from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class LinearTerms(Mechanism):
 
     def releases(self, upload: Upload) -> Iterator[Release]:
         """Rows that say that something leaves without noise; its sensitivity is unknown, and 1 stands for it."""
-        ones = np.ones(len(upload.rows))
-        changes = {"kind": "objective", "sampling_rates": ones, "sampling": "fixed", "noise_std": 0 * ones}
-        yield from releases_of(upload.as_releases(1.0, **changes))
+        ones, tiers = np.ones(len(upload.rows)), tuple(replace(each, noise_std=0.0, known=0.0) for each in upload.tiers)
+        bare = replace(upload, kind="objective", sampling_rates=ones, sampling="fixed", noise_std=0 * ones, tiers=tiers)
+        yield from releases_of(bare, 1.0)
 
     def upload_variance(self, upload: Upload) -> float:
         """0: the term shifts a device's minimiser, by how much depends on its data."""

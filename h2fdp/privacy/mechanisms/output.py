@@ -15,8 +15,8 @@ from h2fdp.privacy.mechanism import add_gaussian_noise
 from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide
 from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
 from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, given_noise, remembering, uncontrolled
-from h2fdp.privacy.mechanisms.upload import SubnetInterval, Upload
-from h2fdp.privacy.releases import Release, releases_of
+from h2fdp.privacy.mechanisms.upload import SubnetInterval
+from h2fdp.privacy.releases import Release, Upload, releases_of
 from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class NoisyModels(Mechanism):
     def releases(self, upload: Upload) -> Iterator[Release]:
         """Single models for the edge server (in a star, for the cloud), averages of them for the others."""
         ones = np.ones(len(upload.rows))
-        changes = {"kind": "output", "steps": 1, "sampling_rates": ones, "sampling": "fixed"}
-        yield from releases_of(upload.as_releases(2 * self.model_norm, **changes))
+        whole = replace(upload, kind="output", steps=np.ones_like(upload.rows), sampling_rates=ones, sampling="fixed")
+        yield from releases_of(whole, 2 * self.model_norm)
 
     def upload_variance(self, upload: Upload) -> float:
         """See `Mechanism.upload_variance`."""

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from h2fdp.privacy import Setting, Upload
+from h2fdp.privacy import Setting, Upload, views
 from h2fdp.training.descent import gain
 
 RECORDS = np.array([100, 200, 400])
@@ -51,7 +51,7 @@ def upload(source, noise_std, **changes):
         "cloud_noise_std": 0.0,
         "size": 3,
         "sampling": "poisson",
-        "edge_is_cloud": False,
+        "views": views(source, trusted=int(source == "edge"), edge_is_cloud=changes.pop("edge_is_cloud", False)),
     }
     return Upload(**{**values, **changes})
 

@@ -1,0 +1,182 @@
+"""The aggregators between the cloud and the edge servers that have devices: the same algorithm, one tier up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from h2fdp.privacy import AggregationKind
+from h2fdp.protocol.aggregator import Aggregator, Call, Children, Stage, in_step
+from h2fdp.protocol.messages import Plan, Team, Upload
+from h2fdp.streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierStage(Stage):
+    """A stage of an aggregator whose children are aggregators.
+
+    Attributes:
+        parts: the plans of the children of which anything arrives.
+        weights: (n,) of these children, summing to 1.
+        fresh: those of them of which anything arrives of the last local steps, which is raw up to where noise is added.
+    """
+
+    parts: Mapping[str, Plan | TierPlan]
+    weights: np.ndarray
+    fresh: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierPlan:
+    """An interval, or a stretch of it up to an aggregation further up, of an aggregator above edge servers.
+
+    Attributes:
+        stages: the last one ends where the stretch does.
+        held: what the devices of each subnet below hold of the stretches before, see `Upload.held`.
+    """
+
+    stages: tuple[TierStage, ...]
+    held: Mapping[str, Upload] | None = None
+
+    def noises(self, name: str) -> Iterator[tuple[str, AggregationKind, float]]:
+        """Aggregator, kind of aggregation and level of every noise that is added here and below; `name` is its own."""
+        for stage in self.stages:
+            if stage.noise_std:
+                yield name, stage.kind, stage.noise_std
+            for child, part in stage.parts.items():
+                if isinstance(part, TierPlan):
+                    yield from part.noises(child)
+
+    def changed(self, change: Callable[[str, Plan], Plan]) -> TierPlan:
+        """The same with every plan of a subnet below changed; `change` is given the subnet's name and the plan."""
+        return replace(self, stages=tuple(replace(each, parts=changed(each.parts, change)) for each in self.stages))
+
+
+def changed(parts: Mapping[str, Plan | TierPlan], change: Callable[[str, Plan], Plan]) -> dict[str, Plan | TierPlan]:
+    """These plans, and all below them, with every plan of a subnet changed."""
+    return {
+        name: part.changed(change) if isinstance(part, TierPlan) else change(name, part) for name, part in parts.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpperAggregator(Aggregator):
+    """An edge server above edge servers.
+
+    Attributes:
+        guarded: the children whose trusted chain goes on to this node. What they send is raw.
+        ends_chain: whether the node above does not belong to it.
+    """
+
+    name: str
+    streams: Streams
+    guarded: frozenset[str] = frozenset()
+    ends_chain: bool = True
+
+    def begin(self, broadcast: Tensor, plan: TierPlan) -> Children[TierStage]:
+        """The aggregators below, at the model (M,) that was sent."""
+        return _Subtrees(broadcast, plan)
+
+    def adds_noise(self, stage: TierStage) -> bool:
+        """To what it broadcasts, or sends to a node that may not see it, where anything in it is raw."""
+        return (stage.own or self.ends_chain) and bool(self.guarded & stage.fresh)
+
+
+class _Subtrees(Children[TierStage]):
+    """The aggregators below one, over one interval. What devices hold is passed on from stretch to stretch."""
+
+    def __init__(self, received: Tensor, plan: TierPlan) -> None:
+        self.received = received
+        self.stages = plan.stages
+        self._held: dict[str, Upload] = dict(plan.held or {})
+
+    def parts(self, stage: TierStage) -> dict[str, Plan | TierPlan]:
+        """Each child's own plan."""
+        return {name: with_held(part, self._held, name) for name, part in stage.parts.items()}
+
+    def arrived(
+        self, stage: TierStage, model: Tensor, uploads: Mapping[str, Upload]
+    ) -> tuple[list[Tensor], np.ndarray]:
+        """The children's updates and weights."""
+        for name in stage.parts:
+            self._held.update(held_below(name, uploads[name]))
+        return [uploads[name].update for name in stage.parts], stage.weights
+
+    def upload(self, update: Tensor) -> Upload:
+        """The aggregator's own upload, with what the devices below hold."""
+        return Upload(update=update, held=self._held)
+
+
+def held_below(name: str, upload: Upload) -> Mapping[str, Upload]:
+    """What the devices of each subnet below a child hold, by the names of the subnets; without what the child sent."""
+    return {name: replace(upload, update=torch.empty(0))} if upload.held is None else upload.held
+
+
+def with_held(part: Plan | TierPlan, held: Mapping[str, Upload], name: str) -> Plan | TierPlan:
+    """A child's plan, with what the devices below it hold."""
+    if isinstance(part, TierPlan):
+        return replace(part, held=held)
+    before = held.get(name)
+    return part if before is None or before.work is None else replace(part, work=before.work)
+
+
+class Tiers:
+    """All aggregators below the cloud: those above edge servers in this process, the edge servers wherever they are.
+
+    Stretches of the interval run side by side: what many subnets do at once is asked of their hosts in one call.
+    """
+
+    def __init__(self, aggregators: Mapping[str, UpperAggregator], edges: Team) -> None:
+        self._aggregators = dict(aggregators)
+        self.edges = edges
+
+    def above(self, edges: Team) -> Tiers:
+        """The same above other hosts."""
+        return Tiers(self._aggregators, edges)
+
+    def run_interval(
+        self, model: Tensor, variate: Tensor | None, parts: Mapping[str, Plan | TierPlan]
+    ) -> dict[str, Upload]:
+        """What each of these children of the cloud uploads; all of them begin at `model` (M,).
+
+        Args:
+            variate: (M,) what devices are sent beside the model, if anything.
+        """
+        return self._run({name: (model, part) for name, part in parts.items()}, variate)
+
+    def _run(self, asked: Mapping[str, tuple[Tensor, Plan | TierPlan]], variate: Tensor | None) -> dict[str, Upload]:
+        uploads = self._of_edges(asked, variate)
+        intervals = {
+            name: self._aggregators[name].interval(model, part)
+            for name, (model, part) in asked.items()
+            if isinstance(part, TierPlan)
+        }
+
+        def below(calls: Mapping[str, Call]) -> dict[str, dict[str, Upload]]:
+            parts = {name: (call.model, part) for call in calls.values() for name, part in call.parts.items()}
+            found = self._run(parts, variate)
+            return {name: {child: found[child] for child in call.parts} for name, call in calls.items()}
+
+        uploads |= in_step(intervals, below)
+        return {name: uploads[name] for name in asked}
+
+    def _of_edges(
+        self, asked: Mapping[str, tuple[Tensor, Plan | TierPlan]], variate: Tensor | None
+    ) -> dict[str, Upload]:
+        """The uploads of edge servers with devices, by one call to their hosts."""
+        models: list[Tensor] = []
+        parts: dict[str, Plan] = {}
+        for name, (model, part) in asked.items():
+            if isinstance(part, Plan):
+                if not models or models[-1] is not model:
+                    models.append(model)
+                parts[name] = replace(part, received=len(models) - 1)
+        if not parts:
+            return {}
+        vectors = models if variate is None else [*models, variate]
+        found = self.edges.call("run_interval", vectors[0] if len(vectors) == 1 else torch.stack(vectors), parts)
+        return dict(found)

@@ -1,0 +1,270 @@
+"""From the plans of subnets to those of the aggregators above: weights, noise where trust ends, what is seen of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from h2fdp.privacy import Mechanism, Tier, TierVector
+from h2fdp.protocol.interval_plan import Branches, SubnetFacts, Weighting
+from h2fdp.protocol.messages import Plan
+from h2fdp.protocol.tiers import TierPlan, TierStage
+from h2fdp.schedules import Rhythm
+from h2fdp.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierFacts:
+    """What is public about an aggregator above edge servers.
+
+    Attributes:
+        children: names of the aggregators below, in the order of the tree.
+        height, height_above: its own, and that of the node above it.
+        guarded: the children whose trusted chain goes on to this node.
+        ends_chain: whether the node above does not belong to it.
+    """
+
+    name: str
+    children: tuple[str, ...]
+    height: int
+    height_above: int
+    guarded: frozenset[str]
+    ends_chain: bool
+
+    @property
+    def tier(self) -> Tier:
+        """That of the local aggregations that it makes."""
+        return self.height, self.height_above
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """What a node sends up of the last segment of a stretch.
+
+    Attributes:
+        variance: of each coordinate of the noise of that aggregation.
+        exposure: the largest share, times rate, of a device whose update is raw in it; 0 where none is.
+        known: the largest variance that one node of another branch knows, for each subnet below of which anything is
+            new; also says which these are.
+        shares: of their averages in it.
+    """
+
+    variance: float
+    exposure: float
+    known: Mapping[str, float]
+    shares: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """What comes of a node's stretch.
+
+    Attributes:
+        mass: by which it is weighted.
+        last: of the last segment; None where nothing of it arrives.
+        noise_variance: of all noise that its upload accumulates, and `steps` the mean gradients.
+    """
+
+    part: Plan | TierPlan
+    mass: float
+    last: _Vector | None
+    noise_variance: float
+    steps: float
+
+
+@dataclass
+class TreePlanner:
+    """Plans the aggregators above the subnets of one interval.
+
+    Attributes:
+        tiers: the aggregators above edge servers, by name.
+        noise_factor: of the schedule, on all noises.
+        subnets: the plans of the subnets of which anything arrives.
+        noise_variances: (segments,) for each subnet, of the noise on its averages.
+        heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest: everywhere the
+            highest node up to that height aggregates.
+        vectors: subnet -> segment -> the vectors above its average; filled as the tree is planned.
+    """
+
+    tiers: Mapping[str, TierFacts]
+    facts: Mapping[str, SubnetFacts]
+    weighting: Weighting
+    noise: Mechanism | None
+    noise_factor: float
+    heights: tuple[int, ...]
+    subnets: Mapping[str, Plan]
+    noise_variances: Mapping[str, np.ndarray]
+    vectors: dict[str, dict[int, tuple[TierVector, ...]]] = field(default_factory=dict)
+
+    def root(self, children: Sequence[str]) -> Branches:
+        """The cloud's one stage."""
+        whole = {name: self._stretch(name, 0, len(self.heights)) for name in children}
+        present = {name: found for name, found in whole.items() if found is not None}
+        raw = [each.last.exposure for each in present.values() if each.last is not None]
+        assert not any(raw), "the cloud sees no raw update"
+        return Branches(
+            parts={name: each.part for name, each in present.items()},
+            weights=_weights(present),
+            noise_variance=np.array([each.noise_variance for each in present.values()]),
+            mean_steps=np.array([each.steps for each in present.values()]),
+        )
+
+    def shares(self, children: Sequence[str]) -> dict[str, float]:
+        """Each subnet's share in the cloud's average, by whoever arrives in the whole interval; they sum to 1."""
+        masses = {name: mass for name in children if (mass := self._mass(name, 0, len(self.heights))) > 0}
+        total = sum(masses.values())
+        found: dict[str, float] = {}
+        for name, mass in masses.items():
+            below = self.shares(self.tiers[name].children) if name in self.tiers else {name: 1.0}
+            found |= {subnet: mass / total * share for subnet, share in below.items()}
+        return found
+
+    def _stretch(self, name: str, first: int, stop: int) -> _Stretch | None:
+        """A node's part in the segments first .. stop - 1; None where nothing arrives."""
+        return self._of_tier(name, first, stop) if name in self.tiers else self._of_subnet(name, first, stop)
+
+    def _of_subnet(self, name: str, first: int, stop: int) -> _Stretch | None:
+        if name not in self.subnets:
+            return None
+        facts, whole = self.facts[name], self.subnets[name]
+        plan = whole.stretch(first, stop)
+        arriving = plan.arriving
+        if arriving.size == 0:
+            return None
+        parts = [plan.aggregation(segment) for segment in range(stop - first)]
+        last, variances = parts[-1], self.noise_variances[name][first:stop]
+        vector = None
+        if last.rows.size:
+            raw = facts.noise_source == "edge" and not last.noise_std[0]
+            exposure = float((last.weights * facts.sampling_rates[last.rows]).max()) if raw else 0.0
+            vector = _Vector(float(variances[-1]), exposure, {name: 0.0}, {name: 1.0})
+        return _Stretch(
+            part=plan,
+            mass=self._mass(name, first, stop),
+            last=vector,
+            noise_variance=float(variances.sum()),
+            steps=sum(float(each.weights @ each.steps) for each in parts),
+        )
+
+    def _of_tier(self, name: str, first: int, stop: int) -> _Stretch | None:
+        facts = self.tiers[name]
+        stages: list[TierStage] = []
+        variance = steps = 0.0
+        last: _Vector | None = None
+        for begin, end in self._stages(facts, first, stop):
+            present = {
+                child: found for child in facts.children if (found := self._stretch(child, begin, end)) is not None
+            }
+            last = None
+            if not present:
+                continue
+            weights, own = _weights(present), self._ends_here(facts, end - 1)
+            last, level = self._averaged(facts, present, weights, end - 1, own)
+            stages.append(self._stage(present, weights, end - 1, own, level))
+            variance += level**2
+            for share, child in zip(weights.tolist(), present.values(), strict=True):
+                variance += share**2 * child.noise_variance
+                steps += share * child.steps
+        if not stages:
+            return None
+        return _Stretch(TierPlan(stages=tuple(stages)), self._mass(name, first, stop), last, variance, steps)
+
+    def _mass(self, name: str, first: int, stop: int) -> float:
+        """By what a node is weighted: 1, or the records of the devices of which anything arrives; 0 without any."""
+        if name in self.tiers:
+            masses = [self._mass(child, first, stop) for child in self.tiers[name].children]
+            return sum(masses) if self.weighting == "by-size" else float(any(masses))
+        if name not in self.subnets:
+            return 0.0
+        arriving = self.subnets[name].stretch(first, stop).arriving
+        return (
+            float(self.facts[name].records[arriving].sum()) if self.weighting == "by-size" else float(arriving.size > 0)
+        )
+
+    def _averaged(
+        self, facts: TierFacts, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool
+    ) -> tuple[_Vector | None, float]:
+        """The average of what children send of a segment, with the node's own noise, and that noise's level."""
+        fresh = [
+            (share, child.last)
+            for share, child in zip(weights.tolist(), present.values(), strict=True)
+            if child.last is not None
+        ]
+        if not fresh:
+            return None, 0.0
+        exposure = max(share * vector.exposure for share, vector in fresh)
+        assert exposure == 0 or facts.guarded, "a raw update goes up to nodes of its trusted chain only"
+        level = 0.0
+        if exposure > 0 and (own or facts.ends_chain):
+            assert self.noise is not None, "where nothing is promised nothing counts as raw"
+            any_plan = next(iter(self.subnets.values()))
+            tier = facts.tier if own else self._tier_above(facts, segment)
+            lengths = sum(any_plan.segments), any_plan.segments[segment]
+            level = self.noise.of_aggregator(tier, any_plan.step_size, *lengths, exposure) * self.noise_factor
+            exposure = 0.0
+        variance = level**2 + sum(share**2 * vector.variance for share, vector in fresh)
+        known: dict[str, float] = {}
+        shares: dict[str, float] = {}
+        for at, (share, vector) in enumerate(fresh):
+            others = [each**2 * other.variance for place, (each, other) in enumerate(fresh) if place != at]
+            for subnet, inner in vector.known.items():
+                known[subnet] = max([share**2 * inner, *others])
+                shares[subnet] = share * vector.shares[subnet]
+        for subnet, share in shares.items():
+            seen = TierVector(share=share, noise_std=math.sqrt(variance), known=math.sqrt(known[subnet]))
+            of_segments = self.vectors.setdefault(subnet, {})
+            of_segments[segment] = (*of_segments.get(segment, ()), seen)
+        return _Vector(variance, exposure, known, shares), level
+
+    def _stage(
+        self, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool, level: float
+    ) -> TierStage:
+        plan = next(iter(self.subnets.values()))
+        return TierStage(
+            interval=plan.interval,
+            slot=plan.ends()[segment],
+            kind="global" if segment == len(self.heights) - 1 else "local",
+            own=own,
+            noise_std=level,
+            parts={name: each.part for name, each in present.items()},
+            weights=weights,
+            fresh=frozenset(name for name, each in present.items() if each.last is not None),
+        )
+
+    def _stages(self, facts: TierFacts, first: int, stop: int) -> list[tuple[int, int]]:
+        """The segments between two aggregations at this node or above it."""
+        ends = [at + 1 for at in range(first, stop - 1) if self._ends_here(facts, at)] + [stop]
+        return list(zip([first, *ends[:-1]], ends, strict=True))
+
+    def _ends_here(self, facts: TierFacts, segment: int) -> bool:
+        """Whether the aggregation of this segment is the node's own."""
+        return facts.height <= self.heights[segment] < facts.height_above
+
+    def _tier_above(self, facts: TierFacts, segment: int) -> Tier | None:
+        """The tier of an aggregation above; None where it is the cloud's."""
+        if segment == len(self.heights) - 1:
+            return None
+        above = next(each for each in self.tiers.values() if facts.name in each.children)
+        return above.tier if self._ends_here(above, segment) else self._tier_above(above, segment)
+
+
+def _weights(present: Mapping[str, _Stretch]) -> np.ndarray:
+    mass = [each.mass for each in present.values()]
+    return np.array(mass) / (sum(mass) or 1.0)
+
+
+def tier_aggregations(rhythm: Rhythm, topology: Topology, local_steps: int) -> dict[Tier, int]:
+    """The local aggregations of each tier in an interval of this length; none in a network of one tier.
+
+    An aggregator makes those of its own height, and those of heights up to the next node above it.
+    """
+    if topology.depth == 1:
+        return {}
+    heights = rhythm.heights(local_steps, topology.depth)[:-1]
+    parents = [(each.name, each.parent) for each in topology.subnets]
+    parents += [(each.name, each.parent) for each in topology.aggregators]
+    tiers = {(topology.height(name), topology.height(parent)) for name, parent in parents}
+    return {(own, above): sum(own <= height < above for height in heights) for own, above in sorted(tiers)}
