@@ -12,7 +12,8 @@ from pydantic_core import CoreSchema
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Expect, NamedSection, Section
 from h2fdp.privacy.noise_placement import PlacementSection
-from h2fdp.schedules.schedule_section import ScheduleSection
+from h2fdp.schedules.fixed import FixedOptions
+from h2fdp.schedules.registry import ScheduleSection
 from h2fdp.training.objectives import ObjectiveSection
 from h2fdp.training.server import ServerSection, UpcycleSection
 
@@ -40,7 +41,7 @@ class Method(Section):
     privacy: PlacementSection = PlacementSection(name="none")
     server: ServerSection = ServerSection(name="average")
     upcycle: UpcycleSection | None = None
-    schedule: ScheduleSection = ScheduleSection(name="fixed")
+    schedule: ScheduleSection = FixedOptions()
     topology: Shape = "tree"
 
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 MARKS = {
     "tests/cli": "process",
     "tests/docs/test_commands.py": "process",
+    "tests/docs/test_extending.py": "process",
     "tests/docs/test_tutorial.py": "process",
     "tests/reports/test_browser.py": "process",
     "tests/reproduction/test_reproducing.py": "run",

@@ -11,7 +11,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.privacy import Request, placement_of
 from h2fdp.schedules import Rhythm
-from h2fdp.schedules.schedule_section import chosen, reconciled
+from h2fdp.schedules.registry import chosen, reconciled
 from h2fdp.topology import Topology
 from h2fdp.training.objectives import objective_of
 

@@ -16,7 +16,7 @@ from h2fdp.records.atomic import replacing
 from h2fdp.records.directory import locked
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.run.setup import RunSetup
-from h2fdp.schedules.schedule_section import chosen
+from h2fdp.schedules.registry import chosen
 from h2fdp.sweeps.conduct import Options
 from h2fdp.sweeps.directory import Entry, States, SweepDirectory, read_entries
 from h2fdp.sweeps.shared import Shared

@@ -31,7 +31,7 @@ from h2fdp.runtime.blueprint import Measuring
 from h2fdp.runtime.local_hosts import training_device
 from h2fdp.runtime.step_time import fastest_engine
 from h2fdp.schedules import Horizon, Rhythm
-from h2fdp.schedules.schedule_section import chosen
+from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine

@@ -17,7 +17,8 @@ from h2fdp.radio import NetworkCosts
 from h2fdp.run.costs import interval_costs
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import Rhythm, Schedule, ScheduleContext, ScheduleTraits
-from h2fdp.schedules.schedule_section import ScheduleSection, chosen
+from h2fdp.schedules.fixed import FixedOptions
+from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training.epochs import steps_per_epoch
@@ -143,7 +144,7 @@ class RunSetup:
         """The same devices taking every local iteration that there may be, one an interval."""
         config, iterations = self.config, self.traits.most_iterations(self.iterations)
         assert iterations is not None, "this schedule spends iterations"
-        method = config.method.model_copy(update={"schedule": ScheduleSection(name="fixed")})
+        method = config.method.model_copy(update={"schedule": FixedOptions()})
         training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
         changed = config.model_copy(update={"method": method, "training": training})
         return replace(self, config=changed, local_steps=1)

@@ -6,15 +6,13 @@ from typing import Any
 
 from pydantic import model_validator
 
-from h2fdp.config.fields import NonNegative, Positive, Section
+from h2fdp.config.fields import NonNegative, Options, Positive
 from h2fdp.schedules.traits import Measured, ScheduleTraits
 from h2fdp.theory import DriftConstants
 
 
-class ScheduleOptions(Section, ScheduleTraits):
+class ScheduleOptions(Options, ScheduleTraits):
     """The options of one schedule: a subclass narrows `name` to its own, and has a field for each option."""
-
-    name: str
 
 
 class DriftOptions(ScheduleOptions):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from h2fdp.errors import UserError
 from h2fdp.schedules.context import ScheduleContext
-from h2fdp.schedules.schedule import Schedule
+from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.traits import ScheduleTraits
 
 
 class OwnSchedule(ScheduleTraits, Schedule):
-    """A schedule that states its traits and decides, in one class; only `decide` has to be written.
+    """A schedule that states its traits and decides, in one class; only `choose` has to be written.
 
-    Options of the file are arguments of its `__init__`. Where it varies tau, `longest_interval` bounds it.
+    Options in the file are arguments of its `__init__`. Where it varies tau, `longest_interval` bounds it: the noise is
+    made for that many local steps, and no decision may exceed it.
 
-    >>> from h2fdp.schedules import Decision
     >>> class Halved(OwnSchedule):
-    ...     def decide(self, interval, slot):
+    ...     def choose(self, interval, slot):
     ...         step_size = self.context.step_size / 2**interval
     ...         return Decision(self.context.local_steps, step_size, self.context.participation)
     >>> Halved().varies_tau, Halved().measures
@@ -28,7 +31,34 @@ class OwnSchedule(ScheduleTraits, Schedule):
         self.context = context
         return self
 
+    def choose(self, interval: int, slot: int) -> Decision:
+        """The decision for `interval`, counted from 0, which begins at `slot`; the same when asked again."""
+        raise NotImplementedError
+
+    def decide(self, interval: int, slot: int) -> Decision:
+        """What was chosen, within what the noise was made for.
+
+        Raises:
+            UserError: an interval, a step size or a participation outside of it.
+        """
+        decision, context = self.choose(interval, slot), self.context
+        horizon = context.horizon
+        longest = self.longest_interval(horizon)
+        if not 1 <= decision.local_steps <= longest:
+            raise self._wrong(f"expected 1 to {longest} local steps, found {decision.local_steps}", interval)
+        largest = self.largest_step_size(context.step_size, context.local_steps, context.intervals)
+        if not 0 < decision.step_size <= largest:
+            text = f"expected a step size above 0 and at most {largest:g}, found {decision.step_size:g}"
+            raise self._wrong(text, interval)
+        counts = np.asarray(decision.participation)
+        if counts.shape != context.sizes.shape or (counts < 0).any() or (counts > context.sizes).any():
+            raise self._wrong(f"expected devices within {context.sizes.tolist()}, found {counts.tolist()}", interval)
+        return decision
+
     @property
     def measures_secants(self) -> bool:
         """Whether its traits say so."""
         return self.measures == "secants"
+
+    def _wrong(self, text: str, interval: int) -> UserError:
+        return UserError(f"{type(self).__name__} decides about interval {interval + 1}: {text}", key="method.schedule")

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from h2fdp.config.named_options import Choices
+from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.errors import UserError
 from h2fdp.schedules.ali_dpfl import AliFirstOptions, AliOptions
+from h2fdp.schedules.control_section import ControlSection
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.h2fdp_controller import H2fdpOptions
 from h2fdp.schedules.noise_decay import NoiseDecayOptions
 from h2fdp.schedules.options import ScheduleOptions
 from h2fdp.schedules.resource_budget import ResourceBudgetOptions
+from h2fdp.schedules.traits import ScheduleTraits
 
-_ALL: tuple[type[ScheduleOptions], ...] = (
-    FixedOptions,
-    H2fdpOptions,
-    AliOptions,
-    AliFirstOptions,
-    ResourceBudgetOptions,
-    NoiseDecayOptions,
+SCHEDULES: Choices[ScheduleOptions] = Choices(
+    OwnKind("a schedule, derived from `h2fdp.schedules.OwnSchedule`", ("choose", "build"))
 )
-SCHEDULES: Mapping[str, type[ScheduleOptions]] = MappingProxyType(
-    {options.model_fields["name"].default: options for options in _ALL}
-)
+for _options in (FixedOptions, H2fdpOptions, AliOptions, AliFirstOptions, ResourceBudgetOptions, NoiseDecayOptions):
+    SCHEDULES.register(_options)
+
+if TYPE_CHECKING:
+    ScheduleSection = ScheduleOptions | OwnPart
+else:
+    ScheduleSection = SCHEDULES.section()
+
+
+def chosen(section: ScheduleOptions | OwnPart) -> ScheduleTraits:
+    """What is known before a run of the schedule that a `method.schedule` names, and how it is built.
+
+    Raises:
+        UserError: a user's own schedule that cannot be made.
+    """
+    if isinstance(section, OwnPart):
+        made: ScheduleTraits = section.make()
+        return made
+    return section
+
+
+def reconciled(
+    schedule: ScheduleOptions | OwnPart, control: ControlSection
+) -> tuple[ScheduleOptions | OwnPart, ControlSection]:
+    """`control.enabled` and the schedule `h2fdp` are two ways to say the same: here either one implies the other.
+
+    Raises:
+        UserError: they contradict each other.
+    """
+    adaptive, controlled = H2fdpOptions(), chosen(schedule).controlled
+    if controlled and "enabled" in control.model_fields_set and not control.enabled:
+        text = f"the method's schedule is {adaptive.name}; expected true, or a method with schedule fixed"
+        raise UserError(text, key="control.enabled")
+    if not controlled and not control.enabled:
+        return schedule, control
+    if not controlled and not isinstance(schedule, FixedOptions):
+        text = f"the method's schedule is {schedule.name}; expected false, or a method with schedule {adaptive.name}"
+        raise UserError(text, key="control.enabled")
+    return schedule if controlled else adaptive, control.model_copy(update={"enabled": True})

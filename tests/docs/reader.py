@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -24,9 +25,10 @@ class Reader:
     """Follows blocks one after another, in the current directory.
 
     A YAML block begins with a comment: `# FILE` (save this as FILE), `# FILE, added` (at its end) or
-    `# FILE, the line KEY:` (instead of the line that begins with KEY:). Python blocks share their names, and a text
-    block is what the Python block before it prints. A command's output is what it prints to standard output, or, where
-    that is nothing and the exit code says that it was a user's mistake, to standard error.
+    `# FILE, the line KEY:` (instead of the line that begins with KEY:). So does a Python block that is a module,
+    `# FILE.py`; the others share their names, and a text block is what the Python block before it prints. A command's
+    output is what it prints to standard output, or, where that is nothing and the exit code says that it was a user's
+    mistake, to standard error.
 
     Attributes:
         wrong: what came out otherwise than the page says.
@@ -64,6 +66,9 @@ class Reader:
             file.write_text("".join(body if line.startswith(key) else line for line in lines))
 
     def _run(self, block: Block) -> None:
+        if re.match(r"# \S+\.py\n", block.text):
+            self._save(block)
+            return
         with redirect_stdout(_Caught()) as out:
             exec(compile(block.text, f"the page, from line {block.line}", "exec"), self._names)
         self._printed = out.text()
