@@ -52,11 +52,14 @@ def _point(objective: Any = "plain", privacy: Any = "none", server: Any = "avera
 
 _PLAIN: dict[str, tuple[Method, str]] = {
     "hfl": (_point(), "hierarchical FedAvg without noise, the upper bound (Liu et al. 2020)"),
-    "hfl-dp": (_point(privacy="local"), "hierarchical, every device adds its own noise (Shi et al. 2021)"),
-    "h2fdp": (_point(privacy="hierarchical"), "noise where trust ends, fixed schedule (H2FDP, Algorithm 2)"),
+    "hfl-dp": (_point(privacy="local"), "hierarchical, with noise from every device (Shi et al. 2021)"),
+    "h2fdp": (
+        _point(privacy="hierarchical"),
+        "noise at trusted edge servers, else at devices; fixed schedule (H2FDP, Algorithm 2)",
+    ),
     "h2fdp-adaptive": (
         _point(privacy="hierarchical", schedule="h2fdp"),
-        "noise where trust ends, tau, participation and step size from problem P (H2FDP, Algorithm 1)",
+        "as h2fdp, with tau, participation and step size from problem P (H2FDP, Algorithm 1)",
     ),
     "pedpfl": (
         _point("proximal", "local", topology="star"),
@@ -64,7 +67,7 @@ _PLAIN: dict[str, tuple[Method, str]] = {
     ),
     "fedavg": (_point(topology="star"), "all devices under the cloud, no noise (McMahan et al. 2017)"),
     "fedavgm": (_point(server="momentum", topology="star"), "momentum at the server (Hsu et al. 2019)"),
-    "fedprox": (_point("proximal", topology="star"), "a pull towards the received model (Li et al. 2020)"),
+    "fedprox": (_point("proximal", topology="star"), "a proximal term towards the received model (Li et al. 2020)"),
     "scaffold": (
         _point("scaffold", server="scaffold", topology="star"),
         "control variates against client drift (Karimireddy et al. 2020)",
@@ -76,7 +79,7 @@ _PLAIN: dict[str, tuple[Method, str]] = {
 _OTHERS: dict[str, tuple[Method, str]] = {
     "adaptive-fl": (
         _point(schedule={"name": "resource-budget", **_PRICES}, topology="star"),
-        "tau by what is left of a resource budget (Wang et al. 2019)",
+        "tau chosen from the remaining resource budget (Wang et al. 2019)",
     ),
     "fedavg-dp": (
         _point(privacy="dp-sgd", topology="star"),
@@ -88,25 +91,25 @@ _OTHERS: dict[str, tuple[Method, str]] = {
     ),
     "adap-dpfl": (
         _point(privacy="dp-sgd", schedule="noise-decay", topology="star"),
-        "DP-SGD with less noise once the loss has fallen for a while (Fu et al. 2022)",
+        "DP-SGD with less noise after some rounds of falling loss (Fu et al. 2022)",
     ),
     "ali-dpfl": (
         _point(privacy=_ALI_STEPS, schedule="ali-dpfl", topology="star"),
-        "DP-SGD, tau by both budgets, estimated as the authors' program does (ALI-DPFL, second version)",
+        "DP-SGD, tau from both budgets, constants estimated as in the authors' program (ALI-DPFL, second version)",
     ),
     "ali-dpfl-paper": (
         _point(privacy=_ALI_STEPS, schedule=_ALI_PAPER, topology="star"),
-        "the same as the paper reads: mu from gradients, Gamma of Dirichlet(0.05) data",
+        "the same with the paper's constants: mu from gradients, Gamma of Dirichlet(0.05) data",
     ),
     "ali-dpfl-v1": (
         _point(privacy=_ALI_STEPS, schedule="ali-dpfl-v1", topology="star"),
-        "DP-SGD, tau by searching the first version's bound (ALI-DPFL, first version)",
+        "DP-SGD, tau by search over the bound of the first version (ALI-DPFL, first version)",
     ),
 }
 _UPCYCLED = {
     f"upcycled-{name}": (
         method.model_copy(update={"upcycle": UpcycleSection(factor=_FACTOR)}),
-        f"{name}, and after each interval an update from what the cloud has (Upcycled-FL)",
+        f"{name}, with a second server update after each interval (Upcycled-FL)",
     )
     for name, (method, _) in _PLAIN.items()
 }

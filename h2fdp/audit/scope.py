@@ -14,7 +14,7 @@ from h2fdp.run.setup import RunSetup
 _MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
 # Why an observer may have nothing to be asked about.
 UNSEEN = {
-    "edge": "every edge server is trusted: it sees raw updates and is outside of the threat model",
+    "edge": "every edge server is trusted: it sees raw updates and is outside the threat model",
     "peer": "no subnet has two devices, so no device has a peer",
 }
 
@@ -60,16 +60,18 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     if run.placement.unaudited is not None:
         raise UserError(run.placement.unaudited, key="method" if run.noise is None else "method.privacy")
     if run.blueprint.measuring is not None:
-        text = "estimates are not audited; expected released"
+        text = "the audit supports control.estimates: released only"
         raise UserError(text, key="control.estimates")
     if run.blueprint.momentum:
-        raise UserError("canaries take plain steps; expected 0", key="training.momentum")
+        raise UserError("canaries do not support momentum; expected 0", key="training.momentum")
     if observer == "public" and (run.config.method.server.name != "average" or run.config.method.upcycle is not None):
-        text = "an audit of public reads the averages off the global models; expected average, without upcycle"
+        text = (
+            "an audit of public recovers the averages from the global models; expected server average without upcycle"
+        )
         raise UserError(text, key="method.server")
     if run.config.training.sampling != "poisson":
         raise UserError(
-            "an audit needs poisson; a canary in a batch of fixed size would push out a record", key="training.sampling"
+            "an audit needs poisson: in a batch of fixed size a canary would displace a record", key="training.sampling"
         )
 
 

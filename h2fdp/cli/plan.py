@@ -27,7 +27,7 @@ def plan_command(
     png: Annotated[Path | None, typer.Option(help="Also draw the map of the objective into this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what the controller would decide for the first interval, and why; nothing is trained."""
+    """Print the controller's first decision and the reasons for it, without training."""
     from h2fdp.run.controller_preview import plan
 
     found = plan(file, [*(settings or []), *([] if seed is None else [f"seed={seed}"])], data_root)

@@ -11,7 +11,7 @@ from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
 from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
-app = typer.Typer(help="What each observer learns about each device.", no_args_is_help=True)
+app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)
 _SHOWN = ("observer", "claimed", "rdp", "pld", "coarse", "attained", "verdict", "device")
 
 
@@ -23,7 +23,7 @@ def calibrate_command(
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print all noises and, for each observer, claimed, accounted and attained epsilon, without running."""
+    """Print all noise levels and each observer's claimed, accounted and attained epsilon, without training."""
     from h2fdp.run import Experiment
     from h2fdp.run.privacy_report import privacy_report
 
@@ -35,14 +35,12 @@ def calibrate_command(
     print_table(rows, title=f"epsilon at delta {report['delta']:g}, the worst device of each observer", columns=_SHOWN)
     typer.echo("met: rdp or pld is at most claimed; broken: attained is above it; open: neither\n")
     if report["factor"] != 1.0:
-        typer.echo(f"calibrated to the account: the paper's noises times {report['factor']:.4g}\n")
+        typer.echo(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}\n")
     if report["iterations"] is not None:
-        typer.echo(
-            f"the target is met for {report['iterations']} local steps of a device, where a run ends at the latest\n"
-        )
+        typer.echo(f"the target allows at most {report['iterations']} local steps of a device; the run stops there\n")
     for note in report["notes"]:
         typer.echo(f"{note}\n")
-    print_table(report["noises"], title="noises of the first interval (standard deviations; largest and smallest)")
+    print_table(report["noises"], title="noise of the first interval (standard deviations; largest and smallest)")
 
 
 @app.command("account")
@@ -69,7 +67,7 @@ def account_command(
         return
     rows = [{"observer": observer, **numbers} for observer, numbers in found["worst"].items()]
     if not rows:
-        typer.echo("the ledger is empty: nothing was released under a guarantee")
+        typer.echo("the ledger is empty: the run released nothing under a guarantee")
         return
     print_table(rows, title=f"accounted epsilon at delta {found['delta']:g}, the worst device of each observer")
     for note in found["notes"]:
@@ -94,15 +92,15 @@ def account_command(
 @app.command("audit")
 def audit_command(
     file: ExperimentPath,
-    observer: Annotated[str, typer.Option(help="Who spies: edge, peer, cloud or public.")],
-    canaries: Annotated[int, typer.Option(help="How many canaries; each is in or out by a coin.")],
+    observer: Annotated[str, typer.Option(help="The observer: edge, peer, cloud or public.")],
+    canaries: Annotated[int, typer.Option(help="Number of canaries; a fair coin includes each or not.")],
     kind: Annotated[str, typer.Option(help="dominating or dirac (a gradient of the clip norm).")] = "dominating",
     settings: Settings = None,
     seed: Seed = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bound epsilon from below by one training run: what an observer can guess of canaries among the records."""
+    """Measure a lower bound on epsilon: train once and guess from an observer's view which canaries were included."""
     from h2fdp.audit.run_audit import as_dict, audit
     from h2fdp.run import Experiment
 
@@ -129,8 +127,8 @@ def _show_audit(found: dict[str, Any]) -> None:
             "attained": found["attained"],
             "accounted": f"{found['pld']:.4g} (pld), {found['rdp']:.4g} (rdp)",
             "delta": found["delta"],
-            "verdict": "the account is refuted: more leaks than it says"
+            "verdict": "the account is refuted: more leaks than it allows"
             if exceeded
-            else "no more found than is accounted for",
+            else "consistent with the account: no larger loss was found",
         }
     )

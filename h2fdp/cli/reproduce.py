@@ -27,19 +27,19 @@ def reproduce_command(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer intervals and seeds.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Write the page with all claims.")] = False,
     data_set: Annotated[
-        list[str] | None, typer.Option(help="Data set, may be given again.", show_default="fashion-mnist")
+        list[str] | None, typer.Option(help="Data set; may be repeated.", show_default="fashion-mnist")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("reproductions"),
     data_root: DataRoot = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="one for each CPU")] = None,
-    inline: Annotated[bool, typer.Option("--inline", help="One run after another, in this process.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Redo the runs that changed.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs in parallel.", show_default="one for each CPU")] = None,
+    inline: Annotated[bool, typer.Option("--inline", help="Run one after another, in this process.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Repeat the runs that have changed.")] = False,
     experiments: Annotated[Path | None, typer.Option(help="Folder with figures.yaml and claims.yaml.")] = None,
     page: Annotated[Path | None, typer.Option(help="The page of --check.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a figure of a paper, draw it, and judge its claims; the same command again goes on with what is left.
+    """Run a figure of a paper, draw it, and judge its claims; repeat the command to continue.
 
     --check writes all claims into docs/reproduction.md beside the experiments; with --quick into the folder of --out.
     """
@@ -56,12 +56,12 @@ def reproduce_command(
     if check:
         page = _page(session, folder, quick, page)
     elif page is not None:
-        raise UserError("expected --check, which writes it", "--page")
+        raise UserError("needs --check, which writes the page", "--page")
     planned = session.plan(figures, data_sets)
     tables = [figure for figure in figures if of.table(figure) is not None]
     shown_on = of.file.figures[figures[0]].data_sets
     if not planned and not (tables and (data_set is None or {*data_set} & {*shown_on})):
-        raise UserError(f"{name} is of {', '.join(shown_on)}, found {', '.join(data_sets)}", "--data-set")
+        raise UserError(f"{name} uses the data sets {', '.join(shown_on)}; found {', '.join(data_sets)}", "--data-set")
     failed: list[str] = []
     with interruptible() as interrupt:
         try:
@@ -79,10 +79,10 @@ def reproduce_command(
                 if interrupt.asked():
                     break
         except KeyboardInterrupt:
-            print("stopped at once; go on with the same command", file=sys.stderr)
+            print("stopped at once; run the same command to continue", file=sys.stderr)
             raise typer.Exit(interrupt.exit_code) from None
     if interrupt.asked():
-        print("stopped; go on with the same command", file=sys.stderr)
+        print("stopped; run the same command to continue", file=sys.stderr)
         raise typer.Exit(interrupt.exit_code)
     pictures = session.draw(figures)
     rows = session.evaluate()
@@ -120,7 +120,7 @@ def _page(session: Any, folder: Path, quick: bool, page: Path | None) -> Path:
     if page is None:
         return session.out / "reproduction.md" if quick else folder.resolve().parent / "docs" / "reproduction.md"
     if page.is_dir() or not page.absolute().parent.is_dir():
-        raise UserError("expected a file in a folder that is there", str(page), "--page")
+        raise UserError("expected a file in an existing folder", str(page), "--page")
     return page
 
 
@@ -149,7 +149,7 @@ def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
             }
             for row in rows
         ],
-        title="claims: noise by the paper's formula (claimed), noise by account (accounted)",
+        title="claims: noise by the paper's formula (claimed) and by account (accounted)",
     )
     facts: dict[str, Any] = {"picture" if len(pictures) == 1 else f"picture {number}": path
                              for number, path in enumerate(pictures, 1)}  # fmt: skip

@@ -22,13 +22,15 @@ def run_command(
     seed: Seed = None,
     out: Annotated[Path | None, typer.Option(help="The run directory.", show_default="runs/<name>-<time>")] = None,
     data_root: DataRoot = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost; run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be done and its cost, without training.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="A line for each interval.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each interval.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run an experiment and leave everything it recorded in a run directory."""
+    """Run an experiment and record it in a run directory."""
     from h2fdp.run import Experiment
 
     experiment = Experiment.from_file(file, settings or [], seed)
@@ -74,21 +76,21 @@ def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) ->
         return
     print_facts({key: value for key, value in plan.items() if key != "noises"})
     if plan["noises"]:
-        print_table(plan["noises"], title="noises of the first interval (standard deviations)")
+        print_table(plan["noises"], title="noise of the first interval (standard deviations)")
 
 
 def resume_command(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change how it runs from now on: runtime.hosts=2."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change how the run continues: runtime.hosts=2."),
     ] = None,
     data_root: DataRoot = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="A line for each interval, and the log.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each interval, and the log.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was stopped, killed or ran out of disk, from its last checkpoint."""
+    """Continue a run that was stopped, killed or ran out of disk space, from its last checkpoint."""
     from h2fdp.run import Experiment
     from h2fdp.run.resume import is_finished, resume_run
 

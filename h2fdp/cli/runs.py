@@ -40,7 +40,7 @@ def runs_command(
     directory: Annotated[Path, typer.Argument(help="Where the run directories are.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """List the runs in a directory and compare what they reached."""
+    """List and compare the runs in a directory."""
     from h2fdp.errors import UserError
     from h2fdp.records import read_summary
 
@@ -56,7 +56,7 @@ def runs_command(
     else:
         print_table([_row(path, summary) for path, summary in summaries])
         if any(summary["resumable"] for _, summary in summaries):
-            typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} go on with: h2fdp resume RUN")
+            typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
 
 
 def report_command(

@@ -112,7 +112,7 @@ def watch(
 
 
 def _how_to_go_on(directory: Path) -> str:
-    return f"go on with: h2fdp resume {directory}"
+    return f"continue with: h2fdp resume {directory}"
 
 
 def show_result(summary: dict[str, Any], directory: Path) -> None:
@@ -147,7 +147,7 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
             name, _, text = note.partition(": ")
             facts[name] = text
     if summary["leaking"]:
-        facts["leaking"] = "control.estimates: oracle; raw gradients went up, so no epsilon is said"
+        facts["leaking"] = "raw gradients were sent to the cloud (control.estimates: oracle), so no epsilon is reported"
     facts["energy"] = f"{summary['energy_j']:.4g} J"
     facts["delay"] = f"{summary['delay_s']:.4g} s summed over devices; {summary['clock_s']:.4g} s on a simulated clock"
     if summary["fresh_from"]:

@@ -27,13 +27,13 @@ def sweep_command(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="The sweep's directory.", show_default="sweeps/<name>")] = None,
     data_root: DataRoot = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="one for each CPU")] = None,
-    inline: Annotated[bool, typer.Option("--inline", help="One run after another, in this process.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Redo the runs that changed.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs in parallel.", show_default="one for each CPU")] = None,
+    inline: Annotated[bool, typer.Option("--inline", help="Run one after another, in this process.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Repeat the runs that have changed.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run every combination of the values under `sweep:`; the same command again goes on with what is left."""
+    """Run every combination of the values under `sweep:`; repeat the command to continue."""
     from h2fdp.sweeps.api import Sweep
     from h2fdp.sweeps.conduct import Options, conduct, default_directory, jobs_of
     from h2fdp.sweeps.shared import Shared
@@ -50,7 +50,7 @@ def sweep_command(
                 )  # `listen` again once Ray is up, which takes SIGTERM for itself
                 outcomes = conduct(study, directory, shared, options)
         except KeyboardInterrupt:
-            print("stopped at once; go on with the same command", file=sys.stderr)
+            print("stopped at once; run the same command to continue", file=sys.stderr)
             raise typer.Exit(interrupt.exit_code) from None
     sweep = Sweep(directory, tuple(planned.point.name for planned in study.runs))
     finished = len(sweep.runs)
@@ -59,7 +59,10 @@ def sweep_command(
     else:
         _show(sweep, finished, study.keys)
     if interrupt.asked() and finished < len(sweep.names):
-        print(f"stopped: {finished} of {len(sweep.names)} runs are done; go on with the same command", file=sys.stderr)
+        print(
+            f"stopped: {finished} of {len(sweep.names)} runs are done; run the same command to continue",
+            file=sys.stderr,
+        )
         raise typer.Exit(interrupt.exit_code)
     _exit_for(outcomes, sweep)
 

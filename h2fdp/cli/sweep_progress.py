@@ -123,7 +123,7 @@ def ending(name: str, outcome: Outcome, again: bool) -> str:
     if not outcome.error:
         return f"{name}: {outcome.state}"
     reason = outcome.error.strip().rpartition("\n")[2]
-    return f"{name}: failed ({reason})" + ("; it is tried again" if again else "")
+    return f"{name}: failed ({reason})" + ("; it will be tried again" if again else "")
 
 
 class _Live:

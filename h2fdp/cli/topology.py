@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Make, check and look at networks.")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A topology: .yaml, .graphml or .json.")]
-Seed = Annotated[int, typer.Option(min=0, help="Draws what the file leaves open.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed for everything that the file leaves random.")]
 
 
 @app.command("new")
@@ -33,18 +33,21 @@ def new_command(
     trust: Annotated[float | None, typer.Option(help="Probability that an edge server is trusted.")] = None,
     side_m: Annotated[float | None, typer.Option(help="Side of the square, in metres (geometric).")] = None,
     name: Annotated[str | None, typer.Option(help="The network's name.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Draws distances and, with --state-trust, trust.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the distances and, with --state-trust, of the trust.")] = 1,
     state_trust: Annotated[
-        bool, typer.Option("--state-trust", help="Write each edge server's trust as drawn; else each run draws it.")
+        bool,
+        typer.Option(
+            "--state-trust", help="Write the trust drawn for each edge server; otherwise each run draws its own."
+        ),
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a network made to order, distances drawn; trust is left to each run's seed unless --state-trust."""
     from h2fdp.errors import UserError
     from h2fdp.topology import write
 
     if out.exists() and not overwrite:
-        raise UserError("the file is there already; --overwrite replaces it", str(out))
+        raise UserError("the file exists already; --overwrite replaces it", str(out))
     numbers = None if tiers is None else _whole_numbers(tiers)
     given = {"edges": edges, "devices": devices, "tiers": numbers, "trust": trust, "side_m": side_m, "name": name}
     topology = _generate(kind, {key: value for key, value in given.items() if value is not None}, seed)
@@ -67,7 +70,7 @@ def _whole_numbers(text: str) -> list[int]:
 
 @app.command("check")
 def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
-    """Check a file and say what is in it; every mistake is told with its line."""
+    """Check a file and print a summary; every error is reported with its line."""
     from h2fdp.topology import read
     from h2fdp.topology.summary import summarise
 

@@ -71,7 +71,7 @@ class _Builder:
             raise UserError("a second document begins here; expected one", where)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise UserError(f"the alias *{event.anchor} stands for nothing defined before", where)
+                raise UserError(f"the alias *{event.anchor} refers to nothing defined before it", where)
             self._place(replace(self._anchors[event.anchor], where=where), where)
         elif isinstance(event, yaml.ScalarEvent):
             node = Node(self._scalar(event, where), where)

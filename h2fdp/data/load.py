@@ -133,7 +133,7 @@ def _hold_out(owners: Integers, share: float, rng: np.random.Generator) -> np.nd
     sizes = sizes_of(owners, int(owners.max()) + 1)
     counts = np.minimum(np.floor(share * sizes).astype(np.int64), sizes - 1)
     if not counts.any():
-        raise UserError(f"a share of {share} of these data holds out no record at all", key="data.validation")
+        raise UserError(f"a share of {share} of these data does not hold out a single record", key="data.validation")
     return choose(owners, counts, rng)
 
 

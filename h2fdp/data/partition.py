@@ -134,7 +134,9 @@ class Partitioner(NamedTuple):
 
 PARTITIONERS: Mapping[str, Partitioner] = MappingProxyType(
     {
-        "labels_per_device": Partitioner("so many labels on each device, balanced", by_labels, ("labels_per_device",)),
+        "labels_per_device": Partitioner(
+            "a fixed number of labels on each device, balanced", by_labels, ("labels_per_device",)
+        ),
         "dirichlet": Partitioner("labels spread by Dirichlet proportions", by_dirichlet, ("dirichlet",)),
         "shards": Partitioner("random shards of label-sorted records", by_shards, ("shards", "per_device")),
         "iid": Partitioner("records at random", at_random, ()),

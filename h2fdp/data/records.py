@@ -70,7 +70,7 @@ def _problem(inputs: NDArray[Any], labels: NDArray[Any]) -> str:
     if labels.shape != (len(inputs),):
         return f"expected one label for each of the {len(inputs)} inputs, found labels of shape {labels.shape}"
     if inputs.size == 0:
-        return f"there is nothing in it: inputs of shape {inputs.shape}"
+        return f"no records: inputs of shape {inputs.shape}"
     if inputs.dtype.kind not in "buif":
         return f"inputs must be numbers, found type {inputs.dtype}"
     if labels.dtype.kind not in "ui":

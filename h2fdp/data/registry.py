@@ -19,11 +19,11 @@ _POOLED: Mapping[str, Any] = MappingProxyType({"partition": PARTITION, "normaliz
 DATA_SETS: Mapping[str, DataSet] = MappingProxyType(
     {
         "digits": DataSet("1,797 scanned digits of 8x8 pixels, bundled with scikit-learn", load_digits, _POOLED),
-        "fashion-mnist": DataSet("70,000 pictures of clothes, 28x28, 10 classes", FASHION_MNIST.load, _POOLED),
+        "fashion-mnist": DataSet("70,000 images of clothes, 28x28, 10 classes", FASHION_MNIST.load, _POOLED),
         "mnist": DataSet("70,000 handwritten digits, 28x28", MNIST.load, _POOLED),
-        "cifar10": DataSet("60,000 colour pictures, 3x32x32, 10 classes", CIFAR10.load, _POOLED),
+        "cifar10": DataSet("60,000 colour images, 3x32x32, 10 classes", CIFAR10.load, _POOLED),
         "synthetic": DataSet(
-            "a linear task on each device, unlike the others' by alpha and beta",
+            "a linear task on each device; alpha and beta control how much devices differ",
             load_synthetic,
             DEFAULTS,
             lambda request: (recipe_of(request.section), tuple(request.groups), request.streams),

@@ -25,7 +25,7 @@ def within_unit_ball(data: DeviceData, bound: float) -> DeviceData:
     if longest > bound * (1 + _ROUNDING):
         # How long it is is private: a bound that follows it would be no public one.
         text = (
-            f"a device holds a longer record; expected a bound that is public knowledge of these data, found {bound:g}"
+            f"a device has a record of larger norm; expected a public bound on the norm of all inputs, found {bound:g}"
         )
         raise UserError(text, key="method.privacy.input_bound")
     scaling = data.scaling

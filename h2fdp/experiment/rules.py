@@ -69,10 +69,10 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
         return
     control = experiment.control
     if control.estimates == "oracle" and experiment.privacy.budget:
-        text = "raw estimates are beyond every budget; expected no budget, or control.estimates released or private"
+        text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
         raise UserError(text, document.where(("privacy", "budget")), "privacy.budget")
     if "step_decay" in experiment.training.model_fields_set and experiment.training.step_decay != "sqrt":
-        text = "the controller's step size falls with the root of the interval; expected sqrt, found none"
+        text = "the controller decreases the step size with the square root of the interval; expected sqrt, found none"
         raise UserError(text, document.where(("training", "step_decay")), "training.step_decay")
     least = horizon(experiment).least_beta
     largest = control.beta_max
@@ -84,8 +84,8 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
         raise UserError(text, document.where(("control", "beta")), "control.beta")
     if experiment.privacy.calibration == "accounted":
         text = (
-            "expected paper with control, whose tau and participants are not known in advance; "
-            "privacy.budget ends such a run in time"
+            "expected paper: with control, tau and participation are not known in advance; "
+            "use privacy.budget to stop such a run in time"
         )
         raise UserError(text, document.where(("privacy", "calibration")), "privacy.calibration")
 
@@ -124,7 +124,9 @@ def _of_state(experiment: ExperimentFile) -> Found:
     objective, server = experiment.method.objective.name, experiment.method.server.name
     for name in ("scaffold", "feddyn"):
         if (objective == name) != (server == name):
-            text = f"devices and cloud keep {name}'s state together; expected objective {name} with server {name}"
+            text = (
+                f"{name} keeps its state on the devices and at the cloud; expected objective {name} with server {name}"
+            )
             yield f"method.{'server' if objective == name else 'objective'}", text
 
 
@@ -133,9 +135,9 @@ def _of_epochs(experiment: ExperimentFile) -> Found:
     if experiment.training.local_epochs is None:
         return
     if not chosen(method.schedule).allows_epochs:
-        yield key, "this schedule counts in steps; expected local_steps"
+        yield key, "this schedule chooses the number of local steps; expected local_steps"
     if method.privacy.name == "dp-sgd" and method.privacy.noise_multiplier is not None:
-        text = "a run under a given noise_multiplier ends after R_c local steps, which need not be whole epochs"
+        text = "with a given noise_multiplier the run ends after R_c local steps, which may not be whole epochs"
         yield key, f"{text}; expected local_steps"
 
 
@@ -150,7 +152,7 @@ def _of_schedule(experiment: ExperimentFile) -> Found:
         text = "local aggregations cost more in longer intervals, which the budget does not foresee"
         yield "method.schedule", f"{text}; expected training.aggregations_per_interval: 0, or topology star"
     if schedule.weighs_step_noise and method.privacy.name != "dp-sgd":
-        text = f"{name} weighs local steps against the noise on each; expected privacy dp-sgd"
+        text = f"{name} weighs the number of local steps against the noise of each step; expected privacy dp-sgd"
         yield "method.schedule", text
 
 
@@ -158,21 +160,21 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
     schedule, name, control = chosen(experiment.method.schedule), experiment.method.schedule.name, experiment.control
     if not placement_of(experiment.method.privacy).private:
         if schedule.scales_noise:
-            yield "method.schedule", "there is no noise to decay; expected a placement with noise"
+            yield "method.schedule", "there is no noise to decay; expected a method with noise"
         return
     if experiment.privacy.calibration == "accounted" and not (schedule.foreseen or schedule.controlled):
-        yield "privacy.calibration", f"expected paper: what {name} will do is not known before the run"
+        yield "privacy.calibration", f"expected paper: the decisions of {name} are not known before the run"
     if schedule.measures != "secants":
         return
     if experiment.method.privacy.name != "dp-sgd":
-        text = f"devices tell {name} what they measured beside raw updates, which they do not send here"
+        text = f"{name} needs raw measurements from the devices, which send no raw updates here"
         yield "method.schedule", f"{text}; expected lipschitz, smoothness and divergence, or privacy none or dp-sgd"
         return
     if control.estimates == "private":
-        text = f"expected oracle or released: what {name} measures has no range to be released in"
+        text = f"expected oracle or released: the measurements of {name} are unbounded, so noise cannot hide them"
         yield "control.estimates", text
     elif control.estimates == "released" and "estimates" in control.model_fields_set:
-        text = f"{name} has devices measure constants of their losses, which leaks"
+        text = f"{name} uses raw measurements of the losses on devices, which leak"
         yield "control.estimates", f"{text}; expected oracle (the run is marked), or the constants in method.schedule"
 
 

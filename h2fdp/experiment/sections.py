@@ -131,7 +131,7 @@ class TrainingSection(Section):
     @model_validator(mode="after")
     def _epochs_are_shuffled(self) -> TrainingSection:
         if (self.local_epochs is not None) != (self.sampling == "shuffled"):
-            raise ValueError("local_epochs and sampling: shuffled come together")
+            raise ValueError("local_epochs requires sampling: shuffled, and the other way round")
         if self.local_epochs is not None and (self.aggregations_per_interval != 0):
             raise ValueError("devices end their epochs at different slots; expected aggregations_per_interval: 0")
         return self

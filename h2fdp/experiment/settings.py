@@ -44,7 +44,7 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
             if isinstance(section, dict):
                 section[key] = value
             else:
-                problems.append(Problem(f"{_OWNER[key]} is given too, and is no mapping", "Experiment", key))
+                problems.append(Problem(f"{_OWNER[key]} is given too and is not a mapping", "Experiment", key))
         else:
             close = difflib.get_close_matches(key, [*_OWNER, *ExperimentFile.model_fields], n=1)
             problems.append(

@@ -62,7 +62,7 @@ def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Ma
         builder: Callable[..., nn.Module] = getattr(import_module(f"{__package__}.{file}"), function)
         return builder(shape, classes, **{**entry.options, **options})
     if options:
-        raise UserError("options go with a model's name; a class or factory takes none", key="model")
+        raise UserError("options need a model name; a class or factory takes none", key="model")
     if isinstance(source, nn.Module):
         return copy.deepcopy(source)
     if not callable(source):

@@ -34,7 +34,7 @@ def _unfit_layer(module: nn.Module) -> str:
 
 
 _RANDOM = (
-    "random numbers in the forward pass (dropout) come from torch's own generator, which no run could repeat; "
+    "random numbers in the forward pass (dropout) come from torch's own generator and are not reproducible; "
     "leave it out"
 )
 
@@ -59,13 +59,13 @@ def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int) -> s
         return _RANDOM
     # The first record is the same in both batches, its neighbour is not.
     if not torch.allclose(first[0], other[0], rtol=1e-3, atol=1e-5):
-        return "a record's scores depend on the other records of its batch, so no record's gradient could be clipped"
+        return "a record's scores depend on the other records of its batch, so its gradient cannot be clipped"
     return ""
 
 
 def _unfit_state(module: nn.Module) -> str:
     for name, _ in module.named_buffers():
-        return f"the buffer `{name}` is state beside the parameters, which is neither averaged nor made private"
+        return f"the buffer `{name}` is state outside the parameters, which is neither averaged nor protected"
     trainable = [(name, held) for name, held in module.named_parameters() if held.requires_grad]
     if not any(held.numel() for _, held in trainable):
         return "the model has no trainable parameters"

@@ -156,7 +156,7 @@ def _make_room(path: Path, overwrite: bool) -> None:
         hint = "add --overwrite to replace that run, or choose another --out" if is_run else "choose another --out"
         raise UserError(f"the directory is not empty; {hint}", where)
     if not is_run:
-        raise UserError("the directory holds something that is not a run; --overwrite replaces runs only", where)
+        raise UserError("the directory contains something other than a run; --overwrite replaces runs only", where)
     try:
         with FileLock(path / _LOCK, timeout=0):
             pass

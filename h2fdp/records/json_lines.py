@@ -102,7 +102,7 @@ def check_start(path: Path, mark: Mark) -> blake2b:
     size = path.stat().st_size if path.exists() else 0
     digest = _digest_of_start(path, mark.bytes) if size >= mark.bytes else None
     if digest is None or digest.hexdigest() != mark.digest:
-        raise UserError("the file was changed after the run wrote it, so the run cannot go on", str(path))
+        raise UserError("the file was changed after the run wrote it, so the run cannot be resumed", str(path))
     return digest
 
 

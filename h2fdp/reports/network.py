@@ -54,7 +54,7 @@ def drawing(at: int, topology: Topology, users: Sequence[RunView]) -> Drawing:
     accuracy = dict(zip(users[0].devices.get("device", []), users[0].devices.get("accuracy", []), strict=True))
     trusted = sum(subnet.trusted for subnet in topology.subnets)
     what = (
-        "Every device at a distance to its edge server that is to scale."
+        "Distances between devices and their edge servers are to scale."
         if fits(topology)
         else "A bar for the devices of each edge server, by trust and size; the circles say how many."
     )

@@ -20,9 +20,9 @@ WHO = {
 }
 _HEADS = ("run", "observer", "claimed", "accounted (rdp)", "accounted (pld)", "attained", "verdict", "about device")
 LEAD = (
-    "Epsilon bounds what an observer can learn about one record of the device that is worst off. Claimed is what the "
-    "paper's formula promises, accounted an upper bound from every release, attained a lower bound: what a dominating "
-    "record really gets. A claim is met when accounted is at most claimed, broken when attained is above it, and open "
+    "Epsilon bounds what an observer can learn about one record of the worst device. Claimed is what the paper's "
+    "formula promises, accounted is an upper bound from all releases, and attained is a lower bound, reached by a "
+    "dominating record. A claim is met if accounted is at most claimed, broken if attained is above it, and open "
     "otherwise."
 )
 
@@ -42,8 +42,8 @@ def epsilon_figures(every: Sequence[Series], bands: str) -> list[Curves]:
         Curves(
             f"epsilon-{observer}",
             f"Epsilon of the observer {observer}",
-            f"What {WHO[observer]} holds about the device that is worst off: epsilon so far (no unit), at the run's "
-            f"delta. A claim ends where more was released than it was planned for.{bands}",
+            f"What {WHO[observer]} has learned about the worst device: epsilon so far (no unit), at the run's "
+            f"delta. The claim ends where more was released than planned.{bands}",
             f"epsilon of {observer}",
             curves,
             scale=scale,

@@ -69,11 +69,11 @@ def _live(run: RunView) -> dict[str, Any]:
 def _note(run: RunView) -> str:
     state, summary = run.summary["state"], run.summary
     if state == "running":
-        return f"{run.name} is still running; what it had at its last checkpoint is shown."
+        return f"{run.name} is still running; its last checkpoint is shown."
     if state in ("interrupted", "killed", "failed"):
-        return f"{run.name} is {state}, so what it had at its end or last checkpoint is shown."
+        return f"{run.name} is {state}, so its end or last checkpoint is shown."
     if spent := summary.get("budget_spent_by"):
         return f"{run.name} stopped early: one more interval would exceed the budget of the observer {spent}."
     if fresh := summary.get("fresh_from"):
-        return f"{run.name} went on with fresh draws from interval {', '.join(map(str, fresh))} on."
+        return f"{run.name} continued with fresh draws from interval {', '.join(map(str, fresh))} on."
     return ""

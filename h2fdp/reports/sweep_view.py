@@ -70,7 +70,7 @@ class SweepView:
             errors = {name: str(entry["error"]) for name, (_, entry) in runs.items() if entry.get("error")}
             name = str(state["name"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"no sweep wrote this ({error})", str(path / STATE)) from None
+            raise UserError(f"not a sweep directory ({error})", str(path / STATE)) from None
         study = path / STUDY
         table = table_of(path / TABLE)
         summaries = {run: read_summary(path / "runs" / run) or {} for run in runs}

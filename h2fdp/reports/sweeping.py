@@ -52,7 +52,7 @@ def _tables(sweep: SweepView) -> dict[str, Table]:
     rows = [[point.series.name, point.runs, *(_told(point, name) for name in shown)] for point in sweep.points]
     tables = (
         {
-            "What each point of the grid reached: means over seeds, with 95 % intervals of accuracy and loss": Table(
+            "Results at each point of the grid: means over seeds, with 95 % intervals of accuracy and loss": Table(
                 heads, rows
             )
         }
@@ -93,8 +93,8 @@ def _explorer(sweep: SweepView) -> Explorer:
     metrics = {name: (title, [last_of(point, name) for point in sweep.points]) for name, title in _METRICS.items()}
     known = {name: found for name, found in metrics.items() if any(found[1])}
     caption = (
-        "What runs ended with along one or two of the swept keys: means over seeds, the 95 % interval when pointed at, "
-        "or as a band around a curve. Choose the quantity and the keys above; the other keys stay at the value chosen."
+        "Final results along one or two of the swept keys: means over seeds, with the 95 % interval as a band or when "
+        "you point at a value. Choose the quantity and the keys above; the other keys keep the chosen value."
     )
     return Explorer("explorer", "Along the swept keys", caption, dict(zip(short, values, strict=True)), points, known)
 
@@ -111,7 +111,7 @@ def _privacy(sweep: SweepView, every: Sequence[Series]) -> Section:
     rows = [row for point in sweep.points if (row := _verdict(point))]
     heads = ("point", "claimed", "largest accounted (pld)", "largest attained", "verdict")
     tables = {"The claim at each point, over all observers and seeds": Table(heads, rows)} if rows else None
-    lead = f"{LEAD} Of several runs and observers the gravest verdict is shown." if rows else ""
+    lead = f"{LEAD} The worst verdict over runs and observers is shown." if rows else ""
     return Section("privacy", "Privacy", lead, epsilon_figures(every, _BANDS), tables)
 
 

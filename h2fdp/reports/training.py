@@ -51,7 +51,7 @@ def training(every: Sequence[Series], bands: str) -> Section:
         Curves(
             "energy",
             "Energy",
-            f"Joules that messages and local steps have cost so far, all nodes together.{bands}",
+            f"Energy of messages and local steps so far, in joules, summed over all nodes.{bands}",
             "energy so far (J)",
             curves_of(every, "energy_j", "energy"),
             scale="linear",
@@ -59,7 +59,7 @@ def training(every: Sequence[Series], bands: str) -> Section:
         Curves(
             "clock",
             "Time",
-            f"Seconds on the simulated clock of the network, on which subnets work side by side.{bands}",
+            f"Seconds on the simulated clock of the network, on which subnets work in parallel.{bands}",
             "simulated time (s)",
             curves_of(every, "clock_s", "simulated time"),
             scale="linear",
@@ -104,7 +104,7 @@ def schedule(every: Sequence[Series], bands: str) -> list[Curves]:
         Curves(
             "participants",
             "Participation",
-            f"Devices of which anything was averaged in each interval, after drop-outs.{bands}",
+            f"Devices that contributed to an average in each interval, after drop-outs.{bands}",
             "devices",
             curves_of(every, "participants", "devices", words="reason", stepped=True),
         ),
@@ -125,7 +125,7 @@ def schedule(every: Sequence[Series], bands: str) -> list[Curves]:
         figures.append(
             Curves(
                 "terms",
-                "What the controller weighed",
+                "Terms of the controller's objective",
                 "The three weighted terms of problem P at the chosen interval length and participation: energy and "
                 "delay of what remains of the run, and the gap that noise leaves (no unit; phi and the alphas are "
                 "in it).",

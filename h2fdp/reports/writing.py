@@ -83,7 +83,7 @@ def _write_pictures(content: _Content, folder: Path) -> None:
 def _of_sweep(paths: Sequence[Path]) -> _Content:
     if len(paths) > 1:
         sweeps = [path for path in paths if is_sweep(path)]
-        raise UserError(Problem("a sweep has a report of its own; give it alone", str(path)) for path in sweeps)
+        raise UserError(Problem("a sweep has its own report; pass it alone", str(path)) for path in sweeps)
     sweep = SweepView.read(paths[0])
     return _Content(f"Sweep: {sweep.name}", *sweep_sections(sweep), [])
 

@@ -89,6 +89,6 @@ def results_of(part: Part, study: Study, out: Path) -> Results | str:
     wanted = {planned.point.name: planned for planned in study.runs}
     for name, planned in wanted.items():
         if name in entries and (entries[name].digest, entries[name].code) != (planned.digest, code):
-            return "its runs are of another configuration or code; make them again with --overwrite"
+            return "the configuration or code has changed since its runs were made; repeat them with --overwrite"
     table = pd.read_parquet(directory.table)
     return Results({name: each.point.values for name, each in wanted.items()}, table[table["run"].isin(wanted)])

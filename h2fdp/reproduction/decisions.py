@@ -60,7 +60,7 @@ def _decided(study: Study, planned: Planned, shared: Shared, options: Options) -
     options.watcher.started(name, 0, 1)
     config, topology = shared.experiment(study.document, planned.settings)
     if not chosen(config.method.schedule).controlled:
-        raise UserError("nothing is decided without control; expected control.enabled: true", name)
+        raise UserError("there are no decisions without control; expected control.enabled: true", name)
     rows = decisions(shared.prepare(config, topology, options.data_root))
     options.watcher.interval(name, {"interval": 1})
     options.watcher.ended(name, Outcome("done"), False)

@@ -109,16 +109,20 @@ class Experiment:
         for key, part in given.items():
             own = isinstance(document.values().get(key), str)
             if own and part is None:
-                text = f"the run began with {document.values()[key]}; go on from Python: h2fdp.resume(run, {key}=...)"
+                text = (
+                    f"the run began with {document.values()[key]}; resume it from Python: h2fdp.resume(run, {key}=...)"
+                )
                 raise UserError(text, document.where((key,)), key)
             if part is not None and not own:
-                raise UserError("the run began without one of your own; expected none", "h2fdp.resume", key)
+                raise UserError(
+                    "this run does not use a {key} of your own; leave the argument out", "h2fdp.resume", key
+                )
             if own:
                 document.set(key, part if key == "model" else _DATA_PLACEHOLDER, key)
         changed = [parse_setting(text) for text in settings]
         for key, _, where in changed:
             if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
-                text = "a run goes on as it began; expected a key of runtime (but engine) or tracking"
+                text = "only runtime (except engine) and tracking can change when a run is resumed"
                 raise UserError(text, where, key)
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = experiment_from(document, changed)

@@ -30,7 +30,7 @@ def estimate(run: RunSetup) -> dict[str, Any]:
         "trusted": sum(subnet.trusted for subnet in run.topology.subnets),
         "records a device": f"{run.data.sizes.min()} to {run.data.sizes.max()}",
         "model parameters": run.initial.numel(),
-        **({"control": "a forecast: what the controller would do if it learned nothing"} if adaptive else {}),
+        **({"control": "a forecast that assumes the controller learns nothing"} if adaptive else {}),
         "slots": work.slots,
         "local aggregations": work.local_aggregations,
         "global aggregations": work.intervals,

@@ -186,5 +186,5 @@ def full_disk_told(directory: RunDirectory) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        text = f"the disk is full ({error.strerror}); make room, then go on with: h2fdp resume {directory.path}"
+        text = f"the disk is full ({error.strerror}); make room, then continue with: h2fdp resume {directory.path}"
         raise UserError(text, str(error.filename or directory.path)) from None

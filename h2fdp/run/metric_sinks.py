@@ -56,7 +56,7 @@ class _MLflow(Sink):
             from mlflow import MlflowClient
             from mlflow.entities import Metric
         except ImportError:
-            text = "MLflow is not installed; expected null, or after: pip install 'h2fdp[mlflow]'"
+            text = "MLflow is not installed; run pip install 'h2fdp[mlflow]', or set this to null"
             raise UserError(text, key="tracking.mlflow") from None
         self._metric = Metric
         self._client = MlflowClient(tracking_uri=uri)
@@ -96,7 +96,7 @@ class _MLflow(Sink):
             words()
         except Exception as error:
             self._silent = True
-            _log.warning("mlflow", extra=about(note=f"MLflow does not answer any more, and is left alone: {error}"))
+            _log.warning("mlflow", extra=about(note=f"MLflow no longer answers; tracking to it ends here: {error}"))
 
 
 def scalars(row: Row) -> dict[str, float]:

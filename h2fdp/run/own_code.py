@@ -34,7 +34,7 @@ def code_of(parts: Iterable[Any]) -> str:
     for part in parts:
         try:
             if not isinstance(part, type) and (getattr(part, "__closure__", None) or getattr(part, "__self__", None)):
-                raise TypeError("holds values that no file says")
+                raise TypeError("holds values that are not in any file")
             if is_dataclass(part) and not isinstance(part, type):  # its class and its fields say all
                 texts.append(repr(part))
                 part = type(part)

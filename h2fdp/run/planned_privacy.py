@@ -94,10 +94,10 @@ def _check_that_it_protects(setup: RunSetup) -> None:
             raise UserError("accounted needs a method that adds noise; this one adds none", key="privacy.calibration")
         return
     if setup.leaks and privacy.budget:
-        raise UserError("this run leaks raw measurements, which no budget covers; expected none", key="privacy.budget")
+        raise UserError("no budget covers the raw measurements of this run; expected none", key="privacy.budget")
     sources = {facts.noise_source for facts in setup.blueprint.facts()}
     if "edge" in privacy.budget and "device" not in sources:
-        text = "every edge server of this network is trusted and sees raw updates, which no budget covers"
+        text = "every edge server of this network is trusted and sees raw updates; no budget covers them"
         raise UserError(text, key="privacy.budget.edge")
     seen = {observer for facts in setup.blueprint.facts() for observer in facts.views(len(facts.heights))}
     for observer in privacy.budget:
@@ -105,7 +105,7 @@ def _check_that_it_protects(setup: RunSetup) -> None:
             text = "every edge server of this tier is trusted and sees raw updates, which no budget covers"
             raise UserError(text, key=f"privacy.budget.{observer}")
     if "cloud" in privacy.budget and "cloud" in sources:
-        raise UserError("the cloud is trusted and sees raw updates, which no budget covers", key="privacy.budget.cloud")
+        raise UserError("the cloud is trusted and sees raw updates; no budget covers them", key="privacy.budget.cloud")
 
 
 def _check_holdable(setup: RunSetup) -> None:
@@ -123,5 +123,5 @@ def _check_holdable(setup: RunSetup) -> None:
         if setup.config.faults.faults().of_devices:  # an average of one device carries the most noise
             largest *= devices
         if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):
-            text = f"the noises come out between {smallest:.3g} and {largest:.3g}, which 32-bit numbers do not hold"
+            text = f"the noise would lie between {smallest:.3g} and {largest:.3g}, outside the range of 32-bit numbers"
             raise UserError(f"{text}; check epsilon, c2, clip_norm, step_size and the sampling rate", key="privacy")

@@ -101,7 +101,7 @@ def _is_star(run: Path) -> bool:
 def _notes_of(run: Path) -> tuple[str, ...]:
     """What must be said beside the accounts; of a ledger by itself, that how it came about is not known."""
     if not run.is_dir():
-        return ("ledger: a ledger by itself does not say under which conditions its accounts hold; its run does",)
+        return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
     method = _configuration(run).get("method")
     if not isinstance(method, dict) or "privacy" not in method:
         return ()
@@ -110,7 +110,7 @@ def _notes_of(run: Path) -> tuple[str, ...]:
 
 def _delta_of(run: Path) -> float:
     if not run.is_dir():
-        raise UserError("a ledger by itself does not say its delta; add --delta", str(run))
+        raise UserError("the ledger alone does not state delta; add --delta", str(run))
     section = _configuration(run).get("privacy")
     delta = section.get("delta") if isinstance(section, dict) else None
     if not isinstance(delta, float) or not 0 < delta < 1:
@@ -125,7 +125,7 @@ def _release(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None) -
         UserError: a row that no run wrote; nothing is left out of an account in silence.
     """
     if not isinstance(row, dict) or set(row) != set(RELEASE_KEYS):
-        raise UserError(f"a row is no release; expected the keys {', '.join(RELEASE_KEYS)}", where)
+        raise UserError(f"this row is not a release; expected the keys {', '.join(RELEASE_KEYS)}", where)
     if problem := next((key for key, fits in _FITS.items() if not fits(row[key])), None):
         raise UserError(f"no release of a run has {row[problem]!r} there", where, problem)
     if sizes is not None and (

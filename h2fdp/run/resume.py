@@ -84,7 +84,7 @@ def resume_run(
 
 
 def is_finished(path: Path) -> bool:
-    """Whether a run has nothing left to do."""
+    """Whether a run is complete."""
     return (read_summary(path) or {}).get("state") in FINISHED
 
 
@@ -110,7 +110,7 @@ def _continuation(setup: RunSetup, directory: RunDirectory, repeatable: bool = T
         if not differing or setup.noise is None:  # without noise there is nothing that a second time would reveal
             _log.info("resume", extra=about(interval=len(state.rows) + 1, differing=differing))
             return setup.drawing(state.attempt), state
-        why = f"{', '.join(differing)} differ from what the run began with"
+        why = f"the run's {', '.join(differing)} changed since it began"
     return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
 
 
@@ -122,13 +122,13 @@ def _afresh(
     if setup.iterations is not None:
         text = (
             f"{why}, so interval {first} would be released a second time; this run ends after R_c local steps, and "
-            f"steps that are done twice would overspend its target; expected the same environment, or a new run"
+            f"repeated steps would overspend its target; expected the same environment, or a new run"
         )
         raise UserError(text, str(directory.path))
     begin = 0 if state.ledger is None else state.ledger.bytes
     state.accounts.enter_lost(releases_of_ledger(directory.ledger, setup.sizes, begin))
     state.ledger, state.attempt, state.fresh = None, attempt, [*state.fresh, first]
-    note = f"{why}: noise and batches are drawn afresh from interval {first} on; what was released before counts too"
+    note = f"{why}: noise and batches are drawn afresh from interval {first} on; earlier releases still count"
     _log.warning("resume afresh", extra=about(interval=first, note=note))
     return setup.drawing(attempt), state
 
@@ -137,8 +137,8 @@ def _check_model(setup: RunSetup, stored: dict[str, Any], directory: RunDirector
     found = stored["nodes"]["cloud"]["model"].numel()
     if found != setup.initial.numel():
         text = f"the checkpoint's model has {found} parameters, this one {setup.initial.numel()}"
-        raise UserError(f"{text}; expected the model that the run began with", str(directory.path), "model")
+        raise UserError(f"{text}; expected the model that the run started with", str(directory.path), "model")
 
 
 def _tell_of_damage(path: Path) -> None:
-    _log.warning("damaged", extra=about(file=path.name, note=f"{path} is damaged, and left out"))
+    _log.warning("damaged", extra=about(file=path.name, note=f"{path} is damaged and ignored"))

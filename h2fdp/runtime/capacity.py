@@ -94,18 +94,18 @@ def number_of_hosts(
     most = fitting(machines, share)
     if share.memory_gib and fitting(machines, Share(share.cpus)) > most < smallest:
         memory = max(machine.memory_gib for machine in machines)
-        text = f"hosts of {share.words()} were asked for, the largest of {len(machines)} machines has {memory:.3g} GiB"
+        text = f"hosts of {share.words()} were requested, the largest of {len(machines)} machines has {memory:.3g} GiB"
         raise UserError(f"{text}; {most} such hosts fit", key="runtime.memory_gib_per_host")
     if most < 1:
         largest = max(machine.cpus for machine in machines)
-        text = f"hosts of {share.words()} were asked for, {there}"
+        text = f"hosts of {share.words()} were requested, {there}"
         raise UserError(f"{text}; expected at most {largest:g}", key="runtime.cpus_per_host")
     asked = smallest if section.hosts == "auto" else smallest - 1 + section.hosts
     if asked > most:
         key, right = "runtime.hosts", f"at most {most - smallest + 1}"
         if most < smallest:
             key, right = "runtime.cpus_per_host", f"at most {even_cpus(machines, smallest):.4g}"
-        text = f"{asked} hosts of {share.words()} were asked for, {there}"
+        text = f"{asked} hosts of {share.words()} were requested, {there}"
         raise UserError(f"{text}; expected {right}", key=key)
     _check_processes(section, machines, asked)
     if section.hosts != "auto":
@@ -121,7 +121,7 @@ def _check_gpus(section: RuntimeSection, machines: Sequence[Machine], share: Sha
     sharing = fitting(machines, Share(0, share.gpus))
     if sharing < 1 or (section.hosts != "auto" and section.hosts > sharing):
         there = "this machine has" if len(machines) == 1 else f"{len(machines)} machines have"
-        text = f"hosts of {section.gpus_per_host:g} GPUs were asked for, {there} {gpus:g} GPUs"
+        text = f"hosts of {section.gpus_per_host:g} GPUs were requested, {there} {gpus:g} GPUs"
         raise UserError(f"{text}; at most {sharing} such hosts fit", key="runtime.gpus_per_host")
 
 
@@ -129,5 +129,5 @@ def _check_processes(section: RuntimeSection, machines: Sequence[Machine], hosts
     """CPUs can be shared by ever more hosts, memory cannot."""
     memory = sum(machine.memory_gib for machine in machines)
     if hosts * HOST_GIB > memory:
-        text = f"{hosts} hosts take at least {HOST_GIB} GiB each, and {memory:.3g} GiB are there"
+        text = f"{hosts} hosts take at least {HOST_GIB} GiB each, and {memory:.3g} GiB are available"
         raise UserError(f"{text}; expected at most {int(memory / HOST_GIB)} hosts", key="runtime.placement")

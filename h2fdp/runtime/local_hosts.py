@@ -148,5 +148,7 @@ def set_arithmetic() -> None:
 def training_device(section: RuntimeSection) -> torch.device:
     """A GPU where one is asked for and there is one; else the CPU, with a message."""
     if section.gpus_per_host > 0 and not torch.cuda.is_available():
-        print("note: runtime.gpus_per_host asks for a GPU and torch finds none here; training on CPUs", file=sys.stderr)
+        print(
+            "note: runtime.gpus_per_host requests a GPU, but torch finds none here; training on CPUs", file=sys.stderr
+        )
     return torch.device("cuda" if section.gpus_per_host > 0 and torch.cuda.is_available() else "cpu")

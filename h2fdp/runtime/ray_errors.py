@@ -63,4 +63,4 @@ def _loss(error: ray.exceptions.RayError) -> Exception:
 def _free_cpus() -> str:
     cpus = ray.cluster_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
     free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
-    return f"of the cluster's {cpus:g} CPUs {free:g} are free"
+    return f"{free:g} of the cluster's {cpus:g} CPUs are free"

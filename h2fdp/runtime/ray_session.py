@@ -87,7 +87,7 @@ def _joined(address: str) -> Iterator[None]:
     except _FROM_AFAR as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         hint = "is it running, and are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
-        raise UserError(f"no cluster to work on at {address} ({reason}); {hint}", key="runtime.address") from None
+        raise UserError(f"cannot join a cluster at {address} ({reason}); {hint}", key="runtime.address") from None
     yield
 
 

@@ -129,8 +129,8 @@ class RayTeam:
 def _check_repeats(name: str, blueprint: Blueprint) -> None:
     """A GPU may add up in another order each time: nothing is computed there twice under the same noise."""
     if blueprint.device.type != "cpu" and blueprint.noisy:
-        text = f"the host {name} was lost, and on a GPU its interval need not come out the same"
-        raise UserError(f"{text}; `h2fdp resume` goes on with fresh draws", key="runtime")
+        text = f"the host {name} was lost, and on a GPU its interval may give different results"
+        raise UserError(f"{text}; `h2fdp resume` continues with fresh draws", key="runtime")
 
 
 def _check_kind(name: str, before: Whereabouts, now: Whereabouts) -> None:
@@ -139,9 +139,9 @@ def _check_kind(name: str, before: Whereabouts, now: Whereabouts) -> None:
     The same noise on another update is another release, which no account knows of.
     """
     if before.kinds != now.kinds:
-        text = f"the host {name} was lost, and where it came again are another processor or other versions"
+        text = f"the host {name} was lost and came back on another processor or with other versions"
         raise UserError(
-            f"{text}, where the interval would not come out the same; `h2fdp resume` goes on with fresh draws"
+            f"{text}, where the interval may give different results; `h2fdp resume` continues with fresh draws"
         )
 
 
@@ -189,7 +189,7 @@ class _PlacedHost:
         if self.losses > MOST_LOSSES:
             text = f"the host {self._place.name} was lost {self.losses} times in a row"
             raise UserError(f"{text}, last with: {reason}", key="runtime")
-        print(f"note: lost {self._place.name} ({reason}); it is asked again", file=sys.stderr, flush=True)
+        print(f"note: lost {self._place.name} ({reason}); its work is repeated", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """End the actor, and with it those below."""

@@ -135,7 +135,7 @@ class _AliTraits(ScheduleTraits):
     def _schedule(self, rule: AliRule, context: ScheduleContext) -> AliSchedule:
         iterations = self.most_iterations(context.iterations)
         if iterations is None:
-            text = "expected how many local iterations there may be, since no privacy budget says so"
+            text = "expected a number of local iterations, because no privacy budget limits it"
             raise UserError(text, key="method.schedule.iterations")
         return AliSchedule(rule, context.intervals, iterations, context.step_size, context.participation)
 

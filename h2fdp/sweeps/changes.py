@@ -37,7 +37,7 @@ def changed_runs(
             text = "the run was made by other code of your own than is there now"
             problems.append(Problem(text, str(directory.run(name)), "code"))
         if entry is None or entry.code != code:
-            text = "the run was made by other code of h2fdp than runs now"
+            text = "the code of h2fdp has changed since the run was made"
             problems.append(Problem(text, str(directory.run(name)), "code"))
         if problems:
             found[name] = problems
@@ -60,7 +60,7 @@ def refuse(changed: Mapping[str, Sequence[Problem]]) -> None:
         others = f", and of {more} more runs" if more > 1 else ", and of one more run" if more else ""
         lines.append(Problem(first.text + others, first.where, first.key))
     runs = "1 run is" if len(changed) == 1 else f"{len(changed)} runs are"
-    hint = f"{runs} there and would differ now; add --overwrite to redo these, or choose another --out"
+    hint = f"{runs} changed since it was made; add --overwrite to repeat these runs, or choose another --out"
     raise UserError([*lines, Problem(hint)])
 
 

@@ -59,7 +59,7 @@ def jobs_of(jobs: int | None, inline: bool) -> int | None:
     if jobs is not None and jobs < 1:
         raise UserError(f"expected at least 1, found {jobs}", key="jobs")
     if inline and jobs not in (None, 1):
-        raise UserError(f"inline is one run at a time; expected no jobs, found {jobs}", key="jobs")
+        raise UserError(f"inline runs one at a time; expected no jobs, found {jobs}", key="jobs")
     return 1 if inline else jobs
 
 

@@ -146,7 +146,7 @@ def read_entries(directory: SweepDirectory) -> dict[str, Entry]:
         raise UserError("expected a directory for the sweep, found a file", where)
     if not directory.state.exists():
         if directory.path.is_dir() and any(each.name != ".lock" for each in directory.path.iterdir()):
-            raise UserError("the directory holds something that is not a sweep; choose another --out", where)
+            raise UserError("the directory contains something other than a sweep; choose another --out", where)
         return {}
     try:
         values = json.loads(directory.state.read_text())

@@ -56,7 +56,7 @@ def points_of(document: Document) -> list[Point]:
     section = content.get(SWEEP) if isinstance(content, dict) else None
     if section is None or not isinstance(section.content, dict) or not section.content:
         where = document.where((SWEEP,))
-        raise UserError("nothing is swept; expected keys with lists of values, as `seed: [1, 2, 3]`", where, SWEEP)
+        raise UserError("the sweep is empty; expected keys with lists of values, as `seed: [1, 2, 3]`", where, SWEEP)
     axes: list[list[tuple[Setting, ...]]] = []
     problems: list[Problem] = []
     owners: dict[str, str] = {}
@@ -82,7 +82,7 @@ def points_of(document: Document) -> list[Point]:
 def _unusable(key: str) -> str:
     if not key:
         return "expected a dotted key between commas, found nothing"
-    return "a sweep is not swept" if key.partition(".")[0] == SWEEP else ""
+    return "`sweep` cannot be a key of the grid" if key.partition(".")[0] == SWEEP else ""
 
 
 def _axis(keys: Sequence[str], node: Node, key: str) -> tuple[list[tuple[Setting, ...]], list[Problem]]:

@@ -109,7 +109,7 @@ def study_of(document: Document, settings: Sequence[Setting], shared: Shared) ->
 
 def _check_not_swept(base: Sequence[Setting], keys: Sequence[str]) -> None:
     problems = [
-        Problem(f"is swept by the file; expected {SWEEP}.{setting.key}=[...]", setting.where, setting.key)
+        Problem(f"is part of the sweep; expected {SWEEP}.{setting.key}=[...]", setting.where, setting.key)
         for setting in base
         if setting.key in keys
     ]

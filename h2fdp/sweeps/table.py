@@ -52,9 +52,7 @@ def _metrics_of(run: Path) -> pa.Table:
     try:
         return pq.read_table(path)
     except (pa.ArrowInvalid, FileNotFoundError):
-        text = (
-            "missing or damaged, though its run is done; remove the run's folder, and the same command makes it again"
-        )
+        text = "missing or damaged although its run is done; delete the run's folder and repeat the command"
         raise UserError(text, str(path)) from None
 
 

@@ -103,7 +103,7 @@ def _started(task: Task, ground: Ground, watcher: Watcher) -> Run:
     remove_run(task.path)  # one that was killed before it had written its inputs
     config, topology = ground.shared.experiment(ground.document, task.settings)
     if digest_of(config, ground.shared.network(topology)) != task.digest:
-        raise UserError("the topology's file changed while the sweep went on; start the sweep again", task.name)
+        raise UserError("the topology file changed during the sweep; start the sweep again", task.name)
     setup = ground.shared.prepare(_placed(config, task, ground), topology, ground.data_root)
     return start_run(setup, task.path, watcher)
 

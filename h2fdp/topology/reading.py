@@ -82,7 +82,7 @@ def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
         return []
     return [
         Problem(
-            "decides nothing: every edge server of this topology states `trusted:`",
+            "has no effect: every edge server of this topology states `trusted:`",
             document.where(path),
             document.key(path),
         )

@@ -52,7 +52,7 @@ class Topology:
         if not star and CLOUD in {*above, *(subnet.name for subnet in self.subnets)}:
             raise UserError(f'"{CLOUD}" is the name of the cloud', key=self.name)
         if not star and any(subnet.relays is not None for subnet in self.subnets):
-            raise UserError("expected relays in a star alone", key=self.name)
+            raise UserError("expected relays only in a star", key=self.name)
         order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
         in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
         object.__setattr__(self, "aggregators", in_order)

@@ -65,7 +65,7 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
     if topology.devices > MOST_GRAPH_DEVICES:
         raise UserError(
             f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found "
-            f"{topology.devices:,}; a .yaml holds them",
+            f"{topology.devices:,}; use .yaml",
             topology.name,
         )
     cloud = _SECOND_NAME if any(subnet.name == CLOUD for subnet in topology.subnets) else CLOUD

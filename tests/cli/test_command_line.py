@@ -135,7 +135,7 @@ def test_a_signal_stops_cleanly_after_the_interval_and_says_how_to_go_on(experim
     assert returned == code
     assert summary["state"] == "interrupted"
     assert summary["intervals"] >= 3
-    assert f"go on with: h2fdp resume {tmp_path / 'run'}" in said
+    assert f"continue with: h2fdp resume {tmp_path / 'run'}" in said
     assert (tmp_path / "run" / "checkpoint" / f"{summary['intervals']:09d}.ckpt").exists()
 
 
@@ -150,13 +150,13 @@ def test_a_stopped_run_goes_on_from_the_command_line(experiment, tmp_path):
     signalled(experiment, out, signal.SIGINT)
     listed = listed_under(tmp_path)
     assert (listed["state"], listed["resumable"]) == ("interrupted", True)
-    assert "go on with: h2fdp resume RUN" in CliRunner().invoke(app, ["runs", str(tmp_path)]).stdout
+    assert "continue with: h2fdp resume RUN" in CliRunner().invoke(app, ["runs", str(tmp_path)]).stdout
     config = out / "config.yaml"
     done = int(listed["intervals"])
     config.write_text(config.read_text().replace("intervals: 100000", f"intervals: {done + 2}"))
     resumed = h2fdp("resume", out)
     assert resumed.returncode == 0, resumed.stderr
-    assert "configuration differ from what the run began with" in resumed.stderr  # it was edited
+    assert "configuration changed since it began" in resumed.stderr  # it was edited
     assert f"interval {done + 2}/{done + 2}" in resumed.stderr
     assert "after a resume elsewhere" in " ".join(resumed.stdout.split())
     again = h2fdp("resume", out, "--json", "--quiet")

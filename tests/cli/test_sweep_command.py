@@ -73,7 +73,7 @@ def test_ctrl_c_ends_runs_after_their_intervals_and_the_same_command_goes_on(tmp
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "stopped: 0 of 3 runs are done; go on with the same command" in said
+    assert "stopped: 0 of 3 runs are done; run the same command to continue" in said
     assert "Traceback" not in said
     states = json.loads((tmp_path / "out" / "sweep.json").read_text())["points"]
     assert states["seed=1"]["state"] == "interrupted"

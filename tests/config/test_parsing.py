@@ -67,7 +67,7 @@ def test_an_explosion_of_aliases_is_refused_at_once(body):
 
 
 def test_an_alias_of_the_collection_around_it_is_refused():
-    assert "stands for nothing" in refusal("a: &x [*x]")
+    assert "refers to nothing defined before it" in refusal("a: &x [*x]")
 
 
 @pytest.mark.parametrize(

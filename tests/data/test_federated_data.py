@@ -80,7 +80,9 @@ def test_without_a_share_nothing_is_held_out():
 
 
 def test_a_share_that_holds_out_nothing_is_told():
-    with pytest.raises(UserError, match=r"data\.validation: a share of 1e-05 of these data holds out no record"):
+    with pytest.raises(
+        UserError, match=r"data\.validation: a share of 1e-05 of these data does not hold out a single record"
+    ):
         digits(validation=1e-5)
 
 
@@ -141,7 +143,7 @@ def test_a_users_function_gives_each_device_its_own_records():
         ([[1.0]], [0.5], "labels must be whole numbers, found type float64"),
         ([[1.0]], [0, 1], r"expected one label for each of the 1 inputs, found labels of shape \(2,\)"),
         ([1.0], [0], r"two dimensions or more\), found shape \(1,\)"),
-        (np.zeros((0, 3)), [], "there is nothing in it"),
+        (np.zeros((0, 3)), [], "no records: inputs of shape"),
         ([["a"]], [0], "inputs must be numbers"),
         ([[1.0], [1.0, 2.0]], [0, 1], "not rectangular"),
         ([[1j]], [0], "inputs must be numbers, found type complex128"),

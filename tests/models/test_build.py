@@ -181,7 +181,7 @@ def renormed(scores: Tensor) -> Tensor:
         (lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=False)), "use GroupNorm"),
         (lambda: Forward(renormed), "a record's scores depend on the other records of its batch"),
         (lambda: Forward(lambda scores: scores - scores.mean()), "a record's scores depend on the other records"),
-        (with_buffer, "the buffer `counter` is state beside the parameters"),
+        (with_buffer, "the buffer `counter` is state outside the parameters"),
         (lambda: nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5)), r"the layer `1` \(Dropout\): random numbers"),
         (lambda: nn.Sequential(Noisy(), nn.Linear(4, 2, bias=False)), r"random numbers in the forward pass"),
         (lambda: Forward(functional.dropout), r"random numbers in the forward pass \(dropout\)"),
@@ -222,7 +222,7 @@ def test_an_unknown_name_or_option_is_told():
         build("resnet", (4,), 2)
     with pytest.raises(UserError, match="`hidden` means nothing for softmax"):
         build("softmax", (4,), 2, {"hidden": 3})
-    with pytest.raises(UserError, match="options go with a model's name"):
+    with pytest.raises(UserError, match="options need a model name"):
         build(Own, (4,), 2, {"hidden": 3})
     with pytest.raises(UserError, match="found int"):
         build(7, (4,), 2)  # type: ignore[arg-type]

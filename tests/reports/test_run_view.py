@@ -74,7 +74,7 @@ def test_a_run_that_was_killed_at_any_time_has_a_page(spoilt, tmp_path, lost):
     for name in lost:
         (run / name).unlink()
     words = Page(report(run, tmp_path / "killed.html")).words
-    assert "copy is killed, so what it had at its end or last checkpoint is shown." in words
+    assert "copy is killed, so its end or last checkpoint is shown." in words
 
 
 def test_a_leaking_run_has_no_epsilon(spoilt, tmp_path):

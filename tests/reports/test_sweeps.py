@@ -122,8 +122,8 @@ def test_pictures_of_the_grid_are_written(sweep, tmp_path):
 
 
 def test_a_sweep_is_reported_alone_and_a_damaged_one_is_told(sweep, runs, tmp_path):
-    with pytest.raises(UserError, match="a sweep has a report of its own"):
+    with pytest.raises(UserError, match="a sweep has its own report"):
         report([sweep, runs["open"]], tmp_path / "both.html")
     (sweep / "sweep.json").write_text("[]")
-    with pytest.raises(UserError, match="no sweep wrote this"):
+    with pytest.raises(UserError, match="not a sweep directory"):
         report(sweep)

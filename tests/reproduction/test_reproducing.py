@@ -122,7 +122,7 @@ def test_runs_of_another_configuration_are_refused_and_not_judged(done, tmp_path
     answer = reproduce(path, "two", "--check", "--quiet", "--page", str(tmp_path / "page.md"), experiments=changed)
     assert answer.exit_code == 0, answer.output
     page = (tmp_path / "page.md").read_text()
-    assert "Digits, noise by formula: its runs are of another configuration or code" in page
+    assert "Digits, noise by formula: the configuration or code has changed since its runs were made" in page
 
 
 def test_quick_has_a_place_and_a_page_of_its_own(done):

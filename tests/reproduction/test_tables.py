@@ -106,7 +106,7 @@ def test_what_a_verdict_leaves_out_is_said_everywhere(experiments):
 
 def test_a_page_needs_check(experiments):
     refused = reproduce(experiments.parent, "table", "--page", str(experiments.parent / "page.md"))
-    assert str(refused.exception) == "--page: expected --check, which writes it"
+    assert str(refused.exception) == "--page: needs --check, which writes the page"
 
 
 def test_all_leaves_other_papers_out(experiments):

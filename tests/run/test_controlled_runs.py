@@ -344,7 +344,7 @@ def test_no_epsilon_is_said_of_a_run_that_leaks(tmp_path, capsys):
 
 @pytest.mark.parametrize("estimates", ["private", "oracle"])
 def test_estimates_are_not_audited(estimates):
-    with pytest.raises(UserError, match="estimates are not audited"):
+    with pytest.raises(UserError, match=r"the audit supports control\.estimates: released only"):
         audit(experiment({"estimates": estimates}).prepare(), "cloud", 20)
 
 

@@ -282,7 +282,7 @@ def test_what_devices_remember_changes_nothing_that_central_noise_protects(tmp_p
 
 def test_control_variates_go_up_bare_under_central_noise():
     method = {"extends": "h2fdp", "privacy": "central", "objective": "scaffold", "server": "scaffold"}
-    with pytest.raises(UserError, match=r"method\.objective: control variates go up beside the update"):
+    with pytest.raises(UserError, match=r"method\.objective: control variates are sent to the cloud unclipped"):
         Experiment(method=method, training=ONE_UPLOAD)
 
 
@@ -320,27 +320,31 @@ REFUSED = [
     ("central", {"clip_scope": "record", **ONE_UPLOAD}, r"training\.clip_scope: central clips a device's whole update"),
     ("central", {"budget": {"cloud": 1.0}, **ONE_UPLOAD}, r"privacy\.budget\.cloud: the cloud is trusted"),
     ("central", {"budget": {"edge": 1.0}, **ONE_UPLOAD}, r"privacy\.budget\.edge: every edge server"),
-    ("central", {"control": {"enabled": True}, **ONE_UPLOAD}, r"control\.enabled: .* hierarchical or local"),
+    ("central", {"control": {"enabled": True}, **ONE_UPLOAD}, r"control\.enabled: .* hierarchical and local"),
     ("dp-sgd", {"clip_scope": "batch"}, r"training\.clip_scope: dp-sgd clips each record's gradient; expected record"),
     ("dp-sgd", {"clip_norm": None}, r"training\.clip_norm: a guarantee needs clipped gradients"),
-    ("dp-sgd", {"control": {"enabled": True}}, r"control\.enabled: .* hierarchical or local"),
-    ("dp-sgd", {"objective": "pfedme"}, r"method\.objective: a device's personal models outlive"),
-    ({"name": "dp-sgd", "rc_search": "paper"}, {}, r"method\.privacy\.rc_search: .* noise_multiplier that is given"),
+    ("dp-sgd", {"control": {"enabled": True}}, r"control\.enabled: .* hierarchical and local"),
+    ("dp-sgd", {"objective": "pfedme"}, r"method\.objective: a device keeps its personal models"),
+    ({"name": "dp-sgd", "rc_search": "paper"}, {}, r"method\.privacy\.rc_search: needs a stated noise_multiplier"),
     (
         {"name": "dp-sgd", "noise_multiplier": 1.0},
         {"calibration": "accounted"},
-        r"privacy\.calibration: the noise is given: noise_multiplier is 1",
+        r"privacy\.calibration: the noise is stated \(noise_multiplier is 1",
     ),
-    ({"name": "dp-sgd", "noise_multiplier": 0.1}, {"epsilon": 0.1}, r"method\.privacy\.noise_multiplier: one step"),
-    ({"name": "output", "noise_std": 1.0}, {"calibration": "accounted"}, r"privacy\.calibration: the noise is given"),
-    ("output", {"control": {"enabled": True}}, r"control\.enabled: .* hierarchical or local"),
-    ("output", {"objective": "pfedme"}, r"method\.objective: a device's personal models outlive"),
+    (
+        {"name": "dp-sgd", "noise_multiplier": 0.1},
+        {"epsilon": 0.1},
+        r"method\.privacy\.noise_multiplier: a single step",
+    ),
+    ({"name": "output", "noise_std": 1.0}, {"calibration": "accounted"}, r"privacy\.calibration: the noise is stated"),
+    ("output", {"control": {"enabled": True}}, r"control\.enabled: .* hierarchical and local"),
+    ("output", {"objective": "pfedme"}, r"method\.objective: a device keeps its personal models"),
     (
         OBJECTIVE,
         ONE_UPLOAD,
         r"method\.objective: Theorem 6\.3 needs the objective proximal with mu above 0, found plain",
     ),
-    (OBJECTIVE, {"objective": PROXIMAL}, r"aggregations_per_interval: Theorem 6\.3 knows one upload"),
+    (OBJECTIVE, {"objective": PROXIMAL}, r"aggregations_per_interval: Theorem 6\.3 allows one upload"),
     (
         OBJECTIVE,
         {"objective": PROXIMAL, "model": "mlp", **ONE_UPLOAD},
@@ -355,12 +359,12 @@ REFUSED = [
     (
         {"name": "objective", "input_bound": 3.0},
         {"objective": PROXIMAL, **ONE_UPLOAD},
-        r"method\.privacy\.input_bound: a device holds a longer record; expected a bound that is public .*, found 3",
+        r"method\.privacy\.input_bound: a device has a record of larger norm; expected a public bound .*, found 3",
     ),
     (
         "output",
         {"schedule": "noise-decay", "calibration": "accounted"},
-        r"privacy\.calibration: expected paper: what noise-decay will do",
+        r"privacy\.calibration: expected paper: the decisions of noise-decay",
     ),
     ({"name": "output", "rate": 1.0}, {}, r"`rate` means nothing for output"),
 ]

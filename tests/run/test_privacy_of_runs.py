@@ -177,7 +177,7 @@ def test_nothing_is_said_to_be_attained_in_epochs_where_a_record_is_drawn_exactl
 
 
 def test_a_budget_for_edge_servers_that_see_raw_updates_is_refused():
-    with pytest.raises(UserError, match="sees raw updates, which no budget covers"):
+    with pytest.raises(UserError, match="sees raw updates; no budget covers them"):
         small(Topology.regular(edges=2, devices=2, trust=1.0), budget={"edge": 1.0}).prepare()
 
 

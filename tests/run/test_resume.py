@@ -180,7 +180,7 @@ def test_a_clean_stop_does_nothing_twice(whole, tmp_path):
 
 def test_where_it_runs_changes_no_bit_and_nothing_else_can_be_changed(whole, left):
     for setting in ("training.intervals=50", "runtime.engine=loop", "seed=3"):
-        with pytest.raises(UserError, match=r"expected a key of runtime \(but engine\) or tracking"):
+        with pytest.raises(UserError, match=r"only runtime \(except engine\) and tracking can change"):
             h2fdp.resume(left, settings=[setting])
     assert_same(h2fdp.resume(left, settings=["runtime.hosts=1"]), whole)
 
@@ -229,7 +229,7 @@ def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_co
     before = (left / "privacy.jsonl").read_bytes()
     elsewhere(monkeypatch)
     second = drawn(monkeypatch, lambda: h2fdp.resume(left))
-    assert "versions differ from what the run began with: noise and batches are drawn afresh" in capsys.readouterr().err
+    assert "versions changed since it began: noise and batches are drawn afresh" in capsys.readouterr().err
     assert sorted(second) == sorted(first)
     assert min(first) == 6
     assert not set.union(*first.values()) & set.union(*second.values())
@@ -428,7 +428,7 @@ def test_a_users_own_parts_are_asked_for_and_checked(tmp_path, monkeypatch, caps
     with pytest.raises(RuntimeError, match="host is gone"):
         own().run(tmp_path / "run")
     monkeypatch.undo()
-    with pytest.raises(UserError, match=r"the run began with tests.*points; go on from Python: h2fdp.resume"):
+    with pytest.raises(UserError, match=r"the run began with tests.*points; resume it from Python: h2fdp.resume"):
         h2fdp.resume(tmp_path / "run", model=Tiny)
     with pytest.raises(UserError, match="the checkpoint's model has 6 parameters, this one 17"):
         h2fdp.resume(tmp_path / "run", data=points, test_data=points("test"), model=Wider)
@@ -438,7 +438,7 @@ def test_a_users_own_parts_are_asked_for_and_checked(tmp_path, monkeypatch, caps
     exec("from torch import nn\ndef typed(): return nn.Linear(2, 2)", names := {})
     h2fdp.resume(typed_in, data=points, test_data=points("test"), model=names["typed"])
     assert "code, data differ" not in (said := capsys.readouterr().err)
-    assert "code differ from what the run began with" in said  # nobody can tell what it was
+    assert "code changed since it began" in said  # nobody can tell what it was
 
 
 @contextmanager
@@ -471,7 +471,7 @@ def ledger_fails_at_sync(number):
     "full_disk", [files_of_at_most(3_000), files_of_at_most(24_800), ledger_fails_at_sync(1), ledger_fails_at_sync(11)]
 )
 def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, tmp_path, full_disk):
-    words = r"the disk is full .* make room, then go on with: h2fdp resume"
+    words = r"the disk is full .* make room, then continue with: h2fdp resume"
     with pytest.raises(UserError, match=words), full_disk:
         experiment().run(tmp_path / "run")
     begun = [row["interval"] for row in ledger(tmp_path / "run")]

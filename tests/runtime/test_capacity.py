@@ -29,7 +29,7 @@ def test_even_cpus_leave_room_for_all_and_hardly_more_would(cpus, count):
 def test_a_host_does_not_span_machines():
     machines = [Machine(1), Machine(1), Machine(1)]
     assert fitting(machines, Share(2)) == 0
-    with pytest.raises(UserError, match=r"hosts of 2 CPUs were asked for, 3 machines have 3 CPUs; expected at most 1$"):
+    with pytest.raises(UserError, match=r"hosts of 2 CPUs were requested, 3 machines have 3 CPUs; expected at most 1$"):
         hosts(machines, cpus_per_host=2)
 
 
@@ -53,7 +53,7 @@ def test_memory_bounds_hosts_too():
 
 
 def test_more_processes_than_memory_holds_are_refused():
-    with pytest.raises(UserError, match=r"placement: 100 hosts take at least 0\.17 GiB each, and 10 GiB are there"):
+    with pytest.raises(UserError, match=r"placement: 100 hosts take at least 0\.17 GiB each, and 10 GiB are available"):
         hosts(smallest=100, placement="entity")
 
 

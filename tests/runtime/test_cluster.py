@@ -100,7 +100,7 @@ def test_a_cluster_that_takes_another_token_is_told(cluster, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"RAY_AUTH_TOKEN": "0" * 32}, capture_output=True, text=True
     )
-    assert "runtime.address: no cluster to work on at" in done.stderr
+    assert "runtime.address: cannot join a cluster at" in done.stderr
     assert "RAY_AUTH_TOKEN" in done.stderr
     assert not (tmp_path / "run").exists()
 

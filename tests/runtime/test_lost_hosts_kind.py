@@ -17,7 +17,7 @@ def at(**kinds):
 
 def test_the_same_kind_may_redo_an_interval_and_another_may_not():
     _check_kind("host", at(host="a"), at(host="a"))
-    with pytest.raises(UserError, match=r"host was lost.*another processor or other versions"):
+    with pytest.raises(UserError, match=r"host was lost.*another processor or with other versions"):
         _check_kind("host", at(host="a"), at(host="b"))
 
 

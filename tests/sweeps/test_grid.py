@@ -52,13 +52,16 @@ def test_each_value_knows_its_line():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("seed: 1", ["s.yaml:1: sweep: nothing is swept; expected keys with lists of values, as `seed: [1, 2, 3]`"]),
-        ("sweep: {}", ["s.yaml:1: sweep: nothing is swept; expected keys with lists of values, as `seed: [1, 2, 3]`"]),
+        ("seed: 1", ["s.yaml:1: sweep: the sweep is empty; expected keys with lists of values, as `seed: [1, 2, 3]`"]),
+        (
+            "sweep: {}",
+            ["s.yaml:1: sweep: the sweep is empty; expected keys with lists of values, as `seed: [1, 2, 3]`"],
+        ),
         ("sweep:\n  seed: 3", ["s.yaml:2: sweep.seed: expected a list of at least one value, found 3"]),
         ("sweep:\n  seed: []", ["s.yaml:2: sweep.seed: expected a list of at least one value, found an empty list"]),
         ("sweep:\n  seed: [1, 2, 1.0]", ["s.yaml:2: sweep.seed: the value 1.0 comes twice"]),
         ('sweep:\n  seed: [1]\n  "method, seed": [[hfl, 1]]', ["s.yaml:3: sweep.seed: is swept twice"]),
-        ("sweep:\n  sweep.seed: [[1]]", ["s.yaml:2: sweep.sweep.seed: a sweep is not swept"]),
+        ("sweep:\n  sweep.seed: [[1]]", ["s.yaml:2: sweep.sweep.seed: `sweep` cannot be a key of the grid"]),
         (
             'sweep:\n  "method, seed": [[hfl], hfl]',
             [

@@ -66,7 +66,7 @@ def test_metrics_that_cannot_be_read_are_told_and_their_run_can_be_made_again(tm
     run = next(iter(sorted((tmp_path / "out" / "runs").iterdir())))
     metrics = run / "metrics.parquet"
     metrics.write_text("x") if harm == "damaged" else metrics.unlink()
-    with pytest.raises(UserError, match=r"metrics\.parquet: missing or damaged, though its run is done"):
+    with pytest.raises(UserError, match=r"metrics\.parquet: missing or damaged although its run is done"):
         sweep(study(tmp_path), out=tmp_path / "out", inline=True)
     shutil.rmtree(run)
     again = sweep(study(tmp_path), out=tmp_path / "out", inline=True)
@@ -112,7 +112,7 @@ def test_runs_of_other_code_are_noticed(tmp_path, monkeypatch):
     path = study(tmp_path, "{seed: [1]}")
     sweep(path, out=tmp_path / "out", inline=True)
     monkeypatch.setattr("h2fdp.sweeps.conduct.package_digest", lambda: "another version")
-    with pytest.raises(UserError, match="made by other code of h2fdp"):
+    with pytest.raises(UserError, match="the code of h2fdp has changed since the run was made"):
         sweep(path, out=tmp_path / "out", inline=True)
     assert len(sweep(path, out=tmp_path / "out", inline=True, overwrite=True).runs) == 1
 
@@ -190,7 +190,7 @@ def test_a_directory_in_use_or_of_something_else_is_refused(tmp_path):
     path = study(tmp_path, "{seed: [1]}")
     with locked(tmp_path / "out", "out", "sweep"), pytest.raises(UserError, match="another sweep is writing"):
         sweep(path, out=tmp_path / "out", inline=True)
-    with pytest.raises(UserError, match="not a sweep"):
+    with pytest.raises(UserError, match="something other than a sweep"):
         sweep(path, out=tmp_path, inline=True)
 
 

@@ -58,7 +58,7 @@ def test_the_whole_grid_may_be_set(tmp_path):
 
 
 def test_a_swept_key_is_not_set_as_well(tmp_path):
-    assert problems(study(tmp_path), "seed=3") == ["--set: seed: is swept by the file; expected sweep.seed=[...]"]
+    assert problems(study(tmp_path), "seed=3") == ["--set: seed: is part of the sweep; expected sweep.seed=[...]"]
 
 
 def test_topologies_are_reached_into_and_found_beside_the_file(tmp_path):

@@ -134,7 +134,7 @@ def test_settings_reach_into_a_document():
 def test_a_probability_that_decides_nothing_is_a_mistake_when_set_from_outside():
     document = Document("a.yaml", parse("edges: [{name: a, trusted: true, devices: {count: 2}}]", "a.yaml"), Path())
     document.set("trust.probability", 1.0, "--set")
-    with pytest.raises(UserError, match=r"--set: trust\.probability: decides nothing"):
+    with pytest.raises(UserError, match=r"--set: trust\.probability: has no effect"):
         from_document(document, 1)
 
 

@@ -39,7 +39,7 @@ def iteration_budget(search: RcSearch, step: ReleaseType, epsilon: float, delta:
         return largest_count(step, epsilon, delta, accountant)
     if accountant.name != "classic-rdp":
         raise UserError(
-            f"the papers' own search counts with classic-rdp, found {accountant.name}; take that accountant, or `safe`",
+            f"rc_search paper needs classic-rdp, found {accountant.name}; choose that accountant, or `safe`",
             key="method.privacy.rc_search",
         )
     return _as_published(step, epsilon, delta)

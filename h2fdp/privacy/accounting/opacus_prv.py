@@ -50,7 +50,7 @@ def _ask_opacus(releases: Mapping[ReleaseType, int], delta: float, error: float)
     try:
         from opacus.accountants import PRVAccountant
     except ImportError:
-        text = "the accountant prv is opacus's; expected rdp or pld, or after: pip install 'h2fdp[opacus]'"
+        text = "the accountant prv needs Opacus; run pip install 'h2fdp[opacus]', or choose rdp or pld"
         raise UserError(text, key="accountant") from None
 
     accountant = PRVAccountant()

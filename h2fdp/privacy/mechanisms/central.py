@@ -144,11 +144,11 @@ class Central(Placement):
         which goes up beside the update.
         """
         if request.objective == "scaffold":
-            text = "control variates go up beside the update, unclipped and without noise; expected another objective"
+            text = "control variates are sent to the cloud unclipped and without noise; expected another objective"
             yield "method.objective", text
         yield from clipped(request, "updates")
         if request.clip_scope == "record":  # `batch` is the default that a run's own config.yaml states
-            yield "training.clip_scope", "central clips a device's whole update; expected nothing here, found record"
+            yield "training.clip_scope", "central clips a device's whole update; leave this key out, found record"
         yield from given_noise("noise_multiplier", self.noise_multiplier, request)
         yield from uncontrolled(request)
         if request.local_aggregations:

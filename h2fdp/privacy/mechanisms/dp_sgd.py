@@ -135,7 +135,7 @@ class StepMechanism(Mechanism):
         found = iteration_budget(self.search, step, epsilon, self.delta, accountant)
         if found == 0:
             spent = accountant.epsilon({step: 1}, self.delta)
-            text = f"one step of this noise is epsilon {spent:.4g} already, above the target {epsilon:g}"
+            text = f"a single step with this noise has epsilon {spent:.4g}, above the target {epsilon:g}"
             raise UserError(f"{text}; expected a larger number", key="method.privacy.noise_multiplier")
         return found
 
@@ -202,7 +202,7 @@ class DpSgd(Placement):
             text = f"dp-sgd clips each record's gradient; expected record, found {request.clip_scope}"
             yield "training.clip_scope", text
         if self.noise_multiplier is None and self.rc_search != "safe":
-            text = "the number of steps is searched for a noise_multiplier that is given; here it is not"
+            text = "needs a stated noise_multiplier; here it is null"
             yield "method.privacy.rc_search", text
 
     def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:

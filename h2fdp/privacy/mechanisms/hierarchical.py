@@ -61,11 +61,11 @@ class WhereTrustEnds(Placement):
         if request.memory is None and not request.keeps_sensitivity:
             yield (
                 "method.objective.mu",
-                "the pull towards the received model is not clipped, and keeps the sensitivity only while step size "
+                "the proximal term is not clipped, and does not increase the sensitivity only if step size "
                 f"times mu is at most 2; here the step size is up to {request.step_size:g}",
             )
         if request.momentum and request.mu:
-            text = "with momentum the pull towards the received model may add to the sensitivity; expected 0, or plain"
+            text = "with momentum the proximal term may increase the sensitivity; expected 0, or objective plain"
             yield "training.momentum", text
 
     def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:

@@ -173,10 +173,10 @@ class Objective(Placement):
             )
             yield "model", f"{text}, found {request.model}"
         if not request.foreseen and not request.controlled:
-            text = f"Theorem 6.3 counts intervals that are planned; expected fixed, found {request.schedule}"
+            text = f"Theorem 6.3 needs the number of intervals in advance; expected fixed, found {request.schedule}"
             yield "method.schedule", text
         if request.local_aggregations:
-            text = "Theorem 6.3 knows one upload of an interval; expected 0 (or a method with topology star)"
+            text = "Theorem 6.3 allows one upload per interval; expected 0 (or a method with topology star)"
             yield "training.aggregations_per_interval", text
         if request.calibration == "accounted":
             yield "privacy.calibration", "there is no sound account of objective perturbation; expected paper"
@@ -195,7 +195,7 @@ class Objective(Placement):
         fewest = int(setting.records.min())
         if curvature > 0.5 * fewest * setting.mu:
             text = f"Theorem 6.3 needs u2 <= 0.5 D_i mu; here u2 is {curvature:g}, mu {setting.mu:g}, and a device has"
-            raise UserError(f"{text} {fewest} records; a larger mu would do", key="method.objective.mu")
+            raise UserError(f"{text} {fewest} records; expected a larger mu", key="method.objective.mu")
         rule = PerturbedMinimiser(setting.epsilon / setting.intervals, gradient, curvature, setting.mu)
         if self.rate is None and float(rule.alpha(setting.records).min()) <= 0:
             least = setting.intervals * 2.8 * curvature / (fewest * setting.mu)

@@ -101,7 +101,7 @@ class Placement(Protocol):
 def given_noise(option: str, value: float | None, request: Request) -> Iterator[tuple[str, str]]:
     """The problem of a noise that is both given and to be calibrated."""
     if value is not None and request.calibration == "accounted":
-        yield "privacy.calibration", f"the noise is given: {option} is {value:g}; expected {option} null, or paper"
+        yield "privacy.calibration", f"the noise is stated ({option} is {value:g}); expected {option} null, or paper"
 
 
 def remembering(request: Request) -> Iterator[tuple[str, str]]:
@@ -109,7 +109,7 @@ def remembering(request: Request) -> Iterator[tuple[str, str]]:
     if request.memory is not None:
         yield (
             "method.objective",
-            f"a device's {request.memory} outlive what it releases, and depend on all records that it ever drew: no "
+            f"a device keeps its {request.memory}, which depend on all records that it ever drew: no "
             f"account covers the objective {request.objective}; expected privacy none, or another objective",
         )
 
@@ -119,7 +119,7 @@ def uncontrolled(request: Request) -> Iterator[tuple[str, str]]:
     if request.controlled:
         yield (
             "control.enabled",
-            "the controller weighs the noise of hierarchical or local; expected one of these, or false",
+            "the controller supports the noise of hierarchical and local; expected one of these, or false",
         )
 
 

@@ -47,6 +47,6 @@ def test_the_papers_search_goes_beyond_where_it_starts_if_it_must():
 
 
 def test_other_accountants_have_no_published_search():
-    with pytest.raises(UserError, match="counts with classic-rdp, found rdp"):
+    with pytest.raises(UserError, match="rc_search paper needs classic-rdp, found rdp"):
         iteration_budget("paper", STEP, 2.0, DELTA, ACCOUNTANTS["rdp"])
     assert iteration_budget("safe", STEP, 2.0, DELTA, ACCOUNTANTS["rdp"]) > 500

@@ -99,7 +99,7 @@ def test_any_accountant_may_count_the_steps():
 
 
 def test_a_noise_that_does_not_last_one_step_is_refused():
-    with pytest.raises(UserError, match=r"one step of this noise is epsilon .* above the target 0\.5"):
+    with pytest.raises(UserError, match=r"a single step with this noise has epsilon .* above the target 0\.5"):
         DpSgd(noise_multiplier=0.1).mechanism(setting()).iterations(0.5, CLASSIC)
 
 
