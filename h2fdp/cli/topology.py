@@ -82,9 +82,14 @@ def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
     how = "as stated" if probability is None else f"seed {seed}, probability {probability:g} where none is stated"
     size, distance = summary["subnet_size"], summary["distance_m"]
     spread = f"{size['lowest']}" if size["lowest"] == size["highest"] else f"{size['lowest']} to {size['highest']}"
+    tiers = {
+        f"tier {height}": f"{tier['edges']:,} edge servers, {tier['trusted']:,} trusted"
+        for height, tier in list(enumerate(summary.get("tiers", []), start=1))[1:]
+    }
     print_facts(
         {
             "topology": summary["name"],
+            **dict(reversed(tiers.items())),
             "edge servers": f"{summary['edges']:,}",
             "devices": f"{summary['devices']:,} ({spread} under each edge server)",
             "trusted": f"{summary['trusted']:,} of {summary['edges']:,} ({how})",
@@ -102,14 +107,17 @@ def show_command(
 ) -> None:
     """Draw a network in the terminal, or into a picture."""
     from h2fdp.topology import draw, read
-    from h2fdp.topology.summary import summarise, summarise_subnet
+    from h2fdp.topology.summary import summarise, summarise_aggregator, summarise_subnet
 
     topology = read(file, seed)
     if out is not None:
         draw(topology, out)
         typer.echo(str(out))
     elif as_json:
-        print_json(summarise(topology) | {"subnets": [summarise_subnet(subnet) for subnet in topology.subnets]})
+        above = [summarise_aggregator(topology, aggregator) for aggregator in topology.aggregators]
+        aggregators = {"aggregators": above} if above else {}
+        subnets = [summarise_subnet(subnet) for subnet in topology.subnets]
+        print_json(summarise(topology) | aggregators | {"subnets": subnets})
     else:
         _print_tree(topology)
 
@@ -134,11 +142,16 @@ def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
 
 
 def _print_tree(topology: Topology) -> None:
+    from h2fdp.topology.picture import trust_words
     from h2fdp.topology.summary import ASCII, UNICODE, listing
 
     glyphs = UNICODE if (sys.stdout.encoding or "").lower().startswith("utf") else ASCII
-    trusted = sum(subnet.trusted for subnet in topology.subnets)
-    heading = f"{topology.name}: {topology.edges:,} edge servers, {trusted:,} trusted; {topology.devices:,} devices"
+    servers = list(topology.servers())
+    trusted = sum(server.trusted for server in servers)
+    tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
+    heading = (
+        f"{topology.name}: {len(servers):,} edge servers{tiers}, {trusted:,} trusted; {topology.devices:,} devices"
+    )
     if glyphs is ASCII:
         heading = heading.encode("ascii", "replace").decode()
     typer.echo(heading)
@@ -146,7 +159,6 @@ def _print_tree(topology: Topology) -> None:
     for line in listing(topology, glyphs):
         text = line.text if glyphs is UNICODE else line.text.encode("ascii", "replace").decode()
         typer.secho(text.rstrip(), fg=colours[line.trusted])
-    typer.echo(
-        f"{glyphs.trusted} trusted: the edge server adds the noise   "
-        f"{glyphs.untrusted} untrusted: every device adds noise"
-    )
+    words = trust_words(topology)
+    between = "   " if topology.depth == 1 else "\n"
+    typer.echo(f"{glyphs.trusted} trusted: {words[True]}{between}{glyphs.untrusted} untrusted: {words[False]}")

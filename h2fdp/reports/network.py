@@ -10,11 +10,11 @@ import numpy as np
 
 from h2fdp.reports.figures import Column, Drawing, Section, Table, number
 from h2fdp.reports.run_view import RunView
-from h2fdp.topology import Subnet, Topology
+from h2fdp.topology import Aggregator, Subnet, Topology
 from h2fdp.topology.network import CLOUD
-from h2fdp.topology.picture import arrange, fits, label_of_edge, shortened
+from h2fdp.topology.picture import arrange, fits, label_of_server, shortened, trust_words
 from h2fdp.topology.summary import summarise
-from h2fdp.topology.wheel import MOST_BARS, RIM, Part, circles, parts
+from h2fdp.topology.wheel import MOST_BARS, RIM, Part, arcs, circles, parts
 
 MOST_DRAWN = 4  # different networks; of the others there is a row in the table
 Label = tuple[float, float, str, float]
@@ -52,23 +52,30 @@ def drawing(at: int, topology: Topology, users: Sequence[RunView]) -> Drawing:
         users: the runs that it belongs to; a single one's devices tell their accuracy.
     """
     accuracy = dict(zip(users[0].devices.get("device", []), users[0].devices.get("accuracy", []), strict=True))
-    trusted = sum(subnet.trusted for subnet in topology.subnets)
+    servers = list(topology.servers())
+    trusted = sum(server.trusted for server in servers)
+    tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
     what = (
         "Distances between devices and their edge servers are to scale."
         if fits(topology)
         else "A bar for the devices of each edge server, by trust and size; the circles say how many."
     )
+    count = f"{_count(len(servers), 'edge server')}{tiers}, {trusted:,} trusted"
     caption = (
-        f"{_count(topology.edges, 'edge server')}, {trusted:,} trusted; {_count(topology.devices, 'device')}. {what} "
+        f"{count}; {_count(topology.devices, 'device')}. {what} "
         "Solid lines and squares are trusted, dashed lines and circles untrusted."
     )
+    if topology.aggregators and not fits(topology):
+        caption += " The rings inside are the tiers above, each piece as wide as the edge servers below it."
     star = users[0].setting("method", "topology") == "star"
     if star:
         caption += " The method is a star: the cloud's own edge server stands for the tree that the file describes."
     known = accuracy if len(users) == 1 else {}
     traces, labels, cloud = _every_device(topology, known) if fits(topology) else _wheel(topology)
-    kinds = sorted({subnet.trusted for subnet in topology.subnets}, reverse=True)
-    legend = [(_WORD[which], _LEGEND[which]) for which in kinds]
+    kinds = sorted({server.trusted for server in servers}, reverse=True)
+    words = trust_words(topology)
+    legends = {which: f"{_WORD[which]} edge server: {words[which]}" for which in kinds} if tiers else _LEGEND
+    legend = [(_WORD[which], legends[which]) for which in kinds]
     title = f"{topology.name} ({', '.join(run.name for run in users)})" if len(users) > 1 else topology.name
     return Drawing(f"network-{at}", f"Network {title}", caption, traces, labels, cloud, legend)
 
@@ -79,12 +86,13 @@ def _every_device(topology: Topology, accuracy: Mapping[str, float]) -> Shapes:
     labels: list[Label] = []
     for trusted in (True, False):
         numbers = [at for at, subnet in enumerate(topology.subnets) if subnet.trusted is trusted]
-        if not numbers:
+        servers = [server for server in topology.servers() if server.trusted is trusted]
+        if not servers:
             continue
-        wires = [(layout.cloud, layout.edges[at]) for at in numbers]
+        wires = [(layout.above[server.name], layout.servers[server.name]) for server in servers]
         links = [(layout.edges[at], device) for at in numbers for device in layout.devices[at]]
         traces += [_lines(links, "@faint", 0.7, trusted), _lines(wires, f"@{_WORD[trusted]}", 2, trusted)]
-        devices = np.concatenate([layout.devices[at] for at in numbers])
+        devices = np.concatenate([np.zeros((0, 2)), *(layout.devices[at] for at in numbers)])
         words = [
             _device_words(topology.subnets[at], row, accuracy)
             for at in numbers
@@ -94,17 +102,14 @@ def _every_device(topology: Topology, accuracy: Mapping[str, float]) -> Shapes:
         traces.append(_points(devices, words, dot))
         colour = f"@{_WORD[trusted]}"
         square = {"size": 15, "symbol": "square" if trusted else "circle", "color": colour if trusted else "@card"}
-        edges = layout.edges[numbers]
-        traces.append(
-            _points(
-                edges, [_edge_words(topology.subnets[at]) for at in numbers], square | {"line": _border(colour, 2.5)}
-            )
-        )
-    for at, subnet in enumerate(topology.subnets):
-        if subnet.name == CLOUD:  # a star's own edge server stands for the cloud itself
+        places = np.array([layout.servers[server.name] for server in servers])
+        words = [_server_words(topology, server) for server in servers]
+        traces.append(_points(places, words, square | {"line": _border(colour, 2.5)}))
+    for server in topology.servers():
+        if server.name == CLOUD:  # a star's own edge server stands for the cloud itself
             continue
-        x, y, turned = label_of_edge(layout, at)
-        labels.append((x, y, shortened(subnet.name), turned))
+        x, y, turned = label_of_server(layout, server.name)
+        labels.append((x, y, shortened(server.name), turned))
     return traces, labels, (float(layout.cloud[0]), float(layout.cloud[1]))
 
 
@@ -121,10 +126,14 @@ def _wheel(topology: Topology) -> Shapes:
         traces.append(_filled(outlines, part.trusted))
         if topology.edges <= MOST_BARS:
             traces.append(_rim(topology, part))
-        else:
+        elif not topology.aggregators:
             middle = sum(part.ends) / 2
             text = f"{len(part.starts):,} {_WORD[part.trusted]}"
             labels.append((0.6 * float(np.cos(middle)), 0.6 * float(np.sin(middle)), text, 0.0))
+    for trusted in (True, False):
+        outlines = [arc.outline() for arc in arcs(topology) if arc.trusted is trusted]
+        if outlines:
+            traces.append(_filled(outlines, trusted))
     return traces, labels, (0.0, 0.0)
 
 
@@ -137,7 +146,7 @@ def _rim(topology: Topology, part: Part) -> dict[str, Any]:
         "line": _border(colour, 1.5),
     }
     middles = np.stack([RIM * np.cos(part.middles), RIM * np.sin(part.middles)], axis=1)
-    return _points(middles, [_edge_words(topology.subnets[at]) for at in part.numbers], marker)
+    return _points(middles, [_server_words(topology, topology.subnets[at]) for at in part.numbers], marker)
 
 
 def _filled(outlines: Sequence[tuple[Any, Any]], trusted: bool) -> dict[str, Any]:
@@ -178,9 +187,11 @@ def _device_words(subnet: Subnet, row: int, accuracy: Mapping[str, float]) -> st
     return words if value is None else f"{words}<br>final accuracy {number(value)}"
 
 
-def _edge_words(subnet: Subnet) -> str:
-    words = f"<b>{escape(subnet.name)}</b><br>{_WORD[subnet.trusted]}, {_count(subnet.size, 'device')}"
-    return words if np.isinf(subnet.link.rate_bps) else f"{words}<br>{number(subnet.link.rate_bps / 1e6)} Mbit/s"
+def _server_words(topology: Topology, server: Subnet | Aggregator) -> str:
+    children = len(topology.children(server.name))
+    held = _count(server.size, "device") if isinstance(server, Subnet) else _count(children, "edge server")
+    words = f"<b>{escape(server.name)}</b><br>{_WORD[server.trusted]}, {held}"
+    return words if np.isinf(server.link.rate_bps) else f"{words}<br>{number(server.link.rate_bps / 1e6)} Mbit/s"
 
 
 def _row(topology: Topology, users: Sequence[RunView]) -> list[Any]:

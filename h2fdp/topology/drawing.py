@@ -21,9 +21,10 @@ from h2fdp.topology.picture import (
     arrange,
     draw_cloud,
     fits,
-    label_of_edge,
+    label_of_server,
     look,
     shortened,
+    trust_words,
 )
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.wheel import draw_wheel
@@ -56,8 +57,10 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
     axes = figure.add_axes((0.02, 0.1, 0.96, 0.82))
     axes.set_aspect("equal")
     axes.axis("off")
-    trusted = sum(subnet.trusted for subnet in topology.subnets)
-    servers = "1 edge server" if topology.edges == 1 else f"{topology.edges:,} edge servers"
+    every = list(topology.servers())
+    trusted = sum(server.trusted for server in every)
+    servers = "1 edge server" if len(every) == 1 else f"{len(every):,} edge servers"
+    servers += f" in {topology.depth} tiers" if topology.depth > 1 else ""
     figure.text(
         0.5, 0.965, topology.name, ha="center", va="center", fontsize=12, color=INK, weight="bold", parse_math=False
     )
@@ -87,9 +90,8 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
     layout = arrange(topology)
     crowd = max(topology.devices, 12 * topology.edges)
     dot = float(np.clip(30 - crowd / 12, 7, 26))
-    for number, (subnet, edge, devices) in enumerate(zip(topology.subnets, layout.edges, layout.devices, strict=True)):
+    for subnet, edge, devices in zip(topology.subnets, layout.edges, layout.devices, strict=True):
         style = look(subnet.trusted)
-        _line(axes, layout.cloud, edge, style, style.colour, 1.8)
         for device in devices:
             _line(axes, edge, device, style, "#999999", 0.6)
         axes.scatter(
@@ -102,9 +104,13 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
             linewidth=0.8,
             zorder=3,
         )
+    for server in topology.servers():
+        style = look(server.trusted)
+        x, y = layout.servers[server.name]
+        _line(axes, layout.above[server.name], layout.servers[server.name], style, style.colour, 1.8)
         axes.scatter(
-            [edge[0]],
-            [edge[1]],
+            [x],
+            [y],
             s=150,
             marker=style.marker,
             facecolor=style.fill,
@@ -112,7 +118,7 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
             linewidth=2.2,
             zorder=4,
         )
-        _name(axes, subnet.name, *label_of_edge(layout, number))
+        _name(axes, server.name, *label_of_server(layout, server.name), size=8 if topology.depth == 1 else 6.5)
     draw_cloud(axes, *layout.cloud)
     axes.margins(0.04)
 
@@ -121,7 +127,7 @@ def _line(axes: Axes, start: Floats, end: Floats, style: Look, colour: str, widt
     axes.plot([start[0], end[0]], [start[1], end[1]], linestyle=style.line, color=colour, linewidth=width, zorder=1)
 
 
-def _name(axes: Axes, name: str, x: float, y: float, turned: float) -> None:
+def _name(axes: Axes, name: str, x: float, y: float, turned: float, size: float) -> None:
     behind = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
     axes.text(
         x,
@@ -130,7 +136,7 @@ def _name(axes: Axes, name: str, x: float, y: float, turned: float) -> None:
         ha="center",
         va="center",
         rotation=turned,
-        fontsize=8,
+        fontsize=size,
         color=INK,
         zorder=5,
         parse_math=False,
@@ -143,11 +149,11 @@ def _legend(figure: Figure, topology: Topology) -> None:
     from matplotlib.patches import Patch
 
     every_device = fits(topology)
-    found = {subnet.trusted for subnet in topology.subnets}
+    found = {server.trusted for server in topology.servers()}
     styles = [style for style, trusted in ((TRUSTED, True), (UNTRUSTED, False)) if trusted in found]
     handles: list[Line2D | Patch] = []
     for style in styles:
-        who = "the edge server adds the noise" if style is TRUSTED else "every device adds noise"
+        who = trust_words(topology)[style is TRUSTED]
         handles.append(
             Line2D(
                 [],

@@ -1,8 +1,8 @@
 """What pictures share: where nodes stand and how they look.
 
-The cloud is in the middle, edge servers on a ring around it, their devices in fans outside. Trusted: a filled square
-and solid lines. Untrusted: a hollow circle and dashed lines. Blue and orange are those of Okabe and Ito's palette,
-which colour-blind readers tell apart.
+The cloud is in the middle, edge servers on a ring around it, those above them on rings between, devices in fans
+outside. Trusted: a filled square and solid lines. Untrusted: a hollow circle and dashed lines. Blue and orange are
+those of Okabe and Ito's palette, which colour-blind readers tell apart.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ class Layout:
 
     Attributes:
         cloud: (2,) the cloud's position.
-        edges: (N, 2) the edge servers' positions.
+        edges: (N, 2) the lowest edge servers' positions.
         devices: for each edge server, (s, 2) its devices' positions.
+        servers: the position of every edge server of every tier, by name.
+        above: the position of the node above each, by name.
     """
 
     cloud: Floats
     edges: Floats
     devices: list[Floats]
+    servers: dict[str, Floats]
+    above: dict[str, Floats]
 
 
 def fits(topology: Topology) -> bool:
@@ -64,18 +68,26 @@ def arrange(topology: Topology) -> Layout:
         edge + _fan(angle, span, subnet.size) * (0.22 + reach * subnet.distance_m / farthest * 0.78)[:, None]
         for edge, angle, subnet in zip(edges, angles, topology.subnets, strict=True)
     ]
-    return Layout(cloud, edges, devices)
+    servers = {subnet.name: edge for subnet, edge in zip(topology.subnets, edges, strict=True)}
+    for aggregator in topology.aggregators:
+        share = 0.85 * (topology.depth + 1 - topology.height(aggregator.name)) / topology.depth  # their links are short
+        below = topology.below(aggregator.name)
+        outside = _direction(angles[below.start : below.stop].mean(keepdims=True))[0] if count > 1 else edges[0]
+        servers[aggregator.name] = cloud + share * (outside - cloud)
+    above = {each.name: cloud if each.parent is None else servers[each.parent] for each in topology.servers()}
+    return Layout(cloud, edges, devices, servers, above)
 
 
-def label_of_edge(layout: Layout, number: int) -> tuple[float, float, float]:
-    """Where an edge server's name stands on its link to the cloud: x, y, and the degrees that it is turned.
+def label_of_server(layout: Layout, name: str) -> tuple[float, float, float]:
+    """Where an edge server's name stands on its link to the node above: x, y, and the degrees that it is turned.
 
     Names are written along the links where level ones would meet.
     """
-    edge, cloud = layout.edges[number], layout.cloud
-    x, y = edge - (edge - cloud) * 0.26
-    slope = float(np.degrees(np.arctan2(*(edge - cloud)[::-1])))
-    turned = (slope + 90) % 180 - 90 if len(layout.edges) > MOST_LEVEL_NAMES else 0.0
+    server, above = layout.servers[name], layout.above[name]
+    deep = len(layout.servers) > len(layout.edges)
+    x, y = server - (server - above) * (0.5 if deep else 0.26)
+    slope = float(np.degrees(np.arctan2(*(server - above)[::-1])))
+    turned = (slope + 90) % 180 - 90 if deep or len(layout.edges) > MOST_LEVEL_NAMES else 0.0
     return float(x), float(y), turned
 
 
@@ -94,6 +106,13 @@ def _fan(middle: float, span: float, size: int) -> Floats:
 
 def _direction(angles: Floats) -> Floats:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def trust_words(topology: Topology) -> dict[bool, str]:
+    """What trust means for the noise, for a legend."""
+    if topology.aggregators:
+        return {True: "noise is added where trust ends, at it or above", False: "what reaches it is noisy already"}
+    return {True: "the edge server adds the noise", False: "every device adds noise"}
 
 
 @dataclass(frozen=True)

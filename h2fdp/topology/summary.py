@@ -8,17 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.topology.network import Subnet
+from h2fdp.topology.network import Aggregator, Subnet
 from h2fdp.topology.topology import Topology
 
 MOST_LINES = 40
 FIRST_LINES = 12
 _MOST_DOTS = 20
 _LONGEST_NAME = 20
+_WIDEST_TREE = 44
 
 
 def summarise(topology: Topology) -> dict[str, Any]:
     """Counts, sizes and distances (metres), ready for JSON.
+
+    `edges` and `trusted` count the lowest edge servers. A network of more tiers has `tiers` too, from these up.
 
     >>> summary = summarise(Topology.regular(edges=4, devices=5, trust=1.0, name="small"))
     >>> summary["edges"], summary["devices"], summary["trusted"], summary["subnet_size"]
@@ -27,12 +30,18 @@ def summarise(topology: Topology) -> dict[str, Any]:
     sizes = topology.sizes
     distances = np.concatenate([subnet.distance_m for subnet in topology.subnets])
     trusted = sum(subnet.trusted for subnet in topology.subnets)
+    tiers = [
+        [each.trusted for each in topology.servers() if topology.height(each.name) == height]
+        for height in range(1, topology.depth + 1)
+    ]
+    deep = {"tiers": [{"edges": len(tier), "trusted": sum(tier)} for tier in tiers]} if topology.depth > 1 else {}
     return {
         "name": topology.name,
         "edges": topology.edges,
         "devices": topology.devices,
         "trusted": trusted,
         "untrusted": topology.edges - trusted,
+        **deep,
         "trust_probability": topology.trust_probability,
         "subnet_size": _range(sizes) | {"lowest": int(sizes.min()), "highest": int(sizes.max())},
         "distance_m": _range(distances),
@@ -48,6 +57,19 @@ def summarise_subnet(subnet: Subnet) -> dict[str, Any]:
         "distance_m": _range(subnet.distance_m),
         "rate_mbps": subnet.link.rate_bps / 1e6 if np.isfinite(subnet.link.rate_bps) else None,
         "host": subnet.host,
+    } | ({} if subnet.parent is None else {"parent": subnet.parent})
+
+
+def summarise_aggregator(topology: Topology, aggregator: Aggregator) -> dict[str, Any]:
+    """One edge server above others, ready for JSON; an unlimited rate is null."""
+    return {
+        "name": aggregator.name,
+        "trusted": aggregator.trusted,
+        "height": topology.height(aggregator.name),
+        "children": list(topology.children(aggregator.name)),
+        "rate_mbps": aggregator.link.rate_bps / 1e6 if np.isfinite(aggregator.link.rate_bps) else None,
+        "host": aggregator.host,
+        "parent": aggregator.parent,
     }
 
 
@@ -65,12 +87,13 @@ class Glyphs:
     noisy_device: str
     branch: str
     last: str
+    stem: str
     more: str
     dash: str
 
 
-UNICODE = Glyphs("■", "○", "•", "◦", "├── ", "└── ", "…", "–")
-ASCII = Glyphs("#", "o", "*", ".", "|-- ", "`-- ", "..", "-")
+UNICODE = Glyphs("■", "○", "•", "◦", "├── ", "└── ", "│", "…", "–")
+ASCII = Glyphs("#", "o", "*", ".", "|-- ", "`-- ", "|", "..", "-")
 
 
 @dataclass(frozen=True)
@@ -90,7 +113,9 @@ def listing(topology: Topology, glyphs: Glyphs = UNICODE) -> list[Line]:
     ├── ■ edge-1  trusted    3 devices  30–73 m   •••
     └── ■ edge-2  trusted    3 devices  31–46 m   •••
     """
-    if topology.edges <= MOST_LINES:
+    if topology.aggregators and topology.edges + len(topology.aggregators) <= MOST_LINES:
+        return [Line("cloud"), *_deep_tree(topology, glyphs)]
+    if topology.edges <= MOST_LINES and not topology.aggregators:
         return [Line("cloud"), *_tree(topology.subnets, topology.edges, glyphs)]
     groups = [
         _group([subnet for subnet in topology.subnets if subnet.trusted is trusted], trusted, glyphs)
@@ -98,6 +123,7 @@ def listing(topology: Topology, glyphs: Glyphs = UNICODE) -> list[Line]:
     ]
     return [
         Line("cloud"),
+        *_upper_tiers(topology, glyphs),
         *(line for line in groups if line is not None),
         Line("first edge servers:"),
         *_tree(topology.subnets[:FIRST_LINES], topology.edges, glyphs),
@@ -122,6 +148,43 @@ def _tree(subnets: Sequence[Subnet], of: int, glyphs: Glyphs) -> list[Line]:
         )
     if len(subnets) < of:
         lines.append(Line(f"{glyphs.last}{glyphs.more} {of - len(subnets):,} more (--json lists all)"))
+    return lines
+
+
+def _deep_tree(topology: Topology, glyphs: Glyphs) -> list[Line]:
+    """Every edge server of every tier, each below the one above it."""
+    nodes = {server.name: server for server in topology.servers()}
+    stems: dict[str | None, str] = {None: ""}
+    left: list[tuple[str, Subnet | Aggregator]] = []
+    for server in nodes.values():
+        last = topology.children(server.parent)[-1] == server.name
+        stem = stems[server.parent]
+        stems[server.name] = stem + (" " * len(glyphs.last) if last else glyphs.stem + " " * (len(glyphs.last) - 1))
+        symbol, *_ = _signs(server.trusted, glyphs)
+        left.append((f"{stem}{glyphs.last if last else glyphs.branch}{symbol} {_short(server.name, glyphs)}", server))
+    width = min(max(len(text) for text, _ in left), _WIDEST_TREE)
+    digits = max(len(str(subnet.size)) for subnet in topology.subnets)
+    lines = []
+    for text, server in left:
+        _, word, _ = _signs(server.trusted, glyphs)
+        facts = ""
+        if isinstance(server, Subnet):
+            facts = f"  {_devices(server.size, digits)}  {_metres([server], glyphs):<8}"
+        cut = text if len(text) <= width else text[: width - len(glyphs.more)] + glyphs.more
+        lines.append(Line(f"{cut:<{width}}  {word:<9}{facts}", server.trusted))
+    return lines
+
+
+def _upper_tiers(topology: Topology, glyphs: Glyphs) -> list[Line]:
+    """A line for each tier above the lowest and each kind of trust, of a large network."""
+    lines = []
+    for height in range(topology.depth, 1, -1):
+        tier = [each for each in topology.aggregators if topology.height(each.name) == height]
+        for trusted in (True, False):
+            count = sum(each.trusted is trusted for each in tier)
+            symbol, word, _ = _signs(trusted, glyphs)
+            if count:
+                lines.append(Line(f"{glyphs.branch}{symbol} {count:>6,} {word:<9} of tier {height}", trusted))
     return lines
 
 

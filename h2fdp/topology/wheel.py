@@ -1,6 +1,7 @@
 """The picture of a large network: a wheel of edge servers with a bar outside for the devices of each.
 
-Edge servers stand by trust, then by size, so the shares can be read at a glance.
+Edge servers stand by trust, then by size, so the shares can be read at a glance. In a tree of more tiers they do so
+under each of the servers above them, which are rings inside the wheel.
 """
 
 from __future__ import annotations
@@ -64,20 +65,73 @@ class Part:
         return _outline_of(self.starts[first], stops, self.tops[first])
 
 
+@dataclass(frozen=True)
+class Arc:
+    """An aggregator's piece of a ring inside the wheel.
+
+    Attributes:
+        name: of the aggregator.
+        starts, stops: the angles at which it begins and ends, clockwise.
+        inner, outer: the radii between which it lies.
+    """
+
+    name: str
+    trusted: bool
+    starts: float
+    stops: float
+    inner: float
+    outer: float
+
+    def outline(self) -> tuple[Floats, Floats]:
+        """Its outline, with a gap to its neighbours."""
+        gap = 0.04 * (self.starts - self.stops)
+        around = np.linspace(self.starts - gap, self.stops + gap, max(2, math.ceil((self.starts - self.stops) / 0.02)))
+        angles = np.concatenate([around, around[::-1]])
+        radii = np.repeat([self.outer, self.inner], len(around))
+        return radii * np.cos(angles), radii * np.sin(angles)
+
+
 def parts(topology: Topology) -> list[Part]:
-    """The wheel's parts: trusted, then untrusted edge servers, the largest first."""
+    """The wheel's parts: trusted, then untrusted edge servers, the largest first, under each server above them."""
     sizes = topology.sizes
     trusted = np.array([subnet.trusted for subnet in topology.subnets])
-    order = np.lexsort((-sizes, ~trusted))
+    parents = _parents(topology)
+    order = np.lexsort((-sizes, ~trusted, parents))
     width = 2 * np.pi / len(order)
     found = []
-    for which in (True, False):
-        positions = np.flatnonzero(trusted[order] == which)
-        if len(positions) > 0:
-            numbers = order[positions]
-            starts: Floats = np.asarray(np.pi / 2 - width * positions, dtype=np.float64)
-            found.append(Part(which, numbers, starts, width, _radius(topology, sizes[numbers])))
+    for parent in np.unique(parents):
+        for which in (True, False):
+            positions = np.flatnonzero((trusted[order] == which) & (parents[order] == parent))
+            if len(positions) > 0:
+                numbers = order[positions]
+                starts: Floats = np.asarray(np.pi / 2 - width * positions, dtype=np.float64)
+                found.append(Part(which, numbers, starts, width, _radius(topology, sizes[numbers])))
     return found
+
+
+def arcs(topology: Topology) -> list[Arc]:
+    """The aggregators' pieces of the rings: the highest tier inside, each as wide as the edge servers below it."""
+    width = 2 * np.pi / topology.edges
+    thickness = (RIM - 0.12 - HUB) / max(1, topology.depth - 1)
+    found = []
+    for aggregator in topology.aggregators:
+        below = topology.below(aggregator.name)
+        outer = RIM - 0.12 - thickness * (topology.height(aggregator.name) - 2)
+        starts, stops = (float(np.pi / 2 - width * edge) for edge in (below.start, below.stop))
+        found.append(Arc(aggregator.name, aggregator.trusted, starts, stops, outer - 0.7 * thickness, outer))
+    return found
+
+
+def _parents(topology: Topology) -> Integers:
+    """(N,) which edge servers stand under the same node, numbered so that the order of the tree stays."""
+    numbers: dict[tuple[str | None, int], int] = {}
+    found = []
+    run, before = 0, topology.subnets[0].parent
+    for subnet in topology.subnets:
+        run += subnet.parent != before
+        before = subnet.parent
+        found.append(numbers.setdefault((subnet.parent, run), len(numbers)))
+    return np.array(found, dtype=np.int64)
 
 
 def _radius(topology: Topology, sizes: Integers) -> Floats:
@@ -88,19 +142,25 @@ def _radius(topology: Topology, sizes: Integers) -> Floats:
 def draw_wheel(axes: Axes, topology: Topology) -> None:
     """Draw spokes, edge servers and bars."""
     _rings(axes, topology)
+    inner = HUB if topology.depth == 1 else RIM - 0.12  # spokes end at the rings of a deeper tree
     for part in parts(topology):
         if topology.edges <= MOST_BARS:
-            _bars(axes, part)
+            _bars(axes, part, inner)
         else:
-            _outline(axes, part)
+            _outline(axes, part, spokes=topology.depth == 1)
+    for arc in arcs(topology):
+        style = look(arc.trusted)
+        axes.fill(
+            *arc.outline(), facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, linewidth=0.8, zorder=2
+        )
     draw_cloud(axes, 0.0, 0.0)
     axes.set_xlim(-2.3, 2.3)
     axes.set_ylim(-2.3, 2.3)
 
 
-def _bars(axes: Axes, part: Part) -> None:
+def _bars(axes: Axes, part: Part, inner: float) -> None:
     style = look(part.trusted)
-    reach = np.array([HUB, RIM])
+    reach = np.array([inner, RIM])
     for middle, (x, y) in zip(part.middles, part.bars(), strict=True):
         axes.plot(
             reach * math.cos(middle),
@@ -124,9 +184,11 @@ def _bars(axes: Axes, part: Part) -> None:
     )
 
 
-def _outline(axes: Axes, part: Part) -> None:
+def _outline(axes: Axes, part: Part, spokes: bool) -> None:
     style = look(part.trusted)
     axes.fill(*part.outline(), facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, linewidth=0.8, zorder=3)
+    if not spokes:
+        return
     for angle in part.ends:
         axes.plot([0, RIM * math.cos(angle)], [0, RIM * math.sin(angle)], color="#BBBBBB", linewidth=0.8, zorder=1)
     middle = sum(part.ends) / 2

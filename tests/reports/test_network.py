@@ -9,6 +9,7 @@ from h2fdp.reports.decisions import decision_table, participation
 from h2fdp.reports.network import drawing
 from h2fdp.reports.run_view import RunView
 from h2fdp.topology import Topology
+from h2fdp.topology.picture import fits
 from h2fdp.topology.wheel import MOST_BARS, parts
 
 
@@ -27,6 +28,20 @@ def test_a_drawing_is_light_whatever_the_network(edges, devices):
     trusted = sum(subnet.trusted for subnet in topology.subnets)
     assert f"{trusted:,} trusted; {edges * devices:,} device" in content.caption
     assert len(content.legend) == len({subnet.trusted for subnet in topology.subnets})
+
+
+@pytest.mark.parametrize("tiers", [(1, 1, 1), (2, 3, 4), (4, 6, 5, 7), (10, 50, 2)])
+def test_a_deep_network_is_drawn_with_every_tier(tiers):
+    topology = Topology.deep(tiers)
+    content = drawing(0, topology, [user(topology)])
+    json.dumps([content.traces, content.labels])
+    servers = list(topology.servers())
+    trusted = sum(server.trusted for server in servers)
+    assert f"{len(servers):,} edge servers in {topology.depth} tiers, {trusted:,} trusted" in content.caption
+    assert {word for word, _ in content.legend} == {"trusted" if each.trusted else "untrusted" for each in servers}
+    if fits(topology):
+        words = [word for trace in content.traces for word in trace.get("text", [])]
+        assert all(any(f"<b>{server.name}</b>" in word for word in words) for server in servers)
 
 
 @pytest.mark.parametrize("edges", [5, MOST_BARS, 1000])

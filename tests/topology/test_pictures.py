@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from h2fdp.errors import UserError
 from h2fdp.topology import Topology, draw, read
 from h2fdp.topology.picture import TRUSTED, UNTRUSTED
 from h2fdp.topology.summary import ASCII, listing
+from h2fdp.topology.wheel import arcs, parts
 
 FOLDER = Path(__file__).parents[2] / "topologies"
 SMALL = Topology.regular(edges=4, devices=3)
@@ -19,6 +21,12 @@ NETWORKS = [
     Topology.regular(edges=3, devices=2),
     Topology.regular(edges=1, devices=2000),
     Topology.regular(edges=1000, devices=3),
+    Topology.deep((1, 1, 1)),
+    Topology.deep((2, 3, 2)),
+    Topology.deep((2, 2, 3, 4)),
+    Topology.deep((3, 4, 5, 9)),
+    Topology.deep((10, 50, 2)),
+    read(FOLDER / "campus-three-tier.yaml", 1),
 ]
 
 
@@ -33,8 +41,8 @@ def test_the_suffix_chooses_the_format(tmp_path, suffix, magic):
 )
 def test_networks_of_every_shape_are_drawn(network):
     words = " ".join(text.get_text() for text in draw(network).legends[0].get_texts())
-    for subnet in network.subnets:
-        assert (f"{'trusted' if subnet.trusted else 'untrusted'} edge server") in words
+    for server in network.servers():
+        assert (f"{'trusted' if server.trusted else 'untrusted'} edge server") in words
 
 
 def test_trust_differs_in_shape_filling_and_line():
@@ -70,3 +78,27 @@ def test_every_line_of_an_edge_server_says_its_trust_by_symbol_and_word():
     for line in listing(SMALL)[1:]:
         assert ("■" in line.text) == (" trusted" in line.text) == bool(line.trusted)
         assert ("○" in line.text) == (" untrusted" in line.text) == (not line.trusted)
+
+
+def test_in_a_tree_of_text_each_server_stands_below_the_one_above():
+    lines = [line.text.rstrip() for line in listing(read(FOLDER / "campus-three-tier.yaml", 1))]
+    assert lines[:3] == [
+        "cloud",
+        "├── ■ north             trusted",
+        "│   ├── ■ library       trusted    2 devices  40–75 m",
+    ]
+    assert lines[-1] == "└── ○ gate              untrusted  3 devices  20 m"
+
+
+def test_the_rings_of_a_large_tree_lie_inside_each_other_and_span_what_is_below():
+    network = Topology.deep((4, 6, 5, 7))
+    rings = {arc.name: arc for arc in arcs(network)}
+    for name, arc in rings.items():
+        below = network.below(name)
+        assert arc.starts - arc.stops == pytest.approx(2 * np.pi * len(below) / network.edges)
+        assert 0 < arc.inner < arc.outer < 1
+        parent = network.path(name)[1:2]
+        assert not parent or rings[parent[0]].outer < arc.inner
+    beside = [part.numbers for part in parts(network)]
+    assert sorted(np.concatenate(beside).tolist()) == list(range(network.edges))
+    assert all(len({network.subnets[at].parent for at in numbers}) == 1 for numbers in beside)

@@ -32,6 +32,7 @@ def test_the_collection_has_the_networks_of_the_paper():
     assert len(shapes["metro"]) == 100
     assert len(set(shapes["metro"])) > 10
     assert shapes["campus"] == [2] + [5] * 8
+    assert shapes["campus-three-tier"] == [2] + [5] * 7 + [3]
 
 
 def test_the_papers_file_states_no_trust():
