@@ -35,6 +35,7 @@ IMPLIED = {"ray": ("run", "process"), "process": ("run",)}
 MARKS_OF_FIXTURES = {  # what a fixture does that a test asks for
     "data_root": "process",
     "cifar_root": "process",
+    "killed": "process",
     "runs": "run",
     "spoilt": "run",
 }

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from h2fdp import UserError
 from h2fdp.cli.main import app
 from h2fdp.cli.sweep_progress import Tally
-from h2fdp.protocol import Cloud
+from h2fdp.run import steps
 from h2fdp.sweeps.task import Outcome
 from tests.sweeps.studies import study
 
@@ -51,10 +51,10 @@ def test_a_bug_ends_with_1_and_a_users_mistake_with_2(tmp_path, monkeypatch):
     assert "no such file" in done.stderr
     assert f"1 of 2 runs failed: see {tmp_path / 'mistaken' / 'failures'}" in done.stderr
 
-    def failing(self, plan):
+    def failing(step, interval):
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(Cloud, "run_interval", failing)
+    monkeypatch.setattr(steps, "listener", failing)
     done = called(study(tmp_path), "--out", tmp_path / "broken")
     assert done.exit_code == 1
     assert "seed=2,privacy.epsilon=20 failed: RuntimeError: no luck" in done.stderr

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from h2fdp import Experiment, Topology, UserError, load_model
-from h2fdp.protocol import Cloud
 from h2fdp.records import METRICS_SCHEMA
+from h2fdp.run import steps
 
 
 def small(method="h2fdp", **settings):
@@ -23,22 +23,20 @@ def ledger(path):
 
 
 def test_the_rows_of_an_interval_are_on_disk_before_it_starts(tmp_path, monkeypatch):
+    """And none of a later one: the ledger never says more than may have been released."""
     seen = []
-    original = Cloud.run_interval
 
-    def watching(self, plan):
-        found = {(row["interval"], row["slot"], row["kind"], row["edge"]) for row in ledger(tmp_path / "run")}
-        due = {
-            (plan.interval + 1, end, part.kind(number), name)
-            for name, part in plan.subnets.items()
-            for number, end in enumerate(part.ends())
-        }
-        seen.append(due <= found)
-        original(self, plan)
+    def look(step, interval):
+        if step == "released":
+            seen.append((interval, ledger(tmp_path / "run")))
 
-    monkeypatch.setattr(Cloud, "run_interval", watching)
+    monkeypatch.setattr(steps, "listener", look)
     small().run(tmp_path / "run")
-    assert seen == [True] * 4
+    whole = ledger(tmp_path / "run")
+    assert [interval for interval, _ in seen] == [0, 1, 2, 3]
+    for interval, rows in seen:
+        assert rows == [row for row in whole if row["interval"] <= interval + 1]
+        assert {row["edge"] for row in rows if row["interval"] == interval + 1} == {"edge-1", "edge-2"}
 
 
 def test_the_ledger_holds_every_observer_and_agrees_with_the_noise_that_was_added(tmp_path):
@@ -73,14 +71,11 @@ def test_without_privacy_the_ledger_is_empty_and_nothing_is_clipped(tmp_path):
 
 
 def test_a_failure_in_the_middle_loses_nothing_that_was_recorded(tmp_path, monkeypatch):
-    original = Cloud.run_interval
-
-    def failing(self, plan):
-        if plan.interval == 2:
+    def failing(step, interval):
+        if (step, interval) == ("released", 2):
             raise RuntimeError("the host is gone")
-        original(self, plan)
 
-    monkeypatch.setattr(Cloud, "run_interval", failing)
+    monkeypatch.setattr(steps, "listener", failing)
     with pytest.raises(RuntimeError, match="the host is gone"):
         small().run(tmp_path / "run")
     assert len(pd.read_parquet(tmp_path / "run" / "metrics.parquet")) == 2
@@ -151,10 +146,11 @@ def test_a_noise_free_run_learns_the_digits(tmp_path):
 def test_a_users_mistake_inside_the_first_interval_keeps_the_ledger(tmp_path, monkeypatch):
     """The rows were on disk before it, and something may have left: they are never dropped."""
 
-    def failing(self, plan):
-        raise UserError("the data of a device cannot be read")
+    def failing(step, interval):
+        if step == "released":
+            raise UserError("the data of a device cannot be read")
 
-    monkeypatch.setattr(Cloud, "run_interval", failing)
+    monkeypatch.setattr(steps, "listener", failing)
     with pytest.raises(UserError, match="cannot be read"):
         small().run(tmp_path / "run")
     assert {row["interval"] for row in ledger(tmp_path / "run")} == {1}

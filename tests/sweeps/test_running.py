@@ -11,8 +11,8 @@ import yaml
 
 from h2fdp import Experiment, UserError, sweep
 from h2fdp.data import registry
-from h2fdp.protocol import Cloud
 from h2fdp.records.directory import locked
+from h2fdp.run import steps
 from h2fdp.sweeps.conduct import Options, conduct
 from h2fdp.sweeps.shared import Shared
 from h2fdp.sweeps.study import read_study
@@ -119,15 +119,14 @@ def test_runs_of_other_code_are_noticed(tmp_path, monkeypatch):
 
 def fail(monkeypatch, times, interval=1):
     """Let the first `times` runs that reach an interval fail in it."""
-    original, left = Cloud.run_interval, [times]
+    left = [times]
 
-    def failing(self, plan):
-        if plan.interval == interval and left[0]:
+    def failing(step, at):
+        if (step, at) == ("released", interval) and left[0]:
             left[0] -= 1
             raise RuntimeError("no luck")
-        original(self, plan)
 
-    monkeypatch.setattr(Cloud, "run_interval", failing)
+    monkeypatch.setattr(steps, "listener", failing)
 
 
 def test_a_run_that_fails_once_goes_on_to_the_same_bits(tmp_path, monkeypatch):
