@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from h2fdp.algorithms.fedavg import Plain
 from h2fdp.models import Flat, build
 from h2fdp.streams import Streams
 from h2fdp.training import ENGINES, BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import padded_width, row_length
-from h2fdp.training.objectives import Plain
 
 RECORDS, BATCH, CLASSES = 600, 32, 10
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -9,13 +9,13 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from h2fdp.algorithms import NAMED_POINTS, ObjectiveSection, ServerSection, UpcycleSection
+from h2fdp.algorithms.fedavg import AverageOptions, PlainOptions
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Expect, NamedSection, Section
-from h2fdp.privacy.noise_placement import PlacementSection
+from h2fdp.privacy.noise_placement import NoneOptions, PlacementSection
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import ScheduleSection
-from h2fdp.training.objectives import ObjectiveSection
-from h2fdp.training.server import ServerSection, UpcycleSection
 
 _ALI_STEPS = {"name": "dp-sgd", "noise_multiplier": 1.1}
 _ALI_PAPER = {"name": "ali-dpfl", "curvature_from": "gradients", "heterogeneity": 10.0, "form": "paper"}
@@ -37,9 +37,9 @@ class Method(Section):
             which has no local aggregations (they would be global ones).
     """
 
-    objective: ObjectiveSection = ObjectiveSection(name="plain")
-    privacy: PlacementSection = PlacementSection(name="none")
-    server: ServerSection = ServerSection(name="average")
+    objective: ObjectiveSection = PlainOptions()
+    privacy: PlacementSection = NoneOptions()
+    server: ServerSection = AverageOptions()
     upcycle: UpcycleSection | None = None
     schedule: ScheduleSection = FixedOptions()
     topology: Shape = "tree"
@@ -65,16 +65,7 @@ _PLAIN: dict[str, tuple[Method, str]] = {
         _point("proximal", "local", topology="star"),
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
-    "fedavg": (_point(topology="star"), "all devices under the cloud, no noise (McMahan et al. 2017)"),
-    "fedavgm": (_point(server="momentum", topology="star"), "momentum at the server (Hsu et al. 2019)"),
-    "fedprox": (_point("proximal", topology="star"), "a proximal term towards the received model (Li et al. 2020)"),
-    "scaffold": (
-        _point("scaffold", server="scaffold", topology="star"),
-        "control variates against client drift (Karimireddy et al. 2020)",
-    ),
-    "feddyn": (_point("feddyn", server="feddyn", topology="star"), "dynamic regularisation (Acar et al. 2021)"),
-    "pfedme": (_point("pfedme", topology="star"), "personal models at the Moreau envelope (T. Dinh et al. 2020)"),
-    "fedyogi": (_point(server="yogi", topology="star"), "an adaptive server optimiser (Reddi et al. 2021)"),
+    **{name: (_point(**point.axes), point.description) for name, point in NAMED_POINTS.items()},
 }
 _OTHERS: dict[str, tuple[Method, str]] = {
     "adaptive-fl": (
@@ -145,16 +136,14 @@ class MethodSection(Method, NamedSection):
             hint = f"; did you mean `{close[0]}`?" if close else ""
             names = ", ".join(name for name in METHODS if name not in _UPCYCLED)
             raise ValueError(f"expected one of {names}, or upcycled- before a name; found {quote(base)}{hint}")
-        return METHODS[base].model_dump(exclude_none=True) | {
-            axis: choice for axis, choice in stated.items() if axis != "extends"
-        }
+        return METHODS[base].model_dump() | {axis: choice for axis, choice in stated.items() if axis != "extends"}
 
 
 def name_of(method: Method) -> str:
     """The method's name, or `custom` where no name stands for this point."""
     point = axes_of(method)
     alike = [name for name, known in METHODS.items() if axes_of(known) == point]
-    exact = [name for name in alike if Method.model_validate(method.model_dump(exclude_none=True)) == METHODS[name]]
+    exact = [name for name in alike if Method.model_validate(method.model_dump()) == METHODS[name]]
     return next(iter(exact + alike), "custom")
 
 

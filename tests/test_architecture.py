@@ -23,6 +23,7 @@ FLOORS = {
     "records": 2,
     "radio": 2,
     "theory": 2,
+    "algorithms": 3,
     "world": 2,
     "estimation": 3,
     "schedules": 3,

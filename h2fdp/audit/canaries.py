@@ -19,8 +19,9 @@ from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.loop import LoopEngine
-from h2fdp.training.objectives import LocalObjective
+from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 CanaryKind = Literal["dirac", "dominating"]
 _LARGE = 1e6  # a data gradient under clip_scope batch whose length does not matter any more
@@ -159,14 +160,27 @@ class CanaryEngine(LoopEngine):
     """
 
     def __init__(
-        self, module: nn.Module, clipping: Clipping, objective: LocalObjective, canaries: CanaryRecords
+        self,
+        module: nn.Module,
+        clipping: Clipping,
+        objective: LocalObjective,
+        canaries: CanaryRecords,
+        loss: Loss = CROSS_ENTROPY,
     ) -> None:
-        super().__init__(module, clipping, objective)
+        super().__init__(module, clipping, objective, loss=loss)
         self._canaries = canaries
         self._bound = clipping.norm
         self._free = canaries.dominating and clipping.scope == "batch"
 
-    def _bounded(self, records: DeviceRecords, row: int, drawn: np.ndarray, divisor: float, model: Tensor) -> Tensor:
+    def _bounded(
+        self,
+        records: DeviceRecords,
+        row: int,
+        drawn: np.ndarray,
+        divisor: float,
+        model: Tensor,
+        others: tuple[Tensor, ...] = (),
+    ) -> Tensor:
         """(M + N,) as `LoopEngine`, over records and canaries."""
         if not drawn.size:
             return torch.zeros_like(model)
@@ -175,11 +189,13 @@ class CanaryEngine(LoopEngine):
         own = torch.from_numpy(self._canaries.coordinates[row])
         worst = self._canaries.dominating and len(own) > 0
         if not worst and not canaries.size:
-            return super()._bounded(records, row, data, divisor, model)
+            return super()._bounded(records, row, data, divisor, model, others)
         total = torch.zeros_like(model)
         if worst:
             total[own] -= data.size * (_LARGE if self._free else self._bound / len(own) ** 0.5)
         elif data.size:
-            total += data.size * self._mean(model, *records.gather(data + records.offsets[row]), float(data.size))
+            total += data.size * self._mean(
+                model, *records.gather(data + records.offsets[row]), float(data.size), others
+            )
         total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._free else self._bound
         return self._clipped_batch(total / drawn.size)

@@ -87,7 +87,7 @@ class InstrumentedRun:
         assert blueprint.clipping is not None, "a guarantee comes with clipping"
         group = blueprint.device_group(number)
         sampler = CanarySampler(**vars(group.sampler), canaries=canaries, device_name=group.device_name)
-        engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.objective, canaries)
+        engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.objective, canaries, blueprint.loss)
         return LocalTeam({"devices": replace(group, sampler=sampler, engine=engine)})
 
     def run_interval(self, plan: IntervalPlan) -> IntervalTranscript:

@@ -20,6 +20,7 @@ from h2fdp.estimation.feedback import DeviceSecants
 from h2fdp.models import Flat
 from h2fdp.theory import DriftConstants
 from h2fdp.training import BatchSampler, DeviceRecords, Engine
+from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 CurvatureSource = Literal["gradients", "parameters"]
 
@@ -32,6 +33,7 @@ class Prober:
 
     engine: Engine
     module: nn.Module
+    loss: Loss = CROSS_ENTROPY
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def measure_secants(
             x, y = records.gather(drawn + records.offsets[row])
             with torch.no_grad():
                 scores = functional_call(prober.module, flat.views(point), (x,))
-                found.append(float(nn.functional.cross_entropy(scores, y)))
+                found.append(float(prober.loss.mean(scores, y)))
         return found
 
     at_end, at_model = gradients(ends), gradients(here)

@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from h2fdp.algorithms import ObjectiveOptions, ServerOptions, objective_of
+from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.config import Document, check
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.privacy import Request, placement_of
+from h2fdp.privacy.noise_placement import DpSgdOptions
 from h2fdp.schedules import Rhythm
 from h2fdp.schedules.registry import chosen, reconciled
 from h2fdp.topology import Topology
-from h2fdp.training.objectives import objective_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 
@@ -121,13 +123,15 @@ def problems(experiment: ExperimentFile) -> Found:
 
 
 def _of_state(experiment: ExperimentFile) -> Found:
-    objective, server = experiment.method.objective.name, experiment.method.server.name
-    for name in ("scaffold", "feddyn"):
-        if (objective == name) != (server == name):
-            text = (
-                f"{name} keeps its state on the devices and at the cloud; expected objective {name} with server {name}"
-            )
-            yield f"method.{'server' if objective == name else 'objective'}", text
+    objective, server = experiment.method.objective, experiment.method.server
+    wanted = {}
+    if isinstance(objective, ObjectiveOptions) and objective.server not in (None, server.name):
+        wanted["server"] = objective.name, objective.server
+    if isinstance(server, ServerOptions) and server.objective not in (None, objective.name):
+        wanted["objective"] = server.objective, server.name
+    for axis, (devices, cloud) in wanted.items():
+        text = f"{devices} keeps its state on the devices and at the cloud"
+        yield f"method.{axis}", f"{text}; expected objective {devices} with server {cloud}"
 
 
 def _of_epochs(experiment: ExperimentFile) -> Found:
@@ -136,7 +140,7 @@ def _of_epochs(experiment: ExperimentFile) -> Found:
         return
     if not chosen(method.schedule).allows_epochs:
         yield key, "this schedule chooses the number of local steps; expected local_steps"
-    if method.privacy.name == "dp-sgd" and method.privacy.noise_multiplier is not None:
+    if isinstance(method.privacy, DpSgdOptions) and method.privacy.noise_multiplier is not None:
         text = "with a given noise_multiplier the run ends after R_c local steps, which may not be whole epochs"
         yield key, f"{text}; expected local_steps"
 
@@ -187,7 +191,7 @@ def _request(experiment: ExperimentFile) -> Request:
     rhythm = Rhythm(training.aggregate_every, training.aggregations_per_interval)
     return Request(
         objective=method.objective.name,
-        mu=method.objective.mu or 0.0,
+        mu=objective.mu if isinstance(objective, Proximal) else 0.0,
         memory=objective.memory,
         keeps_sensitivity=objective.keeps_sensitivity(step_size),
         step_size=step_size,

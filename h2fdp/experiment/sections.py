@@ -27,6 +27,7 @@ from h2fdp.models import ModelSection
 from h2fdp.models.registry import SoftmaxOptions
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
+from h2fdp.training.losses import CrossEntropyOptions, LossSection
 from h2fdp.world import Faults
 
 ObserverName = Annotated[
@@ -64,6 +65,7 @@ class TrainingSection(Section):
         aggregate_every, aggregations_per_interval: of the lowest edge servers; a list goes on with the tiers above.
         local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
             have no local aggregations.
+        loss: of a record's scores; devices minimise its mean.
         momentum: of the local steps; it begins anew with each received model.
     """
 
@@ -78,6 +80,7 @@ class TrainingSection(Section):
     step_decay: Annotated[Literal["sqrt", "none"], Expect("one of sqrt, none")] = "sqrt"
     clip_norm: Magnitude | None = 1.0
     clip_scope: Annotated[Literal["batch", "record"], Expect("one of batch, record")] = "batch"
+    loss: LossSection = CrossEntropyOptions()
     momentum: Decay = 0.0
     sampling: Annotated[Literal["poisson", "fixed", "shuffled"], Expect("one of poisson, fixed, shuffled")] = "poisson"
     participation: Share = 1.0

@@ -14,7 +14,7 @@ from h2fdp.privacy.mechanisms.objective import Objective
 from h2fdp.privacy.mechanisms.output import Output
 from h2fdp.privacy.mechanisms.placement import Placement, Request
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
-from h2fdp.privacy.noise_placement import NOISE_PLACEMENTS, PlacementSection, placement_of
+from h2fdp.privacy.noise_placement import NOISE_PLACEMENTS, PlacementOptions, PlacementSection, placement_of
 from h2fdp.privacy.releases import (
     OBSERVERS,
     Observer,
@@ -53,6 +53,7 @@ __all__ = [
     "Output",
     "PaperCalibration",
     "Placement",
+    "PlacementOptions",
     "PlacementSection",
     "Release",
     "ReleaseKind",

@@ -1,13 +1,11 @@
-"""The schema of `method.privacy`, and the registry of placements."""
+"""The choices of `method.privacy`: who adds noise, and where."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from h2fdp.config.choice import Choice
-from h2fdp.config.fields import Expect, Magnitude
+from h2fdp.config.fields import Expect, Magnitude, Options
+from h2fdp.config.named_options import Choices
 from h2fdp.privacy.mechanisms.central import Central
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import EveryDevice, Nowhere, WhereTrustEnds
@@ -16,49 +14,112 @@ from h2fdp.privacy.mechanisms.output import Output
 from h2fdp.privacy.mechanisms.placement import Placement
 
 
-@dataclass(frozen=True)
-class _Entry:
-    build: Callable[..., Placement]
-    options: Mapping[str, Any] = field(default_factory=dict)
+class PlacementOptions(Options):
+    """The options of a placement of noise."""
+
+    def build(self) -> Placement:
+        """The placement with these options."""
+        raise NotImplementedError
 
 
-NOISE_PLACEMENTS: dict[str, _Entry] = {
-    "none": _Entry(Nowhere),
-    "hierarchical": _Entry(WhereTrustEnds),
-    "local": _Entry(EveryDevice),
-    "central": _Entry(Central, {"noise_multiplier": None}),
-    "dp-sgd": _Entry(DpSgd, {"noise_multiplier": None, "normalize": "expected", "rc_search": "safe"}),
-    "output": _Entry(Output, {"model_norm": 1.0, "noise_std": None}),
-    "objective": _Entry(Objective, {"rate": None, "u1": None, "u2": None, "input_bound": 1.0}),
-}
+NOISE_PLACEMENTS: Choices[PlacementOptions] = Choices()
 
 
-class PlacementSection(Choice):
-    """Where noise is added; a word, or a mapping with the placement's parameters.
+@NOISE_PLACEMENTS.register
+class NoneOptions(PlacementOptions):
+    """No noise."""
 
-    Attributes:
-        noise_multiplier: z, of the cloud's noise or of every step's; null is calibrated.
-        normalize, rc_search: of DP-SGD.
-        model_norm, noise_std: tau and sigma of output perturbation; a noise_std of null is calibrated.
-        rate, u1, u2, input_bound: of objective perturbation; a rate of null is calibrated.
+    name: Literal["none"] = "none"
 
-    >>> PlacementSection.model_validate("dp-sgd").options()
-    {'noise_multiplier': None, 'normalize': 'expected', 'rc_search': 'safe'}
-    """
+    def build(self) -> Placement:
+        """The placement."""
+        return Nowhere()
 
-    choices: ClassVar = {name: dict(entry.options) for name, entry in NOISE_PLACEMENTS.items()}
 
+@NOISE_PLACEMENTS.register
+class HierarchicalOptions(PlacementOptions):
+    """Noise where trust ends."""
+
+    name: Literal["hierarchical"] = "hierarchical"
+
+    def build(self) -> Placement:
+        """The placement."""
+        return WhereTrustEnds()
+
+
+@NOISE_PLACEMENTS.register
+class LocalOptions(PlacementOptions):
+    """Noise at every device."""
+
+    name: Literal["local"] = "local"
+
+    def build(self) -> Placement:
+        """The placement."""
+        return EveryDevice()
+
+
+@NOISE_PLACEMENTS.register
+class CentralOptions(PlacementOptions):
+    """Noise at the cloud; a `noise_multiplier` of null is calibrated."""
+
+    name: Literal["central"] = "central"
     noise_multiplier: Magnitude | None = None
-    normalize: Annotated[Literal["expected", "drawn"], Expect("one of expected, drawn")] | None = None
-    rc_search: Annotated[Literal["safe", "paper"], Expect("one of safe, paper")] | None = None
-    model_norm: Magnitude | None = None
+
+    def build(self) -> Placement:
+        """The placement."""
+        return Central(self.noise_multiplier)
+
+
+@NOISE_PLACEMENTS.register
+class DpSgdOptions(PlacementOptions):
+    """Noise on every local step; a `noise_multiplier` of null is calibrated."""
+
+    name: Literal["dp-sgd"] = "dp-sgd"
+    noise_multiplier: Magnitude | None = None
+    normalize: Annotated[Literal["expected", "drawn"], Expect("one of expected, drawn")] = "expected"
+    rc_search: Annotated[Literal["safe", "paper"], Expect("one of safe, paper")] = "safe"
+
+    def build(self) -> Placement:
+        """The placement."""
+        return DpSgd(self.noise_multiplier, self.normalize, self.rc_search)
+
+
+@NOISE_PLACEMENTS.register
+class OutputOptions(PlacementOptions):
+    """Noise on the clipped model, whose norm is `model_norm`, tau; a `noise_std` (sigma) of null is calibrated."""
+
+    name: Literal["output"] = "output"
+    model_norm: Magnitude = 1.0
     noise_std: Magnitude | None = None
+
+    def build(self) -> Placement:
+        """The placement."""
+        return Output(self.model_norm, self.noise_std)
+
+
+@NOISE_PLACEMENTS.register
+class ObjectivePerturbationOptions(PlacementOptions):
+    """A random linear term in the objective; a `rate` of null is calibrated."""
+
+    name: Literal["objective"] = "objective"
     rate: Magnitude | None = None
     u1: Magnitude | None = None
     u2: Magnitude | None = None
-    input_bound: Magnitude | None = None
+    input_bound: Magnitude = 1.0
+
+    def build(self) -> Placement:
+        """The placement."""
+        return Objective(**self.options())
 
 
-def placement_of(section: PlacementSection) -> Placement:
-    """The placement that a section describes."""
-    return NOISE_PLACEMENTS[section.name].build(**section.options())
+if TYPE_CHECKING:
+    PlacementSection = PlacementOptions
+else:
+    PlacementSection = NOISE_PLACEMENTS.section()
+
+
+def placement_of(value: PlacementOptions | Any) -> Placement:
+    """The placement that a section describes, checked or as a recorded configuration has it."""
+    section = value if isinstance(value, PlacementOptions) else NOISE_PLACEMENTS.read(value)
+    assert isinstance(section, PlacementOptions), "no placement is a user's own: an account must know it"
+    return section.build()

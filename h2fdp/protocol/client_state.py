@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.protocol.messages import Arrivals, DeviceWork, Plan, Upload
-from h2fdp.training.objectives import LocalObjective
+from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.work import Trained
 
 
@@ -23,6 +23,7 @@ class _Work:
     """What an objective's memory follows from: `LocalWork`."""
 
     updates: Tensor
+    ends: Tensor
     personal: Tensor | None
     steps: Tensor
     gradients: Tensor
@@ -39,6 +40,7 @@ class Diary:
         steps: (s,) local steps that were uploaded.
         gradients: (s,) how many gradients these are worth.
         worth: from the steps of a stretch to that.
+        local_models: (s, M) where each device ended last, where they remember.
     """
 
     objective: LocalObjective
@@ -52,6 +54,7 @@ class Diary:
     gradients: np.ndarray
     ends: Tensor | None = field(default=None)
     last_steps: Tensor | None = field(default=None)
+    local_models: Tensor | None = field(default=None)
 
     @classmethod
     def begun(
@@ -68,11 +71,15 @@ class Diary:
             done = plan.work
             there = None if done.personal is None else done.personal.to(model.device).clone()
             own = done.updates.to(model.device).clone(), there, done.steps.copy(), done.gradients.copy()
-            return cls(objective, worth, plan, variate, memory, *own)
+            diary = cls(objective, worth, plan, variate, memory, *own)
+            diary.local_models = done.local_models.to(model.device).clone()
+            return diary
         updates = None if memory is None else torch.zeros_like(memory)
         personal = None if memory is None or not objective.personal else torch.zeros_like(memory)
         nothing = np.zeros(len(plan.rows), dtype=np.int64), np.zeros(len(plan.rows))
-        return cls(objective, worth, plan, variate, memory, updates, personal, *nothing)
+        diary = cls(objective, worth, plan, variate, memory, updates, personal, *nothing)
+        diary.local_models = None if memory is None else torch.zeros_like(memory)
+        return diary
 
     def corrections(self, rows: np.ndarray) -> Tensor | None:
         """(s, M) for the devices of these rows; None where nothing is corrected."""
@@ -88,6 +95,8 @@ class Diary:
             return
         places = torch.from_numpy(self._places(part.rows))
         self.updates[places] += trained.updates
+        assert self.local_models is not None, "kept where updates are"
+        self.local_models[places] = model - trained.updates
         if self.personal is not None:
             assert trained.personal is not None, "the objective trains personal models"
             self.personal[places] = trained.personal
@@ -97,10 +106,10 @@ class Diary:
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, beside its update (M,)."""
         memory, variate, so_far = self.memory, None, None
-        if memory is not None and self.updates is not None:
+        if memory is not None and self.updates is not None and self.local_models is not None:
             steps = torch.from_numpy(self.steps).to(memory)
             gradients = torch.from_numpy(self.gradients).to(memory)
-            work = _Work(self.updates, self.personal, steps, gradients, self.plan.step_size)
+            work = _Work(self.updates, self.local_models, self.personal, steps, gradients, self.plan.step_size)
             remembered = self.objective.remembered(memory, self.variate, work)
             if self.variate is not None:
                 weights = torch.from_numpy(self._arriving_weights()).to(memory)
@@ -108,7 +117,11 @@ class Diary:
             memory = remembered
             if self.plan.kind(len(self.plan.segments) - 1) == "local":
                 so_far = DeviceWork(
-                    updates=self.updates, personal=self.personal, steps=self.steps, gradients=self.gradients
+                    updates=self.updates,
+                    local_models=self.local_models,
+                    personal=self.personal,
+                    steps=self.steps,
+                    gradients=self.gradients,
                 )
         ends, last_steps = self.ends, self.last_steps
         return Upload(update=update, variate=variate, memory=memory, work=so_far, ends=ends, last_steps=last_steps)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from h2fdp.algorithms import ServerUpdate, Uploaded
+from h2fdp.algorithms.fedavg import Average
 from h2fdp.estimation import DeviceSecants, Observation
 from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.privacy import Release, add_gaussian_noise
@@ -20,7 +22,6 @@ from h2fdp.protocol.messages import Plan, SecantPlan, Team, Upload
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
-from h2fdp.training.server import Average, ServerUpdate, Uploaded
 
 Meter = Callable[[IntervalPlan], Mapping[str, float]]
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.algorithms.fedavg import Plain
 from h2fdp.estimation.device_estimates import EDGE_NUMBERS, Gauge, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.estimation.loss_probes import SecantMeasurements, SecantOrder
 from h2fdp.privacy import NoiseSource
@@ -16,7 +17,7 @@ from h2fdp.protocol.aggregator import Aggregator, Children, Stage, in_step, weig
 from h2fdp.protocol.client_state import Diary
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Team, Upload
 from h2fdp.streams import Streams
-from h2fdp.training.objectives import LocalObjective, Plain
+from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.work import Trained
 
 _PLAIN = Plain()

@@ -65,12 +65,13 @@ class DeviceWork:
     """What the devices of a subnet did so far in an interval, in the rows of its plan, under objectives with a memory.
 
     Attributes:
-        updates: (s, M) sums of each device's updates.
+        updates: (s, M) sums of each device's updates; `local_models` (s, M) where each ended last.
         personal: (s, M) personal models, where the objective has them.
         steps: (s,) local steps that were uploaded; `gradients`: (s,) how many gradients these are worth.
     """
 
     updates: Tensor
+    local_models: Tensor
     personal: Tensor | None
     steps: np.ndarray
     gradients: np.ndarray

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from h2fdp.privacy import OBSERVERS, Observer, PlacementSection, placement_of
+from h2fdp.privacy import OBSERVERS, Observer, placement_of
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.reports.figures import Curve, Curves, Scale, Section, Series, Table
 from h2fdp.reports.ledger_noise import ADDERS, KINDS
@@ -100,7 +100,7 @@ def _ended(run: RunView, observer: Observer, claimed: float | None, found: dict[
 
 
 def _silence(run: RunView, observer: Observer) -> str:
-    trusted = placement_of(PlacementSection.model_validate(run.setting("method", "privacy"))).trusted
+    trusted = placement_of(run.setting("method", "privacy")).trusted
     return "trusted" if observer in trusted else "nothing released"
 
 

@@ -30,6 +30,7 @@ class Scoreboard:
 
     def __init__(self, run: RunSetup) -> None:
         self._device = run.blueprint.device
+        self._loss = run.blueprint.loss
         self._module = run.blueprint.module().to(self._device)
         self._sets = {"": device_records(run.data, run.data.test).to(self._device)}
         if run.data.validation is not None:
@@ -44,7 +45,7 @@ class Scoreboard:
         """The same of any global model (M,)."""
         found = {}
         for prefix, records in self._sets.items():
-            result = evaluate(self._module, model.to(self._device), records)
+            result = evaluate(self._module, model.to(self._device), records, self._loss)
             found[f"{prefix}accuracy"], found[f"{prefix}loss"] = result.accuracy_whole, result.loss_whole
         return found
 
@@ -60,7 +61,9 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
     module, firsts = run.blueprint.module(), run.blueprint.first_devices
     for numbers in blocks(run.topology.sizes, range(run.topology.edges), workers=1):
         first, last = int(firsts[numbers.start]), int(firsts[numbers.stop])
-        result = evaluate(module, model, device_records(run.data, *run.data.subnet(first, last - first)))
+        result = evaluate(
+            module, model, device_records(run.data, *run.data.subnet(first, last - first)), run.blueprint.loss
+        )
         columns["records"] += run.data.sizes[first:last].tolist()
         columns["accuracy"] += result.accuracy.tolist()
         columns["loss"] += result.loss.tolist()
@@ -124,9 +127,9 @@ class PersonalScores:
             records = self._own[device]
             if records is None:
                 return 0.0, 0.0, 0.0
-            result = evaluate(self._module, model, records)
+            result = evaluate(self._module, model, records, self._run.blueprint.loss)
             return float(len(records.y)), result.accuracy_whole, result.loss_whole
-        result = evaluate(self._module, model, self._everyones)
+        result = evaluate(self._module, model, self._everyones, self._run.blueprint.loss)
         mix = self._mixes[device]
         return 1.0, float(mix @ result.accuracy), float(mix @ result.loss)
 

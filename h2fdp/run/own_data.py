@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from h2fdp.config.own_parts import OwnPart, failure
+from h2fdp.config.module_names import failure
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, FederatedData, from_function
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams

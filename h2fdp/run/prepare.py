@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from h2fdp.algorithms import objective_of
+from h2fdp.algorithms.fedprox import ProximalOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, load
 from h2fdp.data.pool import Pool, Request
@@ -36,7 +38,7 @@ from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
 from h2fdp.training.descent import gain
-from h2fdp.training.objectives import objective_of
+from h2fdp.training.losses import loss_of
 
 ModuleSource = Callable[[], nn.Module]
 
@@ -96,6 +98,7 @@ def prepare(
         epochs=training.local_epochs,
         probes=chosen(method.schedule).measures == "secants",
         clip_norm=training.clip_norm,
+        loss=loss_of(training.loss, data.classes),
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
@@ -192,6 +195,7 @@ def _noise_setting(
     claim covers whatever it does.
     """
     training, privacy, schedule = config.training, config.privacy, chosen(config.method.schedule)
+    objective = config.method.objective
     planned = Horizon.planned(training.intervals, local_steps, training.step_size, config.control)
     most_local = max(len(rhythm.offsets(length)) for length in schedule.lengths(planned))
     return Setting(
@@ -210,7 +214,7 @@ def _noise_setting(
         gain=partial(gain, training.momentum),
         # In epochs a record is drawn exactly once in each, not by chance at every step.
         gradients_attained=training.clip_scope == "batch" and not training.momentum and training.local_epochs is None,
-        mu=config.method.objective.mu or 0.0,
+        mu=objective.mu if isinstance(objective, ProximalOptions) else 0.0,
         biased=any(parameter.ndim == 1 for parameter in module.parameters()),
     )
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Observer, PlacementSection, Release, ReleaseKind, observers, placement_of
+from h2fdp.privacy import Accounts, Observer, Release, ReleaseKind, observers, placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.releases import RELEASE_KEYS, height_of, rows_in
 from h2fdp.privacy.statement import statement
@@ -105,7 +105,7 @@ def _notes_of(run: Path) -> tuple[str, ...]:
     method = _configuration(run).get("method")
     if not isinstance(method, dict) or "privacy" not in method:
         return ()
-    return placement_of(PlacementSection.model_validate(method["privacy"])).notes
+    return placement_of(method["privacy"]).notes
 
 
 def _delta_of(run: Path) -> float:

@@ -9,6 +9,8 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
+from h2fdp.algorithms import ServerContext, server_of
+from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, TrainingSection
 from h2fdp.privacy import Accounts, Mechanism, Observer, Placement, observers
@@ -22,7 +24,6 @@ from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training.epochs import steps_per_epoch
-from h2fdp.training.server import server_update
 
 
 @dataclass(frozen=True)
@@ -172,14 +173,13 @@ class RunSetup:
             tiers=self.blueprint.tiers(),
             children=self.topology.children(None),
         )
+        context = ServerContext(self.initial.numel(), self.blueprint.objective)
         return Cloud(
             self.initial,
             planner,
             edges,
             schedule,
-            server=server_update(
-                method.server, method.upcycle, size=self.initial.numel(), alpha=method.objective.alpha
-            ),
+            server=upcycled(server_of(method.server, context), method.upcycle),
             remembers=self.blueprint.objective.memory is not None,
             meter=partial(interval_costs, self.topology, self.costs),
             aggregators=self.blueprint.aggregators(),

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import DeviceData, Records
 from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.estimation.device_estimates import Gauge
@@ -25,7 +26,8 @@ from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.descent import gain
 from h2fdp.training.epochs import EpochSampler
-from h2fdp.training.objectives import LocalObjective, Plain
+from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.per_thread import EngineOfEachThread
 
 _CPU = torch.device("cpu")
@@ -74,6 +76,7 @@ class Blueprint:
     epochs: int | None = None
     probes: bool = False
     clip_norm: float | None = None
+    loss: Loss = CROSS_ENTROPY
 
     @property
     def data_bytes(self) -> int:
@@ -226,7 +229,7 @@ class Blueprint:
     def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
         width = self._widths[0]
         return EngineOfEachThread(
-            lambda: build_engine(self.engine, self.module(), clipping, objective, width, momentum)
+            lambda: build_engine(self.engine, self.module(), clipping, objective, width, momentum, self.loss)
         )
 
     def _group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
@@ -251,7 +254,7 @@ class Blueprint:
             sampler=sampler,
             engine=engine,
             gauge=self._gauge(),
-            prober=Prober(self._engine(None, _PLAIN), self.module()) if self.probes else None,
+            prober=Prober(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
         )
 
     def _device_side(self, trusted: bool) -> DeviceSide:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from h2fdp.training.objectives import Gradient, LocalObjective
+from h2fdp.training.local_objective import Gradient, LocalObjective
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.gradients import is_layered
+from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.loop import LoopEngine
-from h2fdp.training.objectives import LocalObjective
+from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.stacked import StackedEngine
 from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
 
@@ -44,11 +45,13 @@ class Engine(Protocol):
         ...
 
 
-EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int, float], Engine]
+EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int, float, Loss], Engine]
 
 ENGINES: Mapping[str, EngineBuilder] = MappingProxyType(
     {
-        "loop": lambda module, clipping, objective, width, momentum: LoopEngine(module, clipping, objective, momentum),
+        "loop": lambda module, clipping, objective, width, momentum, loss: LoopEngine(
+            module, clipping, objective, momentum, loss
+        ),
         "stacked": StackedEngine,
     }
 )
@@ -61,6 +64,7 @@ def build_engine(
     objective: LocalObjective,
     width: int = 32,
     momentum: float = 0.0,
+    loss: Loss = CROSS_ENTROPY,
 ) -> Engine:
     """The engine of this name for a model; `loop` is the reference that others must agree with.
 
@@ -68,7 +72,7 @@ def build_engine(
         width: records of a device that a batched engine computes at once, the same in the whole network.
         momentum: of the steps (see `Descent`).
     """
-    return ENGINES[name](module, clipping, objective, width, momentum)
+    return ENGINES[name](module, clipping, objective, width, momentum, loss)
 
 
 def chosen_engine(module: nn.Module, device: torch.device) -> str:

@@ -7,14 +7,15 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
-from h2fdp.models import Flat
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.descent import Descent
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.objectives import LocalObjective
+from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
+from h2fdp.training.losses import CROSS_ENTROPY, Loss
+from h2fdp.training.record_loss import RecordLoss
 from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
 
 
@@ -22,10 +23,15 @@ class LoopEngine:
     """Simple and right: plain autograd on one flat parameter vector."""
 
     def __init__(
-        self, module: nn.Module, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0
+        self,
+        module: nn.Module,
+        clipping: Clipping | None,
+        objective: LocalObjective,
+        momentum: float = 0.0,
+        loss: Loss = CROSS_ENTROPY,
     ) -> None:
-        self._module = module
-        self._flat = Flat(module)
+        self._compares = comparison_of(objective)
+        self._losses = RecordLoss(module, loss, self._compares)
         self._clipping = clipping
         self._descent = Descent(objective, momentum)
 
@@ -44,9 +50,13 @@ class LoopEngine:
             state = self._descent.begin(start)
             own = terms.part(np.array([position]))
             correction = None if own.corrections is None else own.corrections[0]
+            others: tuple[Tensor, ...] = ()
+            if self._compares is not None:
+                assert correction is not None, "the model that the device had before"
+                others, correction = (start, previous_models(correction, start)), None
             last = torch.zeros_like(start)
             for slot in range(int(steps)):
-                gradient = partial(self._gradient, records, int(row), batches, slot, position, own)
+                gradient = partial(self._gradient, records, int(row), batches, slot, position, own, others)
                 moved = self._descent.step(state, gradient, start, step_size, correction)
                 last, state = state.models - moved.models, moved
             found = Trained(start - state.models, state.personal, last)
@@ -54,28 +64,45 @@ class LoopEngine:
         return trained
 
     def _gradient(
-        self, records: DeviceRecords, row: int, batches: Batches, slot: int, position: int, terms: Terms, model: Tensor
+        self,
+        records: DeviceRecords,
+        row: int,
+        batches: Batches,
+        slot: int,
+        position: int,
+        terms: Terms,
+        others: tuple[Tensor, ...],
+        model: Tensor,
     ) -> Tensor:
         """(M,) what a step follows: the gradient over the drawn records, clipped and noisy as asked."""
         divisor = float(batches.divisors[slot, position])
-        found = self._bounded(records, row, batches.of(slot, position), divisor, model)
+        found = self._bounded(records, row, batches.of(slot, position), divisor, model, others)
         if terms.noise is not None:
             terms.noise.add(found[None], slot, np.array([divisor]))
         return found
 
-    def _bounded(self, records: DeviceRecords, row: int, drawn: np.ndarray, divisor: float, model: Tensor) -> Tensor:
+    def _bounded(
+        self,
+        records: DeviceRecords,
+        row: int,
+        drawn: np.ndarray,
+        divisor: float,
+        model: Tensor,
+        others: tuple[Tensor, ...] = (),
+    ) -> Tensor:
         """(M,) the gradient over the drawn records, clipped as asked; an empty Poisson batch gives zero."""
         if not drawn.size:
             return torch.zeros_like(model)
-        return self._clipped_batch(self._mean(model, *records.gather(drawn + records.offsets[row]), divisor))
+        return self._clipped_batch(self._mean(model, *records.gather(drawn + records.offsets[row]), divisor, others))
 
-    def _mean(self, model: Tensor, x: Tensor, y: Tensor, divisor: float) -> Tensor:
+    def _mean(self, model: Tensor, x: Tensor, y: Tensor, divisor: float, others: tuple[Tensor, ...] = ()) -> Tensor:
         """(M,) sum of the records' gradients / divisor, clipped one by one where the scope is `record`."""
         if self._clipping is not None and self._clipping.scope == "record":
-            per_record = vmap(grad(self._record_loss), in_dims=(None, 0, 0))(model, x, y)
+            each = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *(None for _ in others)))
+            per_record = each(model, x, y, *others)
             return self._clipping.apply(per_record).sum(dim=0) / divisor
         leaf = model.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(self._loss(leaf, x, y), leaf)
+        (gradient,) = torch.autograd.grad(self._losses.mean(leaf, x, y, *others), leaf)
         return gradient * (len(y) / divisor)
 
     def _clipped_batch(self, gradient: Tensor) -> Tensor:
@@ -84,9 +111,5 @@ class LoopEngine:
             return gradient
         return self._clipping.apply(gradient)
 
-    def _loss(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        output = functional_call(self._module, self._flat.views(model), (x,))
-        return nn.functional.cross_entropy(output, y)
-
-    def _record_loss(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self._loss(model, x[None], y[None])
+    def _record_loss(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+        return self._losses.mean(model, x[None], y[None], *others)

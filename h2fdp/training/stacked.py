@@ -14,7 +14,8 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.descent import Descent, DescentState
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.gradients import gradient_rule
-from h2fdp.training.objectives import LocalObjective
+from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
+from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.passes import Passes
 from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
 
@@ -43,9 +44,12 @@ class StackedEngine:
         objective: LocalObjective,
         width: int,
         momentum: float = 0.0,
+        loss: Loss = CROSS_ENTROPY,
     ) -> None:
         per_record = clipping is not None and clipping.scope == "record"
-        self._rule = gradient_rule(module, clipping.norm if clipping is not None and per_record else None)
+        self._compares = comparison_of(objective)
+        norm = clipping.norm if clipping is not None and per_record else None
+        self._rule = gradient_rule(module, norm, loss, self._compares)
         self._batch_clipping = None if per_record else clipping
         self._descent = Descent(objective, momentum)
         self._width = width
@@ -88,7 +92,7 @@ class StackedEngine:
         """One stack, whose devices' numbers of steps fall."""
         state, ended = self._descent.begin(stack.starts), []
         last = torch.zeros_like(stack.starts) if stack.terms.watched else None
-        starts, corrections = stack.starts, stack.terms.corrections
+        starts, corrections = stack.starts, None if self._compares else stack.terms.corrections
         moving = len(starts)
         for slot in range(int(stack.steps.max(initial=0))):
             active = int(np.count_nonzero(stack.steps > slot))
@@ -109,9 +113,11 @@ class StackedEngine:
         """(n, M) what a step follows: gradients over the drawn records, clipped and noisy as asked."""
         passes = stack.passes
         first = passes.first(slot, devices)
-        total = self._rule.sums(models, first.x, first.y, first.shares)
+        others = self._others(stack, devices)
+        total = self._rule.sums(models, first.x, first.y, first.shares, others)
         for chosen, each in passes.later(slot, devices, stack.at_least):
-            found = self._rule.sums(models.index_select(0, chosen), each.x, each.y, each.shares)
+            own = None if others is None else (others[0].index_select(0, chosen), others[1].index_select(0, chosen))
+            found = self._rule.sums(models.index_select(0, chosen), each.x, each.y, each.shares, own)
             total.index_add_(0, chosen, found)
         empty = np.flatnonzero(passes.counts[slot, :devices] == 0)
         if empty.size:  # an empty Poisson batch gives a zero gradient
@@ -121,6 +127,14 @@ class StackedEngine:
         if stack.terms.noise is not None:
             stack.terms.noise.add(total, slot, passes.divisors[slot, :devices])
         return total
+
+    def _others(self, stack: _Stack, devices: int) -> tuple[Tensor, Tensor] | None:
+        """(n, M) the models that devices received and had before, for an objective that compares with them."""
+        if self._compares is None:
+            return None
+        assert stack.terms.corrections is not None, "the models that devices had before"
+        received = stack.starts[:devices]
+        return received, previous_models(stack.terms.corrections[:devices], received)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import nn
 
+from h2fdp.algorithms.fedavg import Plain
 from h2fdp.audit.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 from h2fdp.models import Flat
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords
 from h2fdp.training.batches import Batches
 from h2fdp.training.loop import LoopEngine
-from h2fdp.training.objectives import Plain
 
 RNG = np.random.default_rng(0)
 SIZES = np.array([5, 7])

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from h2fdp.config.own_parts import OwnKind, own_part, resolve
+from h2fdp.config.module_names import resolve
+from h2fdp.config.own_parts import OwnKind, own_part
 
 FUNCTION = OwnKind("a function")
 SERVER = OwnKind("a server update", ("apply",))

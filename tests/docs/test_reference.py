@@ -11,8 +11,7 @@ from tests.docs.reader import REPOSITORY
 PAGES = [REPOSITORY / "docs" / f"{name}.md" for name in ("reference", "reference-methods")]
 NAMED = {name for page in PAGES for name in re.findall(r"^\.\. auto\w+:: (\S+)$", page.read_text(), re.MULTILINE)}
 ROOMS = [
-    "training.objectives",
-    "training.server",
+    "algorithms",
     "schedules",
     "estimation",
     "world",

@@ -72,7 +72,7 @@ def test_epochs_bring_their_own_defaults():
             "either factor, or mu and growth",
         ),
         ({"extends": "fedavg", "server": {"name": "momentum", "beta1": 0.5}}, "`beta1` means nothing for momentum"),
-        ({"extends": "fedavg", "server": "adam"}, "expected one of average, momentum, yogi"),
+        ({"extends": "fedavg", "server": "adamm"}, 'found "adamm"; did you mean `adam`?'),
         ({"extends": "fedavgg"}, "expected one of hfl"),
         ({"schedule": "resource-budget"}, "expected a budget"),
         ({"schedule": {"name": "resource-budget", "units": 5.0}}, "units, step_cost and aggregation_cost together"),

@@ -84,17 +84,29 @@ def fedavgm(w):
     return rounds(w, descended, server)
 
 
-def fedyogi(w):
+def fedopt(w, beta1, second_moment):
+    """Reddi et al. (2021), Algorithm 2, with Delta_t the average change of the devices' models."""
     state = {"m": np.zeros_like(w), "v": np.full_like(w, 1e-6)}
 
     def server(w, average):
         pseudo_gradient = -average
-        state["m"] = 0.9 * state["m"] + 0.1 * pseudo_gradient
-        square = pseudo_gradient**2
-        state["v"] = state["v"] - 0.01 * square * np.sign(state["v"] - square)
+        state["m"] = beta1 * state["m"] + (1 - beta1) * pseudo_gradient
+        state["v"] = second_moment(state["v"], pseudo_gradient**2)
         return w + 0.01 * state["m"] / (np.sqrt(state["v"]) + 1e-3)
 
     return rounds(w, descended, server)
+
+
+def fedyogi(w):
+    return fedopt(w, 0.9, lambda v, square: v - 0.01 * square * np.sign(v - square))
+
+
+def fedadam(w):
+    return fedopt(w, 0.9, lambda v, square: 0.99 * v + 0.01 * square)
+
+
+def fedadagrad(w):
+    return fedopt(w, 0.0, lambda v, square: v + square)
 
 
 def fedprox(w, mu=0.1):
@@ -165,6 +177,8 @@ REFERENCES = {
     "feddyn": feddyn,
     "pfedme": pfedme,
     "fedyogi": fedyogi,
+    "fedadam": fedadam,
+    "fedadagrad": fedadagrad,
 }
 
 

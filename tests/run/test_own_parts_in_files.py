@@ -94,6 +94,7 @@ def test_a_sweep_redoes_runs_whose_own_code_changed(file):
         h2fdp.sweep(file, out=file.parent / "sweep", inline=True)
 
 
+@pytest.mark.ray
 def test_ray_workers_get_the_module_with_the_parts(file):
     inline = Experiment.from_file(file, ["runtime.backend=inline"]).run(file.parent / "inline")
     settings = ["runtime.backend=ray", "runtime.hosts=1"]

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
+from h2fdp.algorithms.fedavg import Plain
 from h2fdp.models import Flat
 from h2fdp.training import Clipping, DeviceRecords, build_engine
 from h2fdp.training.batches import Batches
 from h2fdp.training.gradients import gradient_rule
-from h2fdp.training.objectives import Plain
 from tests.training.groups import draw, records
 
 SHAPE, SIZES = (1, 4, 4), [9, 5, 12]

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from h2fdp.algorithms.fedavg import Plain
 from h2fdp.training.descent import Descent, gain
-from h2fdp.training.objectives import Plain
 
 
 def brute_gain(momentum, steps, first=1):

@@ -6,9 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from h2fdp.algorithms.fedavg import Plain
+from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.training import Clipping
 from h2fdp.training.batches import Batches
-from h2fdp.training.objectives import Plain, Proximal
 from h2fdp.training.stacked import StackedEngine
 from tests.training.groups import SHAPES, draw, model_and_start, records
 

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from h2fdp.algorithms.fedavg import Plain
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, build_engine, evaluate
 from h2fdp.training.batches import Batches
-from h2fdp.training.objectives import Plain
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (12, 6)).astype(np.uint8)

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from h2fdp.algorithms.fedavg import Plain
+from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.training import Clipping, build_engine, chosen_engine
 from h2fdp.training.batches import Batches
 from h2fdp.training.gradients import is_layered
-from h2fdp.training.objectives import Plain, Proximal
 from h2fdp.training.stacked import StackedEngine
 from tests.training.groups import SHAPES, draw, model_and_start, records
 

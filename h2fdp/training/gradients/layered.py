@@ -15,12 +15,16 @@ from h2fdp.models import Flat
 from h2fdp.training.clipping import clip_factors
 from h2fdp.training.gradients.chain import Parametrised, Step
 from h2fdp.training.gradients.probabilities import Probabilities
+from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 
 class LayeredGradients:
     """See `GradientRule`."""
 
-    def __init__(self, module: nn.Module, chain: list[Step], record_norm: float | None) -> None:
+    def __init__(
+        self, module: nn.Module, chain: list[Step], record_norm: float | None, loss: Loss = CROSS_ENTROPY
+    ) -> None:
+        self._loss = loss
         self._flat = Flat(module)
         self._chain = chain
         self._record_norm = record_norm
@@ -29,14 +33,16 @@ class LayeredGradients:
         self._end = chain[-1] if isinstance(chain[-1], Probabilities) else None
         self._goes_back = layers > 1 or not isinstance(chain[-2 if self._end else -1], Parametrised)
 
-    def sums(self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
-        """See `GradientRule.sums`."""
+    def sums(
+        self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, others: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """See `GradientRule.sums`; the loss is one of scores, which no other models enter."""
         saved, outputs, scores = self._forward(models, x)
         if self._record_norm is None:
-            deltas = self._deltas(outputs, scores, cross_entropy_gradient(scores.detach(), y, shares))
+            deltas = self._deltas(outputs, scores, self._loss.score_gradient(scores.detach(), y, shares))
             pieces = [each.layer.sums(kept, d) for (each, kept), d in zip(saved, deltas, strict=True)]
         else:
-            deltas = self._deltas(outputs, scores, cross_entropy_gradient(scores.detach(), y))
+            deltas = self._deltas(outputs, scores, self._loss.score_gradient(scores.detach(), y))
             pieces = self._clipped(saved, deltas, shares)
         # Chains hold their parameters in the order of the vector.
         whole = [piece.flatten(1) for (each, _), found in zip(saved, pieces, strict=True) for piece in found]
@@ -79,13 +85,3 @@ class LayeredGradients:
             records = [[piece.without(bad) for piece in found] for found in records]
         factors = clip_factors(total.sqrt_(), self._record_norm).mul_(shares)
         return [[piece.weighted(factors) for piece in found] for found in records]
-
-
-def cross_entropy_gradient(scores: Tensor, y: Tensor, shares: Tensor | None = None) -> Tensor:
-    """(n, W, classes) gradient of each record's cross-entropy in its scores, times its share."""
-    delta = torch.softmax(scores.transpose(1, 2), dim=1)
-    labels = y[:, None, :]
-    if shares is None:
-        return delta.scatter_(1, labels, -1.0, reduce="add").transpose(1, 2)
-    each = shares[:, None, :]
-    return delta.mul_(each).scatter_add_(1, labels, each.neg()).transpose(1, 2)

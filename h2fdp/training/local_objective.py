@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -53,11 +53,34 @@ class LocalObjective(Protocol):
         ...
 
 
+@runtime_checkable
+class Comparison(Protocol):
+    """What a local objective adds where it compares models: a loss of each record's features.
+
+    Such an objective's `correction` is not added to directions: it is the (s, M) models that devices had before.
+    """
+
+    def feature_loss(self, features: Tensor, received: Tensor, previous: Tensor) -> Tensor:
+        """(n,) losses by the features (n, F) of records under the model, the received and the previous model."""
+        ...
+
+
+def comparison_of(objective: LocalObjective) -> Comparison | None:
+    """The objective where it compares models."""
+    return objective if isinstance(objective, Comparison) else None
+
+
+def previous_models(memories: Tensor, received: Tensor) -> Tensor:
+    """(..., M) the models to compare with: a device's first interval has no earlier one than the received."""
+    return memories.where(memories.any(dim=-1, keepdim=True), received)
+
+
 class LocalWork(Protocol):
     """What devices did in an interval.
 
     Attributes:
         updates: (s, M) the sum of all updates of the interval.
+        ends: (s, M) where the devices' last steps ended.
         personal: (s, M) personal models, where there are any.
         steps: (s,) local steps done, as a tensor.
         gradients: (s,) how many gradients the updates are worth: as many as steps, more with momentum (see `gain`).
@@ -66,6 +89,8 @@ class LocalWork(Protocol):
 
     @property
     def updates(self) -> Tensor: ...
+    @property
+    def ends(self) -> Tensor: ...
     @property
     def personal(self) -> Tensor | None: ...
     @property
@@ -81,6 +106,10 @@ class Forgetful:
 
     memory: ClassVar[str | None] = None
     personal: ClassVar[bool] = False
+
+    def keeps_sensitivity(self, step_size: float) -> bool:
+        """False, which rules out a guarantee, until an objective shows that it does."""
+        return False
 
     def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
         """None: there is no memory."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
+from pydantic import Field
 from torch import Tensor
 
-from h2fdp.training.objectives.objective import Forgetful, Gradient
+from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
+from h2fdp.config.fields import Expect
+from h2fdp.training.local_objective import Forgetful, Gradient, LocalObjective
 
 
 @dataclass(frozen=True)
@@ -22,10 +26,27 @@ class Proximal(Forgetful):
     def direction(
         self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """See `LocalObjective.direction`."""
+        """The gradient and the pull."""
         pull = (model - received).mul_(self.mu)
         return pull.add_(gradient(model)), None
 
     def keeps_sensitivity(self, step_size: float) -> bool:
-        """See the class."""
+        """While eta mu <= 2."""
         return step_size * self.mu <= 2.0
+
+
+@OBJECTIVES.register
+class ProximalOptions(ObjectiveOptions):
+    """`mu` of the pull."""
+
+    name: Literal["proximal"] = "proximal"
+    mu: Annotated[float, Field(ge=0, le=1e9), Expect("a number from 0 to 1e9")] = 0.1
+
+    def build(self) -> LocalObjective:
+        """The objective."""
+        return Proximal(self.mu)
+
+
+name_method(
+    "fedprox", "a proximal term towards the received model (Li et al. 2020)", objective="proximal", topology="star"
+)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from h2fdp.training.objectives.objective import Gradient, LocalWork
+from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
+from h2fdp.config.fields import Count, Magnitude
+from h2fdp.training.local_objective import Gradient, LocalObjective, LocalWork
 
 
 @dataclass(frozen=True)
 class PFedMe:
     """Each step: k times theta <- theta - a (g(theta) + lambda (theta - w)), then w <- w - eta lambda (w - theta).
 
-    All on one batch. theta goes on from where the last step left it, as in the authors' program;
-    it is the device's personal model.
+    All on one batch. theta continues from where the last step left it, as in the authors' program; it is the
+    device's personal model.
     """
 
     penalty: float
@@ -27,7 +29,7 @@ class PFedMe:
     def direction(
         self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """See `LocalObjective.direction`."""
+        """lambda (w - theta), after k steps of theta."""
         assert personal is not None, "a device has a personal model"
         for _ in range(self.inner_steps):
             pull = (personal - model).mul_(self.penalty)
@@ -46,3 +48,27 @@ class PFedMe:
         """theta_i; of a device that did no step, as it was."""
         assert done.personal is not None, "a device has a personal model"
         return done.personal.where(done.steps[:, None] > 0, memory)
+
+
+@OBJECTIVES.register
+class PFedMeOptions(ObjectiveOptions):
+    """Of the descent to a device's own model.
+
+    Attributes:
+        penalty: lambda, which ties it to the shared model.
+        inner_steps, inner_step_size: of the descent, for each local step.
+    """
+
+    name: Literal["pfedme"] = "pfedme"
+    penalty: Magnitude = 15.0
+    inner_steps: Count = 5
+    inner_step_size: Magnitude = 0.05
+
+    def build(self) -> LocalObjective:
+        """The objective."""
+        return PFedMe(self.penalty, self.inner_steps, self.inner_step_size)
+
+
+name_method(
+    "pfedme", "personal models at the Moreau envelope (T. Dinh et al. 2020)", objective="pfedme", topology="star"
+)

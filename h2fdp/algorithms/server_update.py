@@ -45,7 +45,7 @@ class ServerUpdate(Protocol):
         ...
 
 
-class Kept:
+class KeepsState:
     """State by the names of its attributes, for updates that keep some.
 
     Attributes:

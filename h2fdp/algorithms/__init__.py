@@ -1,0 +1,68 @@
+"""Learning methods, each in one file: its devices' part, its cloud's part, its options, its source and its name."""
+
+from typing import TYPE_CHECKING
+
+from h2fdp.algorithms.fedavg import Average, Plain
+from h2fdp.algorithms.feddyn import FedDyn, FedDynServer
+from h2fdp.algorithms.fedopt import Adagrad, Adam, Momentum, Yogi
+from h2fdp.algorithms.fedprox import Proximal
+from h2fdp.algorithms.moon import Moon
+from h2fdp.algorithms.pfedme import PFedMe
+from h2fdp.algorithms.registry import (
+    NAMED_POINTS,
+    OBJECTIVES,
+    SERVERS,
+    ObjectiveOptions,
+    ServerContext,
+    ServerOptions,
+    name_method,
+    objective_of,
+    server_of,
+)
+from h2fdp.algorithms.scaffold import Scaffold, ScaffoldServer
+from h2fdp.algorithms.server_update import KeepsState, ServerUpdate, Uploaded
+from h2fdp.algorithms.upcycled import Upcycled, UpcycleSection
+from h2fdp.config.own_parts import OwnPart
+from h2fdp.training.local_objective import Forgetful, LocalObjective, LocalWork
+
+if TYPE_CHECKING:
+    ObjectiveSection = ObjectiveOptions | OwnPart
+    ServerSection = ServerOptions | OwnPart
+else:
+    ObjectiveSection = OBJECTIVES.section()
+    ServerSection = SERVERS.section()
+
+__all__ = [
+    "NAMED_POINTS",
+    "OBJECTIVES",
+    "SERVERS",
+    "Adagrad",
+    "Adam",
+    "Average",
+    "FedDyn",
+    "FedDynServer",
+    "Forgetful",
+    "KeepsState",
+    "LocalObjective",
+    "LocalWork",
+    "Momentum",
+    "Moon",
+    "ObjectiveOptions",
+    "ObjectiveSection",
+    "PFedMe",
+    "Plain",
+    "Proximal",
+    "Scaffold",
+    "ScaffoldServer",
+    "ServerContext",
+    "ServerOptions",
+    "ServerSection",
+    "ServerUpdate",
+    "UpcycleSection",
+    "Upcycled",
+    "Uploaded",
+    "Yogi",
+    "name_method",
+    "objective_of",
+    "server_of",
+]

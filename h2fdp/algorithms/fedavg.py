@@ -1,0 +1,67 @@
+"""Federated averaging (McMahan et al. 2017; H2FDP, Eqs. 7-8, 14): devices follow the mean loss, the cloud averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from h2fdp.algorithms.registry import (
+    OBJECTIVES,
+    SERVERS,
+    ObjectiveOptions,
+    ServerContext,
+    ServerOptions,
+    name_method,
+)
+from h2fdp.algorithms.server_update import KeepsState, ServerUpdate, Uploaded
+from h2fdp.training.local_objective import Forgetful, Gradient, LocalObjective
+
+
+@dataclass(frozen=True)
+class Plain(Forgetful):
+    """w <- w - eta g."""
+
+    def direction(
+        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The gradient itself."""
+        return gradient(model), None
+
+    def keeps_sensitivity(self, step_size: float) -> bool:
+        """Each step moves by eta times a clipped gradient."""
+        return True
+
+
+class Average(KeepsState):
+    """w <- w - average."""
+
+    def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
+        """(M,) the model after the average."""
+        return model - uploaded.average
+
+
+@OBJECTIVES.register
+class PlainOptions(ObjectiveOptions):
+    """The loss itself."""
+
+    name: Literal["plain"] = "plain"
+
+    def build(self) -> LocalObjective:
+        """The objective."""
+        return Plain()
+
+
+@SERVERS.register
+class AverageOptions(ServerOptions):
+    """The average itself."""
+
+    name: Literal["average"] = "average"
+
+    def build(self, context: ServerContext) -> ServerUpdate:
+        """The update."""
+        return Average()
+
+
+name_method("fedavg", "all devices under the cloud, no noise (McMahan et al. 2017)", topology="star")

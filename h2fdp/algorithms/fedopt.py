@@ -1,0 +1,153 @@
+"""Server optimisers: momentum (FedAvgM, Hsu et al. 2019), Adagrad, Adam and Yogi (FedOpt, Reddi et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from h2fdp.algorithms.registry import SERVERS, ServerContext, ServerOptions, name_method
+from h2fdp.algorithms.server_update import KeepsState, ServerUpdate, Uploaded
+from h2fdp.config.fields import Expect, Magnitude
+
+Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
+
+
+class Momentum(KeepsState):
+    """v <- beta v + average; w <- w - server_step v."""
+
+    kept = ("velocity",)
+
+    def __init__(self, beta: float, server_step: float) -> None:
+        self._beta = beta
+        self._step = server_step
+        self.velocity: Tensor | None = None
+
+    def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
+        """(M,) the model after a step along the velocity."""
+        past = 0.0 if self.velocity is None else self._beta * self.velocity
+        self.velocity = past + uploaded.average
+        return model - self._step * self.velocity
+
+
+class Adaptive(KeepsState):
+    """With a = average: m <- b1 m + (1 - b1) a; v by the subclass; w <- w - s m / (sqrt(v) + tau).
+
+    m begins at 0 and v at tau^2, all by coordinate and without a correction of the start (Algorithm 2).
+    """
+
+    kept = ("first", "second")
+
+    def __init__(self, beta1: float, server_step: float, adaptivity: float) -> None:
+        self._beta1, self._step, self._adaptivity = beta1, server_step, adaptivity
+        self.first: Tensor | None = None
+        self.second: Tensor | None = None
+
+    def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
+        """(M,) the model after an adaptive step."""
+        change = uploaded.average
+        first = torch.zeros_like(change) if self.first is None else self.first
+        second = torch.full_like(change, self._adaptivity**2) if self.second is None else self.second
+        self.first = self._beta1 * first + (1 - self._beta1) * change
+        self.second = self.second_moment(second, change.square())
+        return model - self._step * self.first / (self.second.sqrt() + self._adaptivity)
+
+    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
+        """(M,) the next v, from v and a^2."""
+        raise NotImplementedError
+
+
+class Adagrad(Adaptive):
+    """v <- v + a^2."""
+
+    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
+        """v + a^2."""
+        return second + squared
+
+
+class Adam(Adaptive):
+    """v <- b2 v + (1 - b2) a^2."""
+
+    def __init__(self, beta1: float, beta2: float, server_step: float, adaptivity: float) -> None:
+        super().__init__(beta1, server_step, adaptivity)
+        self._beta2 = beta2
+
+    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
+        """b2 v + (1 - b2) a^2."""
+        return self._beta2 * second + (1 - self._beta2) * squared
+
+
+class Yogi(Adam):
+    """v <- v - (1 - b2) a^2 sign(v - a^2)."""
+
+    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
+        """v - (1 - b2) a^2 sign(v - a^2)."""
+        return second - (1 - self._beta2) * squared * (second - squared).sign()
+
+
+@SERVERS.register
+class MomentumOptions(ServerOptions):
+    """`beta` of the velocity."""
+
+    name: Literal["momentum"] = "momentum"
+    beta: Decay = 0.9
+    server_step: Magnitude = 1.0
+
+    def build(self, context: ServerContext) -> ServerUpdate:
+        """The update."""
+        return Momentum(self.beta, self.server_step)
+
+
+@SERVERS.register
+class AdagradOptions(ServerOptions):
+    """`beta1` of m, 0 in the paper's experiments; `adaptivity` is tau."""
+
+    name: Literal["adagrad"] = "adagrad"
+    beta1: Decay = 0.0
+    server_step: Magnitude = 0.01
+    adaptivity: Magnitude = 1e-3
+
+    def build(self, context: ServerContext) -> ServerUpdate:
+        """The update."""
+        return Adagrad(self.beta1, self.server_step, self.adaptivity)
+
+
+class _TwoMoments(ServerOptions):
+    """`beta1` and `beta2` of m and v; `adaptivity` is tau."""
+
+    rule: ClassVar[type[Adam]]
+
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
+    server_step: Magnitude = 0.01
+    adaptivity: Magnitude = 1e-3
+
+    def build(self, context: ServerContext) -> ServerUpdate:
+        """The update."""
+        return self.rule(self.beta1, self.beta2, self.server_step, self.adaptivity)
+
+
+@SERVERS.register
+class AdamOptions(_TwoMoments):
+    """Adam's."""
+
+    rule: ClassVar[type[Adam]] = Adam
+
+    name: Literal["adam"] = "adam"
+
+
+@SERVERS.register
+class YogiOptions(_TwoMoments):
+    """Yogi's."""
+
+    rule: ClassVar[type[Adam]] = Yogi
+
+    name: Literal["yogi"] = "yogi"
+
+
+name_method("fedavgm", "momentum at the server (Hsu et al. 2019)", server="momentum", topology="star")
+name_method("fedadagrad", "Adagrad at the server (Reddi et al. 2021)", server="adagrad", topology="star")
+name_method("fedadam", "Adam at the server (Reddi et al. 2021)", server="adam", topology="star")
+name_method("fedyogi", "an adaptive server optimiser (Reddi et al. 2021)", server="yogi", topology="star")

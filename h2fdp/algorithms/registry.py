@@ -1,0 +1,86 @@
+"""Where methods register their parts: local objectives, server updates, and named points on the axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from h2fdp.algorithms.server_update import ServerUpdate
+from h2fdp.config.fields import Options
+from h2fdp.config.named_options import Choices
+from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.training.local_objective import LocalObjective
+
+
+class ObjectiveOptions(Options):
+    """The options of a local objective.
+
+    Attributes:
+        server: name of the server update that keeps state together with the devices; None for any.
+    """
+
+    server: ClassVar[str | None] = None
+
+    def build(self) -> LocalObjective:
+        """The objective with these options."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """What a server update may be built from: M, the number of the model's parameters, and the devices' objective."""
+
+    parameters: int
+    objective: LocalObjective
+
+
+class ServerOptions(Options):
+    """The options of a server update.
+
+    Attributes:
+        objective: name of the local objective that keeps state together with it; None for any.
+    """
+
+    objective: ClassVar[str | None] = None
+
+    def build(self, context: ServerContext) -> ServerUpdate:
+        """The update with these options, at its start."""
+        raise NotImplementedError
+
+
+OBJECTIVES: Choices[ObjectiveOptions] = Choices(
+    OwnKind("a local objective", ("direction", "keeps_sensitivity", "correction", "remembered"))
+)
+SERVERS: Choices[ServerOptions] = Choices(OwnKind("a server update", ("apply", "variate", "state", "load")))
+
+
+def objective_of(section: ObjectiveOptions | OwnPart) -> LocalObjective:
+    """The objective that a section describes."""
+    if isinstance(section, OwnPart):
+        objective: LocalObjective = section.make()
+        return objective
+    return section.build()
+
+
+def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> ServerUpdate:
+    """The server update that a section describes, at its start."""
+    if isinstance(section, OwnPart):
+        server: ServerUpdate = section.make()
+        return server
+    return section.build(context)
+
+
+@dataclass(frozen=True)
+class NamedPoint:
+    """A method by name: its choices on the axes that differ from the defaults, and one line about it."""
+
+    axes: dict[str, Any]
+    description: str
+
+
+NAMED_POINTS: dict[str, NamedPoint] = {}
+
+
+def name_method(name: str, description: str, **axes: Any) -> None:
+    """Give a point on the axes a name, for `method:` and `h2fdp methods`."""
+    NAMED_POINTS[name] = NamedPoint(axes, description)

@@ -1,0 +1,111 @@
+"""Control variates against client drift (Scaffold, Karimireddy et al. 2020, option II)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from h2fdp.algorithms.registry import (
+    OBJECTIVES,
+    SERVERS,
+    ObjectiveOptions,
+    ServerContext,
+    ServerOptions,
+    name_method,
+)
+from h2fdp.algorithms.server_update import KeepsState, ServerUpdate, Uploaded
+from h2fdp.config.fields import Magnitude
+from h2fdp.training.local_objective import Gradient, LocalObjective, LocalWork
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """w <- w - eta (g - c_i + c); after K steps c_i <- c_i - c + (sum of the updates) / (K eta).
+
+    The new c_i is a mean of the gradients along the device's way. In a tree the updates of all segments of the interval
+    count; with momentum, K is how many gradients they are worth. The device uploads the change of c_i with its update.
+    """
+
+    memory: ClassVar[str | None] = "control variates"
+    personal: ClassVar[bool] = False
+
+    def direction(
+        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The gradient; the variates come as the correction."""
+        return gradient(model), None
+
+    def keeps_sensitivity(self, step_size: float) -> bool:
+        """The variates are functions of all that came before."""
+        return False
+
+    def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
+        """c - c_i."""
+        assert variate is not None, "Scaffold's server sends its control variate"
+        return variate - memory
+
+    def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
+        """c_i; of a device that did no step, as it was."""
+        assert variate is not None, "Scaffold's server sends its control variate"
+        changed = memory - variate + done.updates / (done.gradients[:, None].clamp(min=1) * done.step_size)
+        return changed.where(done.steps[:, None] > 0, memory)
+
+
+class ScaffoldServer(KeepsState):
+    """w <- w - server_step average; c <- c + (share of the devices) average change of c_i. c begins at 0."""
+
+    kept = ("control",)
+
+    def __init__(self, size: int, server_step: float) -> None:
+        self._step = server_step
+        self.control = torch.zeros(size)
+
+    @property
+    def variate(self) -> Tensor | None:
+        """c."""
+        return self.control
+
+    def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
+        """(M,) the model after a step along the average."""
+        assert uploaded.variate is not None, "devices send how their control variates change"
+        self.control = self.control + uploaded.share * uploaded.variate
+        return model - self._step * uploaded.average
+
+
+@OBJECTIVES.register
+class ScaffoldOptions(ObjectiveOptions):
+    """The devices' part, without options."""
+
+    server: ClassVar[str | None] = "scaffold"
+
+    name: Literal["scaffold"] = "scaffold"
+
+    def build(self) -> LocalObjective:
+        """The objective."""
+        return Scaffold()
+
+
+@SERVERS.register
+class ScaffoldServerOptions(ServerOptions):
+    """`server_step` is the length of the cloud's step along the average."""
+
+    objective: ClassVar[str | None] = "scaffold"
+
+    name: Literal["scaffold"] = "scaffold"
+    server_step: Magnitude = 1.0
+
+    def build(self, context: ServerContext) -> ServerUpdate:
+        """The update."""
+        return ScaffoldServer(context.parameters, self.server_step)
+
+
+name_method(
+    "scaffold",
+    "control variates against client drift (Karimireddy et al. 2020)",
+    objective="scaffold",
+    server="scaffold",
+    topology="star",
+)

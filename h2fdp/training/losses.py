@@ -1,0 +1,191 @@
+"""Losses of a record's scores, by name: what devices minimise the mean of, and what is reported as `loss`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn import functional
+
+from h2fdp.config.fields import Expect, Options
+from h2fdp.config.named_options import Choices
+from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.errors import UserError
+
+
+class Loss:
+    """A loss of each record by itself; a subclass says `each`, and may write out what follows from it."""
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses of records with scores (n, classes) and labels (n,); differentiable in the scores."""
+        raise NotImplementedError
+
+    def mean(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The mean of `each`."""
+        return self.each(scores, labels).mean()
+
+    def evaluated(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) the same as `each`, where no gradient is asked for."""
+        return self.each(scores, labels)
+
+    def score_gradient(self, scores: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+        """(n, W, classes) gradient of each record's loss in its scores, times its share.
+
+        Args:
+            scores: (n, W, classes), of W records of each of n devices.
+            labels, shares: (n, W).
+        """
+        leaf = scores.detach().flatten(0, 1).requires_grad_()
+        with torch.enable_grad():
+            losses = self.each(leaf, labels.flatten())
+            (gradient,) = torch.autograd.grad(losses.sum() if shares is None else losses @ shares.flatten(), leaf)
+        return gradient.view(scores.shape)
+
+
+class CrossEntropy(Loss):
+    """- log softmax(scores)[label].
+
+    >>> CrossEntropy().each(torch.zeros(1, 4), torch.tensor([2]))
+    tensor([1.3863])
+    """
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses."""
+        return functional.cross_entropy(scores, labels, reduction="none")
+
+    def mean(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Torch's own mean."""
+        return functional.cross_entropy(scores, labels)
+
+    def evaluated(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """By its definition: torch's own took four times as long on ten classes."""
+        return torch.logsumexp(scores, dim=1) - scores.gather(1, labels[:, None])[:, 0]
+
+    def score_gradient(self, scores: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+        """softmax(scores) - one-hot(label), times the share."""
+        delta = torch.softmax(scores.transpose(1, 2), dim=1)
+        columns = labels[:, None, :]
+        if shares is None:
+            return delta.scatter_(1, columns, -1.0, reduce="add").transpose(1, 2)
+        each = shares[:, None, :]
+        return delta.mul_(each).scatter_add_(1, columns, each.neg()).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class LabelSmoothing(Loss):
+    """Cross-entropy against (1 - s) one-hot(label) + s / classes (Szegedy et al. 2016)."""
+
+    smoothing: float
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses."""
+        return functional.cross_entropy(scores, labels, reduction="none", label_smoothing=self.smoothing)
+
+
+@dataclass(frozen=True)
+class Hinge(Loss):
+    """max(0, margin + largest other score - the label's score) (Crammer and Singer 2001)."""
+
+    margin: float
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses."""
+        own = labels[:, None] == torch.arange(scores.shape[-1], device=scores.device)
+        others = scores.masked_fill(own, -torch.inf).amax(dim=-1)
+        return (self.margin + others - (scores * own).sum(dim=-1)).clamp(min=0.0)
+
+
+@dataclass(frozen=True)
+class OwnLoss(Loss):
+    """A user's function from scores (n, classes) and labels (n,) to losses (n,)."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses."""
+        return self.function(scores, labels)
+
+
+class LossOptions(Options):
+    """The options of a loss."""
+
+    def build(self) -> Loss:
+        """The loss with these options."""
+        raise NotImplementedError
+
+
+LOSSES: Choices[LossOptions] = Choices(OwnKind("a loss"))
+
+
+@LOSSES.register
+class CrossEntropyOptions(LossOptions):
+    """Without options."""
+
+    name: Literal["cross-entropy"] = "cross-entropy"
+
+    def build(self) -> Loss:
+        """The loss."""
+        return CROSS_ENTROPY
+
+
+@LOSSES.register
+class LabelSmoothingOptions(LossOptions):
+    """`smoothing` is what of a label's weight all classes share."""
+
+    name: Literal["label-smoothing"] = "label-smoothing"
+    smoothing: Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")] = 0.1
+
+    def build(self) -> Loss:
+        """The loss."""
+        return LabelSmoothing(self.smoothing)
+
+
+@LOSSES.register
+class HingeOptions(LossOptions):
+    """`margin` is by how much the label's score must exceed the others."""
+
+    name: Literal["hinge"] = "hinge"
+    margin: Annotated[float, Field(gt=0, le=1e6), Expect("a number above 0 and at most 1e6")] = 1.0
+
+    def build(self) -> Loss:
+        """The loss."""
+        return Hinge(self.margin)
+
+
+if TYPE_CHECKING:
+    LossSection = LossOptions | OwnPart
+else:
+    LossSection = LOSSES.section()
+
+CROSS_ENTROPY = CrossEntropy()
+
+
+def loss_of(section: LossOptions | OwnPart, classes: int) -> Loss:
+    """The loss that a section describes.
+
+    Raises:
+        UserError: a user's own function does not give one number for each record, by that record alone.
+    """
+    if isinstance(section, LossOptions):
+        return section.build()
+    loss = OwnLoss(section.function)
+    scores = torch.linspace(-1.0, 1.0, 2 * classes).view(2, classes)
+    labels = torch.tensor([0, classes - 1])
+    try:
+        both, alone = loss.each(scores, labels), loss.each(scores[:1], labels[:1])
+        vmap(grad(lambda own, label: loss.each(own[None], label[None]).sum()))(scores, labels)
+    except Exception as error:
+        raise UserError(f"{section.name} fails on two records' scores: {error}", key="training.loss") from error
+    if not isinstance(both, Tensor) or both.shape != (2,):
+        found = tuple(both.shape) if isinstance(both, Tensor) else type(both).__name__
+        text = f"expected losses of shape (2,) from {section.name} for scores of 2 records, found {found}"
+        raise UserError(text, key="training.loss")
+    if not torch.allclose(both[:1], alone, rtol=1e-4, atol=1e-6):
+        text = f"{section.name}: a record's loss depends on the other records, so its gradient could not be clipped"
+        raise UserError(text, key="training.loss")
+    return loss
