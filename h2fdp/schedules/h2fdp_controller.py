@@ -16,7 +16,7 @@ from h2fdp.schedules.aggregation_times import Rhythm
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Horizon
 from h2fdp.schedules.options import ScheduleOptions
-from h2fdp.schedules.problem import ControlledNetwork, Problem, prices
+from h2fdp.schedules.problem import ControlledNetwork, Counts, Problem, prices
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.solvers import Solutions, solve
 from h2fdp.schedules.traits import Measured
@@ -65,6 +65,7 @@ class H2fdpController(Schedule):
             context.sizes,
             context.participation,
             context.edge_adds_noise.astype(np.float64),
+            context.topology,
         )
         joules = context.topology.compute.joules_per_step
         return cls(
@@ -129,6 +130,7 @@ class H2fdpController(Schedule):
             limits=self._network.limits,
             trusted=self._network.trusted,
             aggregations=lambda tau: len(self._rhythm.offsets(tau)),
+            upper=self._upper_aggregations,
             prices=prices(self._network, costs, self._step_joules),
             gap_scale=partial(_scale, self._terms),
             edge_gap=self._terms.c2**2,
@@ -139,6 +141,11 @@ class H2fdpController(Schedule):
             phi=phi,
             allow_idle=self._section.allow_idle,
         )
+
+    def _upper_aggregations(self, tau: int) -> Counts:
+        """(D - 1,) local aggregations of height 2 .. D in an interval."""
+        depth = len(self._network.upper_tiers) + 1
+        return np.bincount(self._rhythm.heights(tau, depth), minlength=depth + 2)[2 : depth + 1]
 
     def _chosen_phi(self) -> float:
         """The phi at which nu / phi is the geometric mean of energy and delay, at tau_0, all devices, mean costs.

@@ -13,9 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.radio import MessageCosts
+from h2fdp.radio.wires import beyond_edge, path_seconds
+from h2fdp.topology import Topology
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+
+
+def _no_upper_tiers(tau: int) -> Counts:
+    return np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,20 @@ class ControlledNetwork:
         sizes: (N,) s_c.
         limits: (N,) the most devices of each that may take part.
         trusted: (N,) 1 where the edge server adds the noise, 0 where its devices do.
+        topology: the tree, whose upper tiers may aggregate within an interval; None for one tier of edge servers.
     """
 
     names: list[str]
     sizes: Counts
     limits: Counts
     trusted: Floats
+    topology: Topology | None = None
+
+    @property
+    def upper_tiers(self) -> list[tuple[Topology, int]]:
+        """The tree and each height from 2 up to the tier below the cloud."""
+        tree = self.topology
+        return [] if tree is None else [(tree, height) for height in range(2, tree.depth + 1)]
 
     def means(self, of_devices: Floats) -> Floats:
         """(N,) each subnet's mean of (I,) values."""
@@ -47,8 +61,10 @@ class Prices:
         local_joules, local_seconds: of one device at a local aggregation.
         global_joules, global_seconds: of one device at a global aggregation; the seconds there and back, edge-cloud
             link included (Sec. 11).
-        link_joules: of the subnet's own message to the cloud.
+        link_joules: of the subnet's own message to the cloud, its part of all wires on the way.
         step_joules: of one local step of one device, a single number.
+        upper_seconds: (D - 1, N) of one device, there and back, at a local aggregation of height 2 .. D.
+        upper_joules: (D - 1, N) of the wires that such an aggregation uses, the subnet's part.
     """
 
     local_joules: Floats
@@ -57,10 +73,27 @@ class Prices:
     global_seconds: Floats
     link_joules: Floats
     step_joules: float = 0.0
+    upper_seconds: Floats | None = None
+    upper_joules: Floats | None = None
+
+    def seconds(self, local: int, upper: Counts) -> Floats:
+        """(N,) of one device in an interval of `local` local aggregations, of which `upper` (D - 1,) are higher."""
+        at_edge = self.global_seconds + (local - int(upper.sum())) * self.local_seconds
+        return at_edge if self.upper_seconds is None or not upper.size else at_edge + upper @ self.upper_seconds
+
+    def wired_joules(self, upper: Counts) -> Floats:
+        """(N,) of each subnet's wires in an interval of these higher local aggregations."""
+        if self.upper_joules is None or not upper.size:
+            return self.link_joules
+        return np.asarray(self.link_joules + upper @ self.upper_joules)
 
 
 def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) -> Prices:
-    """What P needs of the costs of messages (Sec. 11): means over each subnet's devices."""
+    """What P needs of the costs of messages (Sec. 11): means over each subnet's devices, and its part of the wires.
+
+    Where aggregators stand between edge servers and the cloud, a message passes all wires on its way. The seconds of
+    these add up; the energy of a wire that several subnets have in common is counted once, in equal parts.
+    """
     joules, seconds = network.means(costs.joules), network.means(costs.seconds)
     return Prices(
         local_joules=joules,
@@ -69,7 +102,31 @@ def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) 
         global_seconds=2 * (seconds + network.means(costs.relay_seconds) + costs.path_seconds),
         link_joules=costs.path_joules,
         step_joules=step_joules,
+        upper_seconds=_upper_seconds(network, costs, seconds),
+        upper_joules=_upper_joules(network, costs),
     )
+
+
+def _upper_seconds(network: ControlledNetwork, costs: MessageCosts, seconds: Floats) -> Floats:
+    """(D - 1, N) of one device, there and back, at a local aggregation of each height from 2 on."""
+    rows = [
+        np.where(beyond_edge(tree, height), 2 * (seconds + path_seconds(costs, tree, height)), seconds)
+        for tree, height in network.upper_tiers
+    ]
+    return np.array(rows).reshape(len(rows), len(seconds))
+
+
+def _upper_joules(network: ControlledNetwork, costs: MessageCosts) -> Floats:
+    """(D - 1, N) each subnet's part of the wires that a local aggregation of each height from 2 on uses."""
+    rows = []
+    for tree, height in network.upper_tiers:
+        joules = np.where(beyond_edge(tree, height), costs.link_joules, 0.0)
+        for aggregator, of_wire in zip(tree.aggregators, costs.upper_joules.tolist(), strict=True):
+            if tree.height(aggregator.parent) <= height:
+                below = tree.below(aggregator.name)
+                joules[below.start : below.stop] += of_wire / len(below)
+        rows.append(joules)
+    return np.array(rows).reshape(len(rows), len(network.sizes))
 
 
 @dataclass(frozen=True)
@@ -96,6 +153,7 @@ class Problem:
         limits: (N,) s_c, the most devices that may take part.
         trusted: (N,) 1 where the edge server adds the noise, 0 where devices do.
         aggregations: tau -> K_l(tau), the local aggregations that really happen in an interval of that length.
+        upper: tau -> (D - 1,) how many of these are of height 2 .. D; none by default.
         prices: of messages.
         gap_scale: (tau, K_l, active subnets) -> the factor of nu before its sum over subnets.
         edge_gap, device_gap: c2^2 and v2^2, the gap's weights of subnets with and without trust.
@@ -117,6 +175,7 @@ class Problem:
     alpha3: float
     phi: float
     allow_idle: bool = False
+    upper: Callable[[int], Counts] = _no_upper_tiers
 
     def coefficients(self, tau: int, active: int | None = None) -> Coefficients:
         """Each subnet's share of the objective as a function of its s, for one tau.
@@ -125,13 +184,13 @@ class Problem:
             active: subnets that take part, which nu counts; all by default.
         """
         local, rest = self.aggregations(tau), self.remaining / tau
-        prices = self.prices
+        prices, upper = self.prices, self.upper(tau)
         energy = rest * (prices.global_joules + local * prices.local_joules) + self.remaining * prices.step_joules
-        delay = rest * (prices.global_seconds + local * prices.local_seconds)
+        delay = rest * prices.seconds(local, upper)
         gap = self.alpha3 / self.phi * self.gap_scale(tau, local, active or len(self.limits))
         return Coefficients(
             self.alpha1 * energy + self.alpha2 * delay,
-            self.alpha1 * rest * prices.link_joules,
+            self.alpha1 * rest * prices.wired_joules(upper),
             gap * (1 - self.trusted) * self.device_gap,
             gap * self.trusted * self.edge_gap,
         )
@@ -140,11 +199,11 @@ class Problem:
         """The weighted terms at one point; `participation` (N,) holds 0 for subnets that sit out."""
         active = participation > 0
         local, rest, taking = self.aggregations(tau), self.remaining / tau, participation[active]
-        prices = self.prices
+        prices, upper = self.prices, self.upper(tau)
         joules = prices.global_joules + local * prices.local_joules
-        energy = rest * float((taking * joules[active] + prices.link_joules[active]).sum())
+        energy = rest * float((taking * joules[active] + prices.wired_joules(upper)[active]).sum())
         energy += self.remaining * prices.step_joules * float(taking.sum())
-        delay = rest * float((taking * (prices.global_seconds + local * prices.local_seconds)[active]).sum())
+        delay = rest * float((taking * prices.seconds(local, upper)[active]).sum())
         trusted = self.trusted[active]
         weights = trusted * self.edge_gap / taking**2 + (1 - trusted) * self.device_gap / taking
         gap = self.gap_scale(tau, local, int(active.sum())) * float(weights.sum()) / self.phi

@@ -1,0 +1,97 @@
+"""Problem P where aggregators stand between edge servers and the cloud: it sums costs over links of all tiers."""
+
+import numpy as np
+import pytest
+
+from h2fdp.radio import DrawnCosts, NetworkCosts, interval_cost
+from h2fdp.schedules import ControlledNetwork, Rhythm
+from h2fdp.schedules.problem import Problem, prices
+from h2fdp.streams import Streams
+from h2fdp.topology import Aggregator, Subnet, Topology
+
+# Two regions: `north` above `e1` (two devices) and `e2` (one), `south` above `e3` (one).
+SIZES, PARENTS = (2, 1, 1), ("north", "north", "south")
+TREE = Topology(
+    "deep",
+    tuple(
+        Subnet(
+            f"e{number}", trusted=number != 2, distance_m=np.full(size, 50.0), power_dbm=np.full(size, 20.0), parent=up
+        )
+        for number, (size, up) in enumerate(zip(SIZES, PARENTS, strict=True), start=1)
+    ),
+    aggregators=(Aggregator("north", trusted=True), Aggregator("south", trusted=False)),
+)
+COSTS = DrawnCosts(
+    seconds=np.array([1.0, 3.0, 2.0, 4.0]),
+    joules=np.array([10.0, 30.0, 20.0, 40.0]),
+    link_seconds=np.array([0.5, 0.25, 1.0]),
+    link_joules=np.array([5.0, 6.0, 7.0]),
+    upper_seconds=np.array([0.1, 0.2]),
+    upper_joules=np.array([8.0, 9.0]),
+    path_seconds=np.array([0.6, 0.35, 1.2]),
+    path_joules=np.array([5.0 + 4, 6.0 + 4, 7.0 + 9]),
+    relay_seconds=np.zeros(4),
+    relay_joules=np.zeros(4),
+    snr=np.ones(4),
+)
+RHYTHM = Rhythm(every=[1, 2])
+
+
+def problem_p(costs=COSTS, tree=TREE, rhythm=RHYTHM, remaining=8):
+    network = ControlledNetwork(
+        [subnet.name for subnet in tree.subnets], tree.sizes, tree.sizes, np.ones(tree.edges), tree
+    )
+    return Problem(
+        remaining=remaining,
+        tau_max=remaining,
+        limits=tree.sizes,
+        trusted=network.trusted,
+        aggregations=lambda tau: len(rhythm.offsets(tau)),
+        prices=prices(network, costs, tree.compute.joules_per_step),
+        gap_scale=lambda tau, local, active: 0.0,
+        edge_gap=1.0,
+        device_gap=1.0,
+        alpha1=1.0,
+        alpha2=1.0,
+        alpha3=1.0,
+        phi=1.0,
+        upper=lambda tau: np.bincount(rhythm.heights(tau, tree.depth), minlength=9)[2 : tree.depth + 1],
+    )
+
+
+def test_energy_and_delay_by_hand():
+    # tau = 4: local aggregations at slots 1 and 3, a regional one at 2, the cloud's at 4; two intervals are left.
+    # A device sends four messages of 20, 20, 40 J in the mean of its subnet. Wires: to the region 5, 6, 7 J; to the
+    # cloud the same and half of north's 8 J, all of south's 9 J.
+    energy = 2 * ((2 * 80 + 5 + 9) + (80 + 6 + 10) + (160 + 7 + 16))
+    # Seconds of a device: 2, 2, 4 at each of two local aggregations, there and back by way of 0.5, 0.25, 1 s to the
+    # region, and by way of 0.6, 0.35, 1.2 s to the cloud.
+    delay = 2 * (2 * (4 + 2 * 2.5 + 2 * 2.6) + (4 + 2 * 2.25 + 2 * 2.35) + (8 + 2 * 5.0 + 2 * 5.2))
+    computed = 8 * 4 * TREE.compute.joules_per_step
+    terms = problem_p().terms(4, TREE.sizes)
+    assert terms.energy == pytest.approx(energy + computed)
+    assert terms.delay == pytest.approx(delay)
+
+
+def test_the_shares_of_the_subnets_sum_to_the_objective():
+    problem = problem_p()
+    terms = problem.terms(4, np.array([1, 1, 1]))
+    assert problem.coefficients(4).at(np.array([1, 1, 1])).sum() == pytest.approx(terms.energy + terms.delay)
+
+
+@pytest.mark.parametrize("rhythm", [RHYTHM, Rhythm(every=2), Rhythm(per_interval=[6, 3]), Rhythm(every=[1, 2, 4])])
+@pytest.mark.parametrize("tau", [1, 4, 8])
+def test_an_interval_of_all_devices_costs_what_the_radio_model_says(rhythm, tau):
+    tree = Topology.deep(tiers=(2, 2, 2, 3), seed=3)
+    costs = NetworkCosts(tree, parameters=1000, streams=Streams(1)).drawn(0)
+    spent = interval_cost(
+        costs,
+        tree,
+        range(tree.edges),
+        [np.arange(size) for size in tree.sizes],
+        [rhythm.segments(tau)] * tree.edges,
+        heights=rhythm.heights(tau, tree.depth),
+    )
+    terms = problem_p(costs, tree, rhythm, remaining=tau).terms(tau, tree.sizes)
+    assert terms.energy == pytest.approx(spent.energy_j, rel=1e-9)
+    assert terms.delay == pytest.approx(spent.delay_s, rel=1e-9)
