@@ -1,4 +1,4 @@
-"""The user's mistakes, told in the user's language: where, which key, what was found, what would be right."""
+"""User errors: file and line, key, what was found and what is expected."""
 
 from __future__ import annotations
 

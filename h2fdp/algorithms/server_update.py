@@ -60,10 +60,8 @@ class KeepsState:
         return None
 
     def state(self) -> dict[str, Any]:
-        """See `ServerUpdate.state`."""
         return {name: getattr(self, name) for name in self.kept}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `ServerUpdate.load`."""
         for name in self.kept:
             setattr(self, name, state[name])

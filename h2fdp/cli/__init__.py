@@ -1,1 +1,1 @@
-"""The command line: one file for each command; whatever is slow to import is imported inside the command."""
+"""The command line: one file for each command. Slow imports are inside the commands."""

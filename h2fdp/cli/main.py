@@ -1,4 +1,4 @@
-"""The command `h2fdp`: its subcommands, and what becomes of errors."""
+"""The command `h2fdp`: its subcommands and its error handling."""
 
 from __future__ import annotations
 

@@ -45,22 +45,18 @@ class Tally:
         self._start: float | None = None
 
     def begin(self, runs: int, finished: int, intervals: int) -> None:
-        """See `Watcher`."""
         self.runs, self.finished, self._left = runs, finished, intervals
 
     def started(self, name: str, done: int, intervals: int) -> None:
-        """See `Watcher`."""
         self._start = self._start or time.monotonic()
         self.running[name] = UnderWay(done, intervals)
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
-        """See `Watcher`."""
         run = self.running[name]
         self._count(row["interval"] - run.done)
         self.running[name] = UnderWay(row["interval"], run.intervals, row)
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
-        """See `Watcher`."""
         run = self.running.pop(name)
         if outcome.finished:
             self._count(run.intervals - run.done)

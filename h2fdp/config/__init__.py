@@ -1,4 +1,4 @@
-"""Files that users write: read with their line numbers, checked strictly, wrong input told all at once."""
+"""Files that users write: read with line numbers and checked strictly; all errors are reported at once."""
 
 from h2fdp.config.check import check
 from h2fdp.config.document import Document, empty_document

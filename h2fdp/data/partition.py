@@ -1,4 +1,4 @@
-"""Partitioners: who holds which record. Each is a pure function of labels, device weights and a generator.
+"""Partitioners: which device holds which record. Each is a pure function of labels, device weights and a generator.
 
     partitioner(labels, weights, rng, ...) -> owners
 

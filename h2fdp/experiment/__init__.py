@@ -1,1 +1,1 @@
-"""What is asked for: an experiment file, validated."""
+"""The experiment file: its sections, rules and validation."""

@@ -1,4 +1,4 @@
-"""A module's trainable parameters as one vector: what is sent, clipped, averaged and noised."""
+"""A module's trainable parameters as one vector: the vector that is sent, clipped, averaged and perturbed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All models by name: a new one is a function in a file of this room and a line here. Imports no torch."""
+"""The registry of models: a new one is a function in a file of this package and a line here. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ CHOICES: Choices[Options] = Choices(OwnKind("a model"))
 
 
 class SoftmaxOptions(Options):
-    """See `linear.softmax`."""
-
     name: Literal["softmax"] = "softmax"
 
 
 class LogisticOptions(Options):
-    """See `linear.logistic`."""
-
     name: Literal["logistic"] = "logistic"
     double_softmax: Flag = False
 
@@ -35,20 +31,14 @@ class MlpOptions(Options):
 
 
 class Cnn12Options(Options):
-    """See `convolutional.cnn12`."""
-
     name: Literal["cnn12"] = "cnn12"
 
 
 class AliCnn28Options(Options):
-    """See `convolutional.ali_cnn_28`."""
-
     name: Literal["ali-cnn-28"] = "ali-cnn-28"
 
 
 class AliCnn32Options(Options):
-    """See `convolutional.ali_cnn_32`."""
-
     name: Literal["ali-cnn-32"] = "ali-cnn-32"
 
 

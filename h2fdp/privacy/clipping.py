@@ -1,4 +1,4 @@
-"""Bounds on what is uploaded as a whole: an update, or a model."""
+"""Clipping of whole uploads: an update or a model."""
 
 from __future__ import annotations
 

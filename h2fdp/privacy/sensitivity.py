@@ -1,4 +1,4 @@
-"""How far one record can move what is uploaded (H2FDP, Lemma 3.2, Eqs. 16-19)."""
+"""Sensitivity: how far one record can move an upload (H2FDP, Lemma 3.2, Eqs. 16-19)."""
 
 from __future__ import annotations
 

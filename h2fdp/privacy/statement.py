@@ -1,4 +1,4 @@
-"""What is said about accounts: for each observer the worst device, and every device, by several accountants."""
+"""Epsilon of each observer by several accountants: for the worst device and for every device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of plans and ledgers: who adds noise, what an aggregation is, what a release is."""
+"""The names used in plans and ledgers: noise sources, aggregations, releases."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class DeviceWork:
     Attributes:
         updates: (s, M) sums of each device's updates; `local_models` (s, M) where each ended last.
         personal: (s, M) personal models, where the objective has them.
-        steps: (s,) local steps that were uploaded; `gradients`: (s,) how many gradients these are worth.
+        steps: (s,) local steps that were uploaded; `gradients`: (s,) the number of gradients that these updates add up.
     """
 
     updates: Tensor

@@ -1,4 +1,4 @@
-"""From a decision to the plan of an interval: who takes part, what fails, which noises are added where."""
+"""Turns a decision into the plan of an interval: participants, faults, and the noise at each node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the plans of subnets to those of the aggregators above: weights, noise where trust ends, what is seen of it."""
+"""Derives the plans of higher aggregators from those of subnets: weights, noise, and what observers see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who takes part in an interval, over the whole network: whose uploads arrive, how many steps each device computes."""
+"""Participation in an interval over the whole network: uploads that arrive, local steps of each device."""
 
 from __future__ import annotations
 

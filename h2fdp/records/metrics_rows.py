@@ -1,4 +1,4 @@
-"""The rows of the metrics while a run goes on: column by column, some hundred bytes a row."""
+"""The rows of the metrics during a run, stored by column with some hundred bytes a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the runs of a part, or what is left of them, and note with which code and command."""
+"""Make the remaining runs of a part, and record the code and the command."""
 
 from __future__ import annotations
 

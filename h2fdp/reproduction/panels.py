@@ -1,4 +1,4 @@
-"""The panels of figures: curves with bands, bars, and levels, told apart by line style and marker as well as colour."""
+"""The panels of figures: curves with bands, bars, and levels, distinguished by style, marker and colour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be reproduced: figures, claims, and the study of each part."""
+"""The plan of a reproduction: figures, claims, and the study of each part."""
 
 from __future__ import annotations
 

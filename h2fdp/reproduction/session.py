@@ -48,7 +48,6 @@ class Session:
         return {part: self.of.study(part, self.quick, self._shared) for part in parts}
 
     def make(self, part: Part, study: Study, options: Options) -> dict[str, Outcome]:
-        """See `conduct.make`."""
         return make(self.of, part, study, self.out, self.command, self._shared, options)
 
     @cached_property

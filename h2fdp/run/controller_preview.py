@@ -77,7 +77,6 @@ def plan(path: str | Path, settings: Sequence[str] = (), data_root: str | Path |
 
 
 def first_decision(run: RunSetup) -> Plan:
-    """See `plan`."""
     section = run.config.control.model_copy(update={"channel": "expected"})
     schedule, costs = H2fdpController.of(replace(run.context, control=section)), run.costs.expected()
     problem = schedule.problem(0, costs)

@@ -1,4 +1,4 @@
-"""Privacy while a run goes on: accounts brought up to date, budgets kept, columns of the metrics, the summary."""
+"""Privacy accounts during a run: updates, budgets, columns of the metrics, the summary."""
 
 from __future__ import annotations
 

@@ -44,7 +44,6 @@ class _TensorBoard(Sink):
         return self._time, row["interval"], scalars(row)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`."""
         self._file.add(*self._event(row))
 
 
@@ -75,7 +74,6 @@ class _MLflow(Sink):
             raise UserError(f"MLflow at {uri} does not answer: {error}", key="tracking.mlflow") from None
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`."""
         now = int(time.time() * 1000)
         self._tell(
             lambda: self._client.log_batch(
@@ -85,7 +83,6 @@ class _MLflow(Sink):
         )
 
     def close(self, end: str) -> None:
-        """See `Sink`."""
         self._tell(lambda: self._client.set_terminated(self._run, "FINISHED" if end == "done" else "KILLED"))
 
     def _tell(self, words: Callable[[], Any]) -> None:

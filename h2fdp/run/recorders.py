@@ -50,7 +50,6 @@ class Journal(Recorder):
         self._decisions = decisions
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
-        """See `Recorder`."""
         self._ledger.append(release.as_row() for release in releases)
         if plan.decision.reasons is not None:
             self._decisions.append([dict(plan.decision.reasons)])
@@ -69,7 +68,6 @@ class NoiseRange(Recorder):
         self._ranges: dict[tuple[str, str], tuple[float, float]] = {}
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
-        """See `Recorder`."""
         if self._mechanism is None:
             return
         for name, subnet in plan.subnets.items():
@@ -95,11 +93,9 @@ class NoiseRange(Recorder):
         ]
 
     def state(self) -> list[tuple[str, str, float, float]]:
-        """See `Recorder`."""
         return [(kind, source, low, high) for (kind, source), (low, high) in self._ranges.items()]
 
     def load(self, state: Iterable[tuple[str, str, float, float]]) -> None:
-        """See `Recorder`."""
         self._ranges = {(kind, source): (low, high) for kind, source, low, high in state}
 
 
@@ -117,11 +113,9 @@ class CostMeter(Recorder):
         row.update(self._sums)
 
     def state(self) -> dict[str, float]:
-        """See `Recorder`."""
         return dict(self._sums)
 
     def load(self, state: Mapping[str, float]) -> None:
-        """See `Recorder`."""
         self._sums = dict(state)
 
 
@@ -132,16 +126,13 @@ class MetricsTable(Recorder):
         self.rows = MetricsRows(schema)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`."""
         self.rows.append(row)
         _log.debug("interval", extra=about(**row))
 
     def state(self) -> dict[str, Any]:
-        """See `Recorder`."""
         return self.rows.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Recorder`."""
         self.rows.load(state)
 
 
@@ -172,5 +163,4 @@ class Watcher(Recorder):
     stop: Callable[[], bool] = _never
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`."""
         self.on_interval(row)

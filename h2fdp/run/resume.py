@@ -1,4 +1,4 @@
-"""A run that ended early goes on: `h2fdp resume RUN`.
+"""Resume a run that ended early: `h2fdp resume RUN`.
 
 A checkpoint lies behind the last interval that was started, so some intervals are done again. In an environment of the
 same digest they come out the same, to the bit: nothing new is released, and the ledger's rows stand. In any other they

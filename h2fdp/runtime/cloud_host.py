@@ -44,7 +44,6 @@ class CloudHost:
         return kinds_of(self._hosts)
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Team.call`."""
         answer: dict[str, Any] = self._hosts.call("relay", shared, {CLOUD: (method, each)})[CLOUD]
         return answer
 

@@ -69,5 +69,4 @@ class Host:
         return LocalTeam({name: blueprint.edge_server_above(place.numbers[0], lower, devices)})
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Team.call`."""
         return self._team.call(method, shared, each)

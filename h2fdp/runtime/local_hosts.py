@@ -86,7 +86,6 @@ class LockstepTeam:
         self._threads = threads
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Team`."""
         parts: dict[int, dict[str, Any]] = {}
         for name, item in each.items():
             parts.setdefault(self._block_of[name], {})[name] = item

@@ -1,4 +1,4 @@
-"""A user's own modules: what is not installed, so that neither other machines have it nor a version tells it apart."""
+"""User modules that are not installed packages, and so must be sent to other machines."""
 
 from __future__ import annotations
 

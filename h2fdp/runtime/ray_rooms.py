@@ -1,4 +1,4 @@
-"""What Ray's machines have, and room kept on them for subnets that should stay together."""
+"""Resources of the machines of a Ray cluster, and placement groups for subnets that should stay together."""
 
 from __future__ import annotations
 

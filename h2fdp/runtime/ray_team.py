@@ -1,4 +1,4 @@
-"""Nodes on Ray actors, addressed together; a host that is lost is placed anew and asked again."""
+"""Nodes on Ray actors, called together; a lost host is recreated and its work repeated."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ class RayTeam:
         return {name: kind for each in self._whereabouts.values() for name, kind in each.kinds.items()}
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Team.call`."""
         asked: dict[str, dict[str, Any]] = {}
         for name, item in each.items():
             asked.setdefault(self._owners[name], {})[name] = item

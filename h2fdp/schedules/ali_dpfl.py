@@ -1,4 +1,4 @@
-"""The schedules `ali-dpfl` and `ali-dpfl-v1`: tau anew for each round, where both rounds and privacy are scarce."""
+"""The schedules `ali-dpfl` and `ali-dpfl-v1`: choose tau for each round when both rounds and privacy are limited."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ class AliSchedule(Schedule):
         return slot >= self._iterations or self._rounds_done >= self._rounds
 
     def decide(self, interval: int, slot: int) -> Decision:
-        """See `Schedule.decide`."""
         left = self._iterations - slot
         assert left >= 1, "the privacy budget is spent"
         optimum, numbers = self._optimum(interval, left)
@@ -81,21 +80,17 @@ class AliSchedule(Schedule):
         return Decision(tau, self._step_size, self._participation, reasons)
 
     def observe(self, seen: Observation) -> None:
-        """See `Schedule.observe`."""
         self.skipped(seen.interval, seen.local_steps, seen.spent)
         if seen.secants is not None:
             self._learned |= self._rule.learned(seen.secants)
 
     def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
-        """See `Schedule.skipped`."""
         self._last_tau, self._rounds_done = local_steps, interval + 1
 
     def state(self) -> dict[str, Any]:
-        """See `Schedule.state`."""
         return {"learned": dict(self._learned), "last_tau": self._last_tau, "rounds_done": self._rounds_done}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Schedule.load`."""
         self._learned, self._last_tau = dict(state["learned"]), state["last_tau"]
         self._rounds_done = state["rounds_done"]
 
@@ -129,7 +124,6 @@ class _AliTraits(ScheduleTraits):
         return "nothing" if iterations is not None and intervals >= iterations else self.measures
 
     def longest_interval(self, horizon: Horizon) -> int:
-        """See `ScheduleTraits.longest_interval`."""
         return LONGEST
 
     def _schedule(self, rule: AliRule, context: ScheduleContext) -> AliSchedule:
@@ -160,16 +154,13 @@ class AliOptions(_AliTraits, ScheduleOptions):
 
     @property
     def measures(self) -> Measured:
-        """See `ScheduleTraits`."""
         return "secants" if self.curvature is None or self.heterogeneity is None else "nothing"
 
     @property
     def stated_iterations(self) -> int | None:
-        """See `ScheduleTraits`."""
         return self.iterations
 
     def build(self, context: ScheduleContext) -> AliSchedule:
-        """See `ScheduleTraits.build`."""
         rule = ClosedFormRule(context.step_noise, self.curvature, self.heterogeneity, self.curvature_from, self.form)
         return self._schedule(rule, context)
 
@@ -190,10 +181,8 @@ class AliFirstOptions(_AliTraits, DriftOptions):
 
     @property
     def stated_iterations(self) -> int | None:
-        """See `ScheduleTraits`."""
         return self.iterations
 
     def build(self, context: ScheduleContext) -> AliSchedule:
-        """See `ScheduleTraits.build`."""
         rule = SearchRule(context.step_noise, context.step_size, self.nearness, self.least_gap, self.drift)
         return self._schedule(rule, context)

@@ -77,25 +77,20 @@ class ClosedFormRule:
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """See `AliRule`."""
         return ("mu", "Gamma")
 
     @property
     def measures(self) -> bool:
-        """See `AliRule`."""
         return len(self.stated) < len(self.letters)
 
     @property
     def stated(self) -> Mapping[str, float]:
-        """See `AliRule`."""
         return _known({"mu": self.curvature, "Gamma": self.heterogeneity})
 
     def learned(self, seen: DeviceSecants) -> Mapping[str, float]:
-        """See `AliRule`."""
         return _known({"mu": mean_curvature(seen, self.curvature_from), "Gamma": mean_loss_change(seen)})
 
     def optimum(self, constants: Mapping[str, float], stage: Stage) -> tuple[float, Mapping[str, float]]:
-        """See `AliRule`."""
         total = iterations_in_reach(stage.rounds, stage.iterations, stage.last_tau)
         best = ali_optimum(total, constants["mu"], constants["Gamma"], self.noise, self.form)
         return float(best), {"T": total, **_letters_of(self.noise)}
@@ -120,21 +115,17 @@ class SearchRule:
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """See `AliRule`."""
         return ("rho", "beta", "xi")
 
     @property
     def measures(self) -> bool:
-        """See `AliRule`."""
         return self.constants is None
 
     @property
     def stated(self) -> Mapping[str, float]:
-        """See `AliRule`."""
         return _by_letter(self.constants)
 
     def learned(self, seen: DeviceSecants) -> Mapping[str, float]:
-        """See `AliRule`."""
         return _by_letter(drift_constants(seen))
 
     def optimum(self, constants: Mapping[str, float], stage: Stage) -> tuple[float, Mapping[str, float]]:

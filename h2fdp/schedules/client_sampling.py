@@ -1,4 +1,4 @@
-"""Who takes part: how many devices of each subnet, and which: S_c^k, drawn afresh in each interval."""
+"""Client sampling: the devices S_c^k of each subnet that take part, drawn in each interval."""
 
 from __future__ import annotations
 

@@ -37,11 +37,9 @@ class FixedSchedule(Schedule):
         return self.last_slot is None
 
     def ends(self, slot: int) -> bool:
-        """See `Schedule.ends`."""
         return self.last_slot is not None and slot >= self.last_slot
 
     def decide(self, interval: int, slot: int) -> Decision:
-        """See `Schedule.decide`."""
         divisor = math.sqrt(interval + 1) if self.decay == "sqrt" else 1.0
         left = self.local_steps if self.last_slot is None else self.last_slot - slot
         return Decision(min(self.local_steps, left), self.step_size / divisor, share_of(self.sizes, self.share))
@@ -61,7 +59,6 @@ class FixedOptions(ScheduleOptions):
     keeps_to_iterations: ClassVar[bool] = True
 
     def build(self, context: ScheduleContext) -> FixedSchedule:
-        """See `ScheduleTraits.build`."""
         allowed = context.iterations
         enough = allowed is None or allowed >= context.intervals * context.local_steps
         return FixedSchedule.of(context, None if enough else allowed)

@@ -90,7 +90,6 @@ class NoiseDecay(Schedule):
         self._inner.skipped(interval, local_steps, spent)
 
     def scored(self, loss: float) -> None:
-        """See `Schedule.scored`."""
         if self._inner.scores:
             self._inner.scored(loss)
         self._fallen = self._fallen + 1 if loss < self._last_loss else 0
@@ -107,7 +106,6 @@ class NoiseDecay(Schedule):
         return self._inner.returned(model)
 
     def state(self) -> dict[str, Any]:
-        """See `Schedule.state`."""
         return {
             "inner": self._inner.state(),
             "share": self._share,
@@ -116,7 +114,6 @@ class NoiseDecay(Schedule):
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Schedule.load`."""
         self._inner.load(state["inner"])
         self._share, self._fallen, self._last_loss = state["share"], state["fallen"], state["last_loss"]
 

@@ -28,7 +28,6 @@ class DriftOptions(ScheduleOptions):
 
     @property
     def measures(self) -> Measured:
-        """See `ScheduleTraits`."""
         return "secants" if self.drift is None else "nothing"
 
     @property

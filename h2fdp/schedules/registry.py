@@ -1,4 +1,4 @@
-"""All schedules by name: a new one is a file of this room and a line here."""
+"""The registry of schedules: a new one is a file of this package and a line here."""
 
 from __future__ import annotations
 

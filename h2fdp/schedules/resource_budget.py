@@ -1,4 +1,4 @@
-"""The schedule `resource-budget`: tau anew for each interval, within limits on what training may spend."""
+"""The schedule `resource-budget`: chooses tau for each interval within limits on what training may spend."""
 
 from __future__ import annotations
 
@@ -119,7 +119,6 @@ class ResourceBudgetSchedule(Schedule):
         return self._ended or not all(account.allows_one_more(following) for account in self._accounts)
 
     def decide(self, interval: int, slot: int) -> Decision:
-        """See `Schedule.decide`."""
         tau, last, wanted = self._plan(interval)
         known = self._constants
         reasons = {
@@ -144,7 +143,6 @@ class ResourceBudgetSchedule(Schedule):
         return Decision(tau, self._step_size, self._participation, reasons)
 
     def observe(self, seen: Observation) -> None:
-        """See `Schedule.observe`."""
         self.skipped(seen.interval, seen.local_steps, seen.spent)
         self._started = seen.model
         if self._stated is None and seen.secants is not None:
@@ -158,11 +156,9 @@ class ResourceBudgetSchedule(Schedule):
         self._last_tau = local_steps
 
     def scored(self, loss: float) -> None:
-        """See `Schedule.scored`."""
         self._loss = loss
 
     def kept(self, model: Tensor) -> Tensor:
-        """See `Schedule.kept`."""
         loss, started = self._loss, self._started
         self._loss = self._started = None
         if loss is None:
@@ -192,7 +188,6 @@ class ResourceBudgetSchedule(Schedule):
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Schedule.load`."""
         self._accounts = [
             account.loaded(taken) for account, taken in zip(self._accounts, state["accounts"], strict=True)
         ]
@@ -260,15 +255,12 @@ class ResourceBudgetOptions(DriftOptions):
 
     @property
     def metered(self) -> bool:
-        """See `ScheduleTraits`."""
         return self.joules is not None or self.seconds is not None
 
     def longest_interval(self, horizon: Horizon) -> int:
-        """See `ScheduleTraits.longest_interval`."""
         return self.longest
 
     def build(self, context: ScheduleContext) -> ResourceBudgetSchedule:
-        """See `ScheduleTraits.build`."""
         control = BudgetControl(self.control_parameter, self.growth, self.longest)
         return ResourceBudgetSchedule(
             self._budgets(context), control, context.step_size, context.participation, self.drift

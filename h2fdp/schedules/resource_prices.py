@@ -1,4 +1,4 @@
-"""What a run may spend of one resource - joules, seconds, or whatever the operator counts - and what intervals cost."""
+"""The budget of one resource (joules, seconds, or units of the operator), and what intervals cost."""
 
 from __future__ import annotations
 

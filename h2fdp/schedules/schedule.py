@@ -1,4 +1,4 @@
-"""The fourth axis of a method: who decides the coming interval, having seen the last one."""
+"""The interface of a schedule, the fourth axis of a method: it decides the coming interval."""
 
 from __future__ import annotations
 

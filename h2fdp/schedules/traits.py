@@ -46,12 +46,10 @@ class ScheduleTraits:
 
     @property
     def metered(self) -> bool:
-        """See the class."""
         return False
 
     @property
     def measures(self) -> Measured:
-        """See the class."""
         return "nothing"
 
     @property

@@ -66,7 +66,6 @@ class Shared:
         return self._networks.get(id(topology), lambda: (topology, hash_of([yaml_text(topology)])))[1]
 
     def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> RunSetup:
-        """See `Experiment.prepare`."""
         return prepare(config, topology, data_root=root, data_source=configured_data(config, self._pool))
 
     def request(self, config: ExperimentFile, topology: Topology, root: Path | None) -> Request | None:

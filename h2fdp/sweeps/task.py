@@ -1,4 +1,4 @@
-"""One run of a sweep as a task that any process can carry out, and what comes of it."""
+"""One run of a sweep as a task that any process can carry out, and its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs that are left to do, who is told of them, and the second attempt of those that fail."""
+"""The queue of remaining runs, its watchers, and the second attempt of runs that fail."""
 
 from __future__ import annotations
 
@@ -37,17 +37,13 @@ class Watcher(Protocol):
 class Unwatched:
     """Nobody looks."""
 
-    def begin(self, runs: int, finished: int, intervals: int) -> None:
-        """See `Watcher`."""
+    def begin(self, runs: int, finished: int, intervals: int) -> None: ...
 
-    def started(self, name: str, done: int, intervals: int) -> None:
-        """See `Watcher`."""
+    def started(self, name: str, done: int, intervals: int) -> None: ...
 
-    def interval(self, name: str, row: dict[str, Any]) -> None:
-        """See `Watcher`."""
+    def interval(self, name: str, row: dict[str, Any]) -> None: ...
 
-    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
-        """See `Watcher`."""
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None: ...
 
 
 class Work:

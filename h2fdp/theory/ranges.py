@@ -1,4 +1,4 @@
-"""Ranges in which the theory holds; outside, the user is told which argument, what was found, what would be right."""
+"""Checks that arguments lie in the range in which the theory holds; errors name the argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph of cloud, edge servers and devices: whether it is a tree of them, and what it says in a file's terms."""
+"""Checks that a graph of cloud, edge servers and devices is a tree, and translates it into the terms of a file."""
 
 from __future__ import annotations
 

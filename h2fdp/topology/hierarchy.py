@@ -1,4 +1,4 @@
-"""Who is above whom: the tree of edge servers between the cloud and the devices, checked once, looked up by name.
+"""The tree of edge servers between the cloud and the devices: checked once, looked up by name.
 
 A name is given once in a network: names key the streams of noise, and two nodes of one name would share theirs.
 """

@@ -1,4 +1,4 @@
-"""Read a topology: YAML, GraphML or node-link JSON, told apart by the file's suffix."""
+"""Read a topology: YAML, GraphML or node-link JSON, by the suffix of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs: a device goes through all its records in a random order, batch by batch, so many times an interval."""
+"""Epochs: a device goes through all its records in random order, batch by batch, several times in an interval."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class EpochSampler(BatchSampler):
     together: ClassVar[bool] = False
 
     def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str = "batch") -> Batches:
-        """See `BatchSampler.draw`."""
         if purpose != "batch":
             return super().draw(interval, slots, rows, purpose)
         sizes, wanted = self.sizes[rows], self.fixed_sizes()[rows]

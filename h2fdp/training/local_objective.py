@@ -83,7 +83,7 @@ class LocalWork(Protocol):
         ends: (s, M) where the devices' last steps ended.
         personal: (s, M) personal models, where there are any.
         steps: (s,) local steps done, as a tensor.
-        gradients: (s,) how many gradients the updates are worth: as many as steps, more with momentum (see `gain`).
+        gradients: (s,) the number of gradients that each update adds up: its steps, or more with momentum (see `gain`).
         step_size: eta_k.
     """
 

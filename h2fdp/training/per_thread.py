@@ -33,7 +33,6 @@ class EngineOfEachThread:
         step_size: float,
         terms: Terms = PLAIN_TERMS,
     ) -> Trained:
-        """See `Engine.train`."""
         if not hasattr(self._held, "engine"):
             self._held.engine = self._build()
         engine: Engine = self._held.engine

@@ -1,4 +1,4 @@
-"""What devices are told for a stretch of local steps beside their records and batches, and what comes of it."""
+"""Inputs and results of a stretch of local steps, besides records and batches."""
 
 from __future__ import annotations
 

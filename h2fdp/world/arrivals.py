@@ -1,4 +1,4 @@
-"""What the faults of an interval leave of a plan: who is reached, and which uploads arrive with how many steps."""
+"""What remains of a plan after the faults of an interval: the uploads that arrive and their numbers of steps."""
 
 from __future__ import annotations
 

@@ -49,7 +49,6 @@ class RdpAccountant:
     libraries: ClassVar[tuple[str, ...]] = ()
 
     def epsilon(self, composition: Composition, delta: float) -> float:
-        """See `Accountant`."""
         return float(epsilon_from_rdp(total_rdp(composition), delta)) if revealing(composition) else 0.0
 
 
@@ -61,7 +60,6 @@ class ClassicRdpAccountant:
     libraries: ClassVar[tuple[str, ...]] = ()
 
     def epsilon(self, composition: Composition, delta: float) -> float:
-        """See `Accountant`."""
         return float(classic_epsilon_from_rdp(total_rdp(composition), delta)) if revealing(composition) else 0.0
 
 
@@ -74,7 +72,6 @@ class PldAccountant:
     libraries: ClassVar[tuple[str, ...]] = ("scipy",)
 
     def epsilon(self, composition: Composition, delta: float) -> float:
-        """See `Accountant`."""
         return epsilon_of_mixtures(composition, mixture_of, delta).upper
 
 
@@ -89,7 +86,6 @@ class PrvAccountant:
     libraries: ClassVar[tuple[str, ...]] = ("opacus", "scipy")
 
     def epsilon(self, composition: Composition, delta: float) -> float:
-        """See `Accountant`."""
         return opacus_prv_epsilon(revealing(composition), delta)
 
 

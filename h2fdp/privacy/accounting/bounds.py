@@ -1,4 +1,4 @@
-"""The two numbers beside an account: what an attacker attains, and what the simpler analysis would have said."""
+"""Two numbers for comparison with an account: the attained epsilon, and a coarser upper bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an accountant is told about a release, and how it says that it cannot account for one."""
+"""The description of a release for accountants, and the error of an accountant that does not support it."""
 
 from __future__ import annotations
 

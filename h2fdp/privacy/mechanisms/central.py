@@ -1,4 +1,4 @@
-"""Noise of the cloud on the global average: what is protected is a device's whole part in an interval."""
+"""Noise added by the cloud to the global average; it protects whole devices."""
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ class CentralNoise(Mechanism):
         return self.noise_multiplier * self.clip_norm * largest
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        """See `Mechanism.kind`."""
         return "central"
 
     def releases(self, upload: Upload) -> Iterator[Release]:
@@ -97,7 +96,6 @@ class CentralNoise(Mechanism):
         return composition
 
     def scaled(self, factor: float) -> CentralNoise:
-        """See `Mechanism.scaled`."""
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
 
@@ -109,7 +107,6 @@ class ClippedUpdate(DeviceSide):
     noisy: ClassVar[bool] = False
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        """See `DeviceSide.upload`."""
         clip_rows(updates, self.norm)
         return False
 
@@ -158,12 +155,10 @@ class Central(Placement):
             yield "training.aggregations_per_interval", text
 
     def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
-        """See `Placement.device_side`."""
         assert clip_norm is not None, "a guarantee comes with clipping"
         return ClippedUpdate(clip_norm)
 
     def mechanism(self, setting: Setting) -> Mechanism:
-        """See `Placement.mechanism`."""
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         unit = PaperCalibration(setting.epsilon, setting.delta, setting.c2, 0, setting.intervals)
         given = self.noise_multiplier

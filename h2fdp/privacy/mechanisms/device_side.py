@@ -90,7 +90,6 @@ class DeviceSide(Protocol):
 
     @property
     def by_expected_batch(self) -> bool:
-        """See the class."""
         return False
 
     def linear_terms(self, model: Tensor, noise: DeviceNoise) -> Tensor | None:
@@ -120,7 +119,6 @@ class AsTheyAre(DeviceSide):
     noisy: ClassVar[bool] = False
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        """See `DeviceSide.upload`."""
         return True
 
 
@@ -130,7 +128,6 @@ class NoisyUpdate(DeviceSide):
     noisy: ClassVar[bool] = True
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        """See `DeviceSide.upload`."""
         for position, level, stream in noise.drawn(purpose):
             add_gaussian_noise(updates[position], level, stream, out=updates[position])
         return False

@@ -77,7 +77,6 @@ class StepMechanism(Mechanism):
         return np.full((len(subnet.segments), len(subnet.sampling_rates)), self.noise_multiplier * self.clip_norm)
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        """See `Mechanism.kind`."""
         return "step"
 
     def releases(self, upload: Upload) -> Iterator[Release]:
@@ -119,7 +118,6 @@ class StepMechanism(Mechanism):
         return found
 
     def scaled(self, factor: float) -> StepMechanism:
-        """See `Mechanism.scaled`."""
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
     @property
@@ -149,16 +147,13 @@ class NoisySteps(DeviceSide):
 
     @property
     def by_expected_batch(self) -> bool:
-        """See `DeviceSide`."""
         return self.expected
 
     def step_noise(self, noise: DeviceNoise) -> StepNoise:
-        """See `DeviceSide.step_noise`."""
         nodes = [noise.name(row) for row in noise.rows.tolist()]
         return StepNoise(noise.streams, nodes, noise.levels, noise.interval, noise.first_slot)
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        """See `DeviceSide.upload`."""
         return True
 
 
@@ -206,11 +201,9 @@ class DpSgd(Placement):
             yield "method.privacy.rc_search", text
 
     def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
-        """See `Placement.device_side`."""
         return NoisySteps(self.normalize == "expected")
 
     def mechanism(self, setting: Setting) -> Mechanism:
-        """See `Placement.mechanism`."""
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
         planned = setting.intervals * setting.local_steps

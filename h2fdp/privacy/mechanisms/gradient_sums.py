@@ -24,7 +24,7 @@ class GradientSums(Mechanism):
     Attributes:
         clip_norm: G.
         sensitivity: `paper` takes tau_k steps for every release; `tight` the steps that the upload accumulated.
-        gain: from a number of steps to how many gradients an upload of so many is worth.
+        gain: maps a number of steps to the number of gradients that an upload of these steps adds up.
         attained: whether some record moves an upload by the stated sensitivity.
     """
 
@@ -83,7 +83,6 @@ class GradientSums(Mechanism):
         return np.asarray(self.calibration.noise_std("global", estimate_sensitivity(numbers), 1.0) * exposed)
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        """See `Mechanism.kind`."""
         return aggregation
 
     def releases(self, upload: Upload) -> Iterator[Release]:
@@ -105,7 +104,6 @@ class GradientSums(Mechanism):
             yield release
 
     def upload_variance(self, upload: Upload) -> float:
-        """See `Mechanism.upload_variance`."""
         parts = upload.noise_std * upload.weights if upload.source == "device" else upload.noise_std
         return float((parts**2).sum())
 
@@ -128,7 +126,6 @@ class GradientSums(Mechanism):
         return found
 
     def scaled(self, factor: float) -> GradientSums:
-        """See `Mechanism.scaled`."""
         calibration = self.calibration
         return replace(self, calibration=replace(calibration, factor=calibration.factor * factor))
 

@@ -51,7 +51,6 @@ class WhereTrustEnds(Placement):
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
 
     def source(self, trusted: bool) -> NoiseSource:
-        """See the class."""
         return "edge" if trusted else "device"
 
     def problems(self, request: Request) -> Iterator[tuple[str, str]]:
@@ -69,7 +68,6 @@ class WhereTrustEnds(Placement):
             yield "training.momentum", text
 
     def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
-        """See `Placement.device_side`."""
         return NoisyUpdate() if self.source(trusted) == "device" else AsTheyAre()
 
     def mechanism(self, setting: Setting) -> Mechanism:

@@ -1,4 +1,4 @@
-"""The seam between the cloud and whatever makes a run private: its noises, its releases, what is said of them."""
+"""The interface of a noise mechanism: noise levels, releases and claims."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Setting:
         tiers: the same of each tier of aggregators, in a network of more than one.
         local_steps: the most that a device takes in an interval.
         records, sampling_rates: (I,) D_i and q_i.
-        gain: from a number of steps to how many gradients an upload of so many is worth (momentum: more than as many).
+        gain: maps m steps to the number of gradients that their upload adds up (more than m with momentum).
         gradients_attained: a clipped batch gradient counts as one step, so that a record can turn it by 2G.
         mu: of the proximal pull; 0 for none.
         biased: whether the model has a bias: a feature that is always 1.
@@ -118,7 +118,7 @@ class Mechanism(Protocol):
         """What a dominating record really meets, of the releases that an observer has received; None: unknown.
 
         Args:
-            company: the probability that a drawn record is not the only one of its batch.
+            company: the probability that the batch of a drawn record contains other records too.
         """
         return None
 

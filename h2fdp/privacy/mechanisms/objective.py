@@ -49,7 +49,6 @@ class LinearTerms(Mechanism):
         return np.tile(1 / self._alpha(subnet.records), (len(subnet.segments), 1))
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        """See `Mechanism.kind`."""
         return "objective"
 
     def releases(self, upload: Upload) -> Iterator[Release]:
@@ -109,7 +108,6 @@ class LinearTerm(DeviceSide):
     noisy: ClassVar[bool] = True
 
     def linear_terms(self, model: Tensor, noise: DeviceNoise) -> Tensor:
-        """See `DeviceSide.linear_terms`."""
         import torch
 
         found = torch.empty(len(noise.levels), model.numel())
@@ -146,7 +144,6 @@ class Objective(Placement):
 
     @property
     def input_norm(self) -> float | None:
-        """See `Placement`."""
         return self.input_bound
 
     @property
@@ -184,11 +181,9 @@ class Objective(Placement):
             yield "privacy.budget", "there is no sound account of objective perturbation, so no budget; expected none"
 
     def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
-        """See `Placement.device_side`."""
         return LinearTerm()
 
     def mechanism(self, setting: Setting) -> Mechanism:
-        """See `Placement.mechanism`."""
         features = 2.0 if setting.biased else 1.0  # the largest squared norm of a record's features
         gradient = _ROOT_2 * math.sqrt(features) if self.u1 is None else self.u1
         curvature = 0.5 * features if self.u2 is None else self.u2

@@ -55,7 +55,6 @@ class NoisyModels(Mechanism):
         return np.tile(self.factor * own, (len(subnet.segments), 1))
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        """See `Mechanism.kind`."""
         return "output"
 
     def releases(self, upload: Upload) -> Iterator[Release]:
@@ -65,7 +64,6 @@ class NoisyModels(Mechanism):
         yield from releases_of(whole, 2 * self.model_norm)
 
     def upload_variance(self, upload: Upload) -> float:
-        """See `Mechanism.upload_variance`."""
         return float(((upload.noise_std * upload.weights) ** 2).sum())
 
     def claimed(self, accounts: Accounts, made: Made) -> float | None:
@@ -82,7 +80,6 @@ class NoisyModels(Mechanism):
         return theorem_6_2(max(spent), self.delta)
 
     def scaled(self, factor: float) -> NoisyModels:
-        """See `Mechanism.scaled`."""
         return replace(self, factor=self.factor * factor)
 
 
@@ -94,7 +91,6 @@ class ClippedNoisyModel(DeviceSide):
     noisy: ClassVar[bool] = True
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        """See `DeviceSide.upload`."""
         import torch
 
         models = torch.sub(model, updates, out=updates)
@@ -130,17 +126,14 @@ class Output(Placement):
         return "device"
 
     def problems(self, request: Request) -> Iterator[tuple[str, str]]:
-        """See `Placement.problems`."""
         yield from remembering(request)
         yield from given_noise("noise_std", self.noise_std, request)
         yield from uncontrolled(request)
 
     def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
-        """See `Placement.device_side`."""
         return ClippedNoisyModel(self.model_norm)
 
     def mechanism(self, setting: Setting) -> Mechanism:
-        """See `Placement.mechanism`."""
         releases = setting.intervals + setting.local_aggregations
         exposure = self.model_norm * math.sqrt(releases / (2 * spent_of(setting.epsilon, setting.delta))) * MARGIN
         return NoisyModels(self.model_norm, self.noise_std, exposure, setting.delta, setting.records)

@@ -1,4 +1,4 @@
-"""Where noise is added: the second axis of a method, and what of an experiment each point does not go with."""
+"""Noise placements, the second axis of a method: who adds noise, and which settings a placement excludes."""
 
 from __future__ import annotations
 
@@ -69,12 +69,10 @@ class Placement(Protocol):
 
     @property
     def input_norm(self) -> float | None:
-        """See the class."""
         return None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """See the class."""
         return ()
 
     def source(self, trusted: bool) -> NoiseSource:

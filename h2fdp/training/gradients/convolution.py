@@ -29,7 +29,6 @@ class StackedConvolution:
         self._unfolds = windows.stride != (1, 1)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Any]:
-        """See `Layer.forward`."""
         weights, biases = parameters[0], parameters[1] if self._biased else None
         images = x.flatten(0, 1)
         if self._unfolds:
@@ -51,7 +50,6 @@ class StackedConvolution:
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def sums(self, saved: Any, delta: Tensor) -> list[Tensor]:
-        """See `Layer.sums`."""
         x, unfolded = saved
         rows = _rows(delta)
         if unfolded is not None:
@@ -68,7 +66,6 @@ class StackedConvolution:
         return gradient
 
     def record_gradients(self, saved: Any, delta: Tensor) -> list[RecordGradients]:
-        """See `Layer.record_gradients`."""
         x, unfolded = saved
         rows, images = _rows(delta), x.flatten(0, 1)
         channels = x.shape[2]

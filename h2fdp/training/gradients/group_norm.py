@@ -18,18 +18,15 @@ class StackedGroupNorm:
     eps: float
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Layer.forward`."""
         standardised = nn.functional.group_norm(x.flatten(0, 1), self.groups, eps=self.eps).view(x.shape)
         channels = (x.shape[0], 1, x.shape[2], *[1] * (x.dim() - 3))
         weight, bias = (each.view(channels) for each in parameters)
         return standardised * weight + bias, standardised.detach()
 
     def sums(self, saved: Tensor, delta: Tensor) -> list[Tensor]:
-        """See `Layer.sums`."""
         return [each.gradients.sum(dim=1) for each in self._written(saved, delta)]
 
     def record_gradients(self, saved: Tensor, delta: Tensor) -> list[RecordGradients]:
-        """See `Layer.record_gradients`."""
         return list(self._written(saved, delta))
 
     def _written(self, saved: Tensor, delta: Tensor) -> tuple[Written, Written]:

@@ -21,7 +21,6 @@ class StackedLinear:
         self._biased = biased
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Layer.forward`."""
         rows = x.flatten(1, -2).transpose(1, 2)
         if self._biased:
             output = torch.baddbmm(parameters[1][:, :, None], parameters[0], rows)
@@ -31,13 +30,11 @@ class StackedLinear:
         return output if x.dim() == 3 else output.view(*x.shape[:-1], -1), x.detach()
 
     def sums(self, saved: Tensor, delta: Tensor) -> list[Tensor]:
-        """See `Layer.sums`."""
         delta = delta.flatten(1, -2)
         weight = torch.bmm(delta.transpose(1, 2), saved.flatten(1, -2))
         return [weight, delta.sum(dim=1)] if self._biased else [weight]
 
     def record_gradients(self, saved: Tensor, delta: Tensor) -> list[RecordGradients]:
-        """See `Layer.record_gradients`."""
         stack, width = saved.shape[:2]
         a, delta = saved.reshape(stack, width, -1, saved.shape[-1]), delta.reshape(stack, width, -1, delta.shape[-1])
         cheap = ghost_is_cheaper(a.shape[2], a.shape[3], delta.shape[3])

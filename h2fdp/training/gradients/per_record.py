@@ -40,16 +40,13 @@ class Written:
     gradients: Tensor
 
     def squared_norms(self) -> Tensor:
-        """See `RecordGradients`."""
         norms: Tensor = torch.linalg.vector_norm(self.gradients, dim=-1)
         return norms.square_()
 
     def weighted(self, factors: Tensor) -> Tensor:
-        """See `RecordGradients`."""
         return torch.bmm(factors[:, None, :], self.gradients)[:, 0]
 
     def without(self, bad: Tensor) -> Written:
-        """See `RecordGradients`."""
         return Written(self.gradients.masked_fill(bad[..., None], 0.0))
 
 
@@ -66,7 +63,6 @@ class Ghost:
     delta: Tensor
 
     def squared_norms(self) -> Tensor:
-        """See `RecordGradients`."""
         if self.a.shape[2] == 1:
             inputs, gradients = (torch.linalg.vector_norm(each[:, :, 0], dim=-1) for each in (self.a, self.delta))
             norms: Tensor = inputs * gradients
@@ -80,12 +76,10 @@ class Ghost:
         return norms.view(self.a.shape[:2])
 
     def weighted(self, factors: Tensor) -> Tensor:
-        """See `RecordGradients`."""
         delta = (self.delta * factors[:, :, None, None]).flatten(1, 2)
         return torch.bmm(delta.transpose(1, 2), self.a.flatten(1, 2)).flatten(1)
 
     def without(self, bad: Tensor) -> Ghost:
-        """See `RecordGradients`."""
         bad = bad[..., None, None]
         return Ghost(self.a.masked_fill(bad, 0.0), self.delta.masked_fill(bad, 0.0))
 
@@ -98,15 +92,12 @@ class Rearranged:
     as_parameter: Callable[[Tensor], Tensor]
 
     def squared_norms(self) -> Tensor:
-        """See `RecordGradients`."""
         return self.gradients.squared_norms()
 
     def weighted(self, factors: Tensor) -> Tensor:
-        """See `RecordGradients`."""
         return self.as_parameter(self.gradients.weighted(factors))
 
     def without(self, bad: Tensor) -> Rearranged:
-        """See `RecordGradients`."""
         return Rearranged(self.gradients.without(bad), self.as_parameter)
 
 
