@@ -24,7 +24,8 @@ def write_archive(path: Path, model: str, devices: int, records: int, root: Path
     image_set, shape = _SETS[model]
     random = np.random.default_rng(0)
     if root is not None and not image_set.missing(root):
-        request = Request(DataSection.model_validate(image_set.name), [], Streams(0), root)
+        section = DataSection.model_validate(image_set.name)
+        request = Request(section.name, section.options, [], Streams(0), root)
         pool = image_set.load(request)
         train, test, name = pool.train, pool.test, image_set.name
     else:

@@ -59,10 +59,10 @@ def load(
     named = list(groups) if groups is not None else _blocks(devices)
     assert sum(count for _, count in named) == devices, "the groups make up the devices"
     if section.name == "synthetic" and section.validation == 0:
-        drawn = DrawnData.of(recipe_of(section), named, streams)
+        drawn = DrawnData.of(recipe_of(section.options), named, streams)
         if drawn.values > LARGEST_HELD:
             return drawn
-    pool = pools(Request(section, named, streams, root))
+    pool = pools(Request(section.name, section.options, named, streams, root))
     pool_owners = pool.owners if pool.owners is not None else np.zeros(len(pool.train), dtype=np.int64)
     held = _hold_out(pool_owners, section.validation, streams.open("", "validation split"))
     if pool.owners is not None:

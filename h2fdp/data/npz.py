@@ -30,20 +30,19 @@ def load_npz(request: Request) -> Pool:
     Raises:
         UserError: not such an archive; arrays that are no records, or that do not fit each other or the topology.
     """
-    assert request.section.path is not None
-    path = Path(request.section.path).expanduser()
+    path = Path(request.options["path"]).expanduser()
     arrays = _read(path)
     train = as_records(arrays["x_train"], arrays["y_train"], f"x_train and y_train of {path}", _KEY)
     test = as_records(arrays["x_test"], arrays["y_test"], f"x_test and y_test of {path}", _KEY)
     owners = arrays.get("device_train")
-    if owners is not None and request.section.partition is not None:
+    if owners is not None and request.options["partition"] is not None:
         raise UserError("the archive's device_train already says who holds what: leave it out", key="data.partition")
     numbers = None if owners is None else _numbered(owners, len(train), request.devices, path)
     test_owners = arrays.get("device_test")
     return Pool(
         train,
         test,
-        class_count(train, test, request.section.classes, str(path)),
+        class_count(train, test, request.options["classes"], str(path)),
         Scaling(255.0 if train.x.dtype == np.uint8 else 1.0),
         numbers,
         None if owners is None or test_owners is None else _alike(test_owners, owners, len(test), path),

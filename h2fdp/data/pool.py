@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +15,21 @@ from h2fdp.data.records import Records
 from h2fdp.data.scaling import Scaling
 from h2fdp.streams import Streams
 
-if TYPE_CHECKING:
-    from h2fdp.data.section import DataSection
-
 
 @dataclass(frozen=True)
 class Request:
     """A data set wanted.
 
     Attributes:
-        section: the checked `data:` section.
+        name: of the data set.
+        options: the keys of the checked `data:` section that mean something to it, with their values.
         groups: name and number of devices of each subnet, in the order of the devices.
         streams: where drawn data come from.
         root: folder of downloaded data sets, or None for the default.
     """
 
-    section: DataSection
+    name: str
+    options: Mapping[str, Any]
     groups: Sequence[tuple[str, int]]
     streams: Streams
     root: Path | None

@@ -26,16 +26,16 @@ DATA_SETS: Mapping[str, DataSet] = MappingProxyType(
             "a linear task on each device; alpha and beta control how much devices differ",
             load_synthetic,
             DEFAULTS,
-            lambda request: (recipe_of(request.section), tuple(request.groups), request.streams),
+            lambda request: (recipe_of(request.options), tuple(request.groups), request.streams),
         ),
         "npz": DataSet(
             "your arrays: x_train, y_train, x_test, y_test and optionally device_train",
             load_npz,
             {"path": None, "classes": None, "partition": None},
             lambda request: (
-                request.section.path,
-                request.section.classes,
-                request.section.partition is None,
+                request.options["path"],
+                request.options["classes"],
+                request.options["partition"] is None,
                 request.devices,
             ),
         ),
@@ -45,12 +45,12 @@ DATA_SETS: Mapping[str, DataSet] = MappingProxyType(
 
 def read_pool(request: Request) -> Pool:
     """All records of the data set that is wanted."""
-    return DATA_SETS[request.section.name].load(request)
+    return DATA_SETS[request.name].load(request)
 
 
 def origin(request: Request) -> Hashable:
     """Requests of equal origins are answered by equal pools, as long as no file changes."""
-    return request.section.name, DATA_SETS[request.section.name].depends_on(request)
+    return request.name, DATA_SETS[request.name].depends_on(request)
 
 
 def describe() -> list[dict[str, str]]:

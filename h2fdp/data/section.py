@@ -91,6 +91,11 @@ class DataSection(NamedSection):
             raise ValueError("npz needs `path`, the archive with the arrays")
         return self
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that mean something to this data set, with their values."""
+        return {key: getattr(self, key) for key in DATA_SETS[self.name].keys}
+
 
 def _own(value: Any, info: ValidationInfo) -> Any:
     """`module:records` is a function from a device's name to its records."""

@@ -15,8 +15,9 @@ for every alpha. The recipe is kept as published, since published results rest o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +28,6 @@ from h2fdp.data.records import Records
 from h2fdp.data.scaling import Scaling
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
-
-if TYPE_CHECKING:
-    from h2fdp.data.section import DataSection
 
 LARGEST_DRAW = 2**32  # input values over all devices: 16 GiB
 _PURPOSE = "synthetic data"
@@ -112,9 +110,9 @@ def _kept(recipe: Recipe, sizes: Integers) -> Integers:
     return np.asarray(np.maximum(1, np.floor((1 - recipe.test_share) * sizes + 1e-9)), dtype=np.int64)
 
 
-def recipe_of(section: DataSection) -> Recipe:
+def recipe_of(options: Mapping[str, Any]) -> Recipe:
     """The recipe of a `data:` section, with defaults for what it does not state."""
-    return Recipe(**{key: value for key in DEFAULTS if (value := getattr(section, key)) is not None})
+    return Recipe(**{key: value for key in DEFAULTS if (value := options.get(key)) is not None})
 
 
 def _draw_sizes(recipe: Recipe, devices: int, rng: np.random.Generator) -> Integers:
@@ -155,7 +153,7 @@ def load_synthetic(request: Request) -> Pool:
     Raises:
         UserError: the sizes drawn exceed any memory, or leave no test record.
     """
-    recipe = recipe_of(request.section)
+    recipe = recipe_of(request.options)
     subnets: list[Subnet] = []
     values = 0
     for name, devices in request.groups:

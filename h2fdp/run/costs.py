@@ -21,6 +21,7 @@ def interval_costs(topology: Topology, costs: NetworkCosts, plan: IntervalPlan) 
         [subnet.rows for subnet in parts.values()],
         [subnet.segments for subnet in parts.values()],
         [_failing(subnet) for subnet in parts.values()],
+        plan.heights or None,
     )
     slots = plan.decision.local_steps * topology.compute.seconds_per_step
     return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}

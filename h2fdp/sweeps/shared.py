@@ -73,7 +73,7 @@ class Shared:
         if isinstance(config.data, OwnPart):
             return None
         groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
-        return Request(config.data, groups, Streams(config.seed), root)
+        return Request(config.data.name, config.data.options, groups, Streams(config.seed), root)
 
     def read(self, request: Request) -> None:
         """Read the records of a data set, to find out whether that is possible; drawn ones always are.
@@ -81,7 +81,7 @@ class Shared:
         Raises:
             UserError: it is not.
         """
-        if request.section.name not in _DRAWN:
+        if request.name not in _DRAWN:
             self._pool(request)
 
     def _topology(self, document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:

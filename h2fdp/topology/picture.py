@@ -85,7 +85,10 @@ def label_of_server(layout: Layout, name: str) -> tuple[float, float, float]:
     """
     server, above = layout.servers[name], layout.above[name]
     deep = len(layout.servers) > len(layout.edges)
-    x, y = server - (server - above) * (0.5 if deep else 0.26)
+    beside_cloud = bool(
+        (above == layout.cloud).all()
+    )  # whose mark would cover what stands in the middle of a short link
+    x, y = server - (server - above) * (0.26 if not deep else 0.36 if beside_cloud else 0.5)
     slope = float(np.degrees(np.arctan2(*(server - above)[::-1])))
     turned = (slope + 90) % 180 - 90 if deep or len(layout.edges) > MOST_LEVEL_NAMES else 0.0
     return float(x), float(y), turned

@@ -38,8 +38,8 @@ def equal(one, other):
 @pytest.mark.parametrize("name", ["digits", "npz", "synthetic"])
 def test_equal_origins_have_equal_records(name, tmp_path):
     requests = [
-        Request(DataSection.model_validate(values), groups, Streams(seed), None)
-        for values in sections(name, tmp_path)
+        Request(section.name, section.options, groups, Streams(seed), None)
+        for section in map(DataSection.model_validate, sections(name, tmp_path))
         for groups in GROUPS
         for seed in (1, 2)
     ]
@@ -55,5 +55,8 @@ def test_records_that_are_not_drawn_are_shared_by_all_seeds():
     for name, entry in DATA_SETS.items():
         if name != "synthetic":
             section = DataSection.model_validate({"name": name, **({"path": "a.npz"} if name == "npz" else {})})
-            found = {entry.depends_on(Request(section, GROUPS[0], Streams(seed), None)) for seed in (1, 2, 3)}
+            found = {
+                entry.depends_on(Request(section.name, section.options, GROUPS[0], Streams(seed), None))
+                for seed in (1, 2, 3)
+            }
             assert len(found) == 1, name
