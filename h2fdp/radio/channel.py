@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from h2fdp.radio.models import fading_of
 from h2fdp.streams import Streams
 from h2fdp.topology import Radio, Topology
 from h2fdp.topology.arrays import Floats
@@ -71,15 +72,14 @@ def fading_floor(radio: Radio) -> float:
 def fading_power(topology: Topology, streams: Streams, interval: int) -> Floats:
     """(I,) |u|^2 of every device in one interval, in the order of the tree.
 
-    u ~ CN(0, 1), so |u|^2 is exponential with mean 1; draws below the floor are raised to it. Each access point has a
-    stream of its own for each interval, so a draw depends on no other part of the network, and is the same in a tree
-    and in its star. 1 without fading.
+    Each access point has a stream of its own for each interval, so a draw depends on no other part of the network, and
+    is the same in a tree and in its star.
     """
-    if topology.radio.fading == "none":
-        return np.ones(topology.devices)
+    fading, floor = fading_of(topology.radio.fading), fading_floor(topology.radio)
     names, sizes = topology.access_points
-    drawn: list[Floats] = [
-        streams.open(name, "fading", interval).standard_exponential(size)
-        for name, size in zip(names, sizes.tolist(), strict=True)
-    ]
-    return np.maximum(np.concatenate(drawn), fading_floor(topology.radio))
+    return np.concatenate(
+        [
+            fading.draw(streams.open(name, "fading", interval), size, floor)
+            for name, size in zip(names, sizes.tolist(), strict=True)
+        ]
+    )

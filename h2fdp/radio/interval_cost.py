@@ -36,6 +36,7 @@ import numpy as np
 
 from h2fdp.radio.active import Active, Failing, active_devices
 from h2fdp.radio.messages import DrawnCosts
+from h2fdp.radio.models import access_of, gathered
 from h2fdp.radio.wires import Wires, beyond_edge, path_seconds
 from h2fdp.topology import Topology
 from h2fdp.topology.arrays import Floats, Integers
@@ -187,18 +188,8 @@ def _on_air(costs: DrawnCosts, topology: Topology, points: Integers, rows: Integ
     sizes = topology.access_points[1]
     seconds = costs.seconds[rows]
 
-    def over(gather: np.ufunc, values: Floats) -> Floats:
-        """(A,) the sum or maximum over each access point's devices of (K,) values; 0 without any."""
-        gathered = np.zeros(len(sizes))
-        gather.at(gathered, points, values)
-        return gathered
-
-    if topology.radio.access == "tdma":
-        uplink = over(np.add, seconds)
-    else:  # Q M / R over a share of the bandwidth, from that over the whole of it
-        sharing, snr = np.bincount(points, minlength=len(sizes))[points], costs.snr[rows]
-        uplink = over(np.maximum, seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr))
-    return uplink + over(np.maximum, seconds)
+    uplink = access_of(topology.radio.access).uplink_seconds(seconds, costs.snr[rows], points, len(sizes))
+    return uplink + gathered(np.maximum, seconds, points, len(sizes))
 
 
 def _spread(values: Floats, at: Integers, length: int) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.radio.channel import fading_floor, fading_power, mean_snr, rate_bps, watts
-from h2fdp.radio.mean_cost import mean_inverse_log
+from h2fdp.radio.models import fading_of
 from h2fdp.streams import Streams
 from h2fdp.topology import Link, Topology
 from h2fdp.topology.arrays import Floats, Integers
@@ -114,17 +114,15 @@ class NetworkCosts:
     @cached_property
     def _expected(self) -> MessageCosts:
         radio = self._topology.radio
-        if radio.fading == "none":
-            seconds = self.message_bits / rate_bps(self._mean_snr, radio.bandwidth_hz)
-        else:
-            inverse = mean_inverse_log(self._mean_snr, fading_floor(radio))
-            seconds = self.message_bits * np.log(2.0) / radio.bandwidth_hz * inverse
+        seconds = fading_of(radio.fading).mean_seconds(
+            self.message_bits, radio.bandwidth_hz, self._mean_snr, fading_floor(radio)
+        )
         return MessageCosts(seconds=seconds, joules=self._power_w * seconds, **self._wired)
 
     def _refuse_what_no_float_holds(self) -> None:
         radio = self._topology.radio
         with np.errstate(all="ignore"):
-            least = self._mean_snr * (1.0 if radio.fading == "none" else fading_floor(radio))
+            least = self._mean_snr * fading_of(radio.fading).least(fading_floor(radio))
             possible = (least > _SNR_RANGE[0]) & (np.maximum(least, self._mean_snr) < _SNR_RANGE[1])
             dearest = self._power_w * self.message_bits / rate_bps(least, radio.bandwidth_hz)
         names, sizes = self._topology.access_points
