@@ -107,5 +107,5 @@ def test_the_contrast_matters(tmp_path):
 
 
 def test_the_last_local_model_has_no_guarantee():
-    with pytest.raises(UserError, match="last local models outlive what it releases"):
+    with pytest.raises(UserError, match="a device keeps its last local models"):
         experiment(privacy="local", clip_norm=1.0)
