@@ -1,0 +1,127 @@
+"""What the command says of mistakes, and what it can list: nothing is run."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from h2fdp.cli.main import main
+from tests.cli.test_command_line import SMALL, experiment
+
+__all__ = ["experiment"]
+
+
+@pytest.fixture
+def h2fdp(monkeypatch, capsys):
+    """The command, in this process."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def called(*arguments):
+        monkeypatch.setattr(sys, "argv", ["h2fdp", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return subprocess.CompletedProcess(arguments, ended.value.code, *capsys.readouterr())
+
+    return called
+
+
+@pytest.mark.parametrize("command", ["methods", "models", "datasets", "schema"])
+def test_the_catalogues_print_json_and_tables(h2fdp, command):
+    assert json.loads(h2fdp(command, *([] if command == "schema" else ["--json"])).stdout)
+    assert "Traceback" not in h2fdp(command).stderr
+
+
+WRONG = {
+    "training.intervals=two": "training.intervals: expected a whole number of at least 1",
+    "training.intervals=0": "training.intervals: expected a whole number of at least 1",
+    "training.intervals=yes": "training.intervals: expected a whole number",
+    "training.interval=5": "training.interval: unknown key; did you mean `intervals`?",
+    "training.step_size=.nan": "training.step_size: expected a number from 1e-9 to 1e9, found NaN",
+    "training.step_size=-1": "training.step_size: expected a number from 1e-9 to 1e9, found -1",
+    "training.aggregations_per_interval=3": "exactly one of aggregate_every and aggregations_per_interval, found both",
+    "privacy.delta=1.5": "privacy.delta: expected a number above 0 and below 1",
+    "privacy.epsilon=0": "privacy.epsilon: expected a number from 1e-9 to 1e9",
+    "topology.trust.probability=1.2": "trust.probability: expected a number from 0 to 1, found 1.2",
+    "method=h2pdf": "method: expected one of hfl, hfl-dp, h2fdp, h2fdp-adaptive, pedpfl, ",
+    "model=sofmax": "model",
+    "data=fashon": "data",
+    "seed=1.5": "seed: expected a whole number of at least 0, found 1.5",
+    "control.enabled=maybe": "control.enabled: expected true or false",
+    "training.clip_norm=null": "training.clip_norm: a guarantee needs clipped gradients",
+    "nonsense": "expected key=value",
+    "method={extends: [a]}": "method: expected one of hfl, hfl-dp, h2fdp, h2fdp-adaptive, pedpfl, ",
+    "training.clip_norm=1e39": "training.clip_norm: expected a number from 1e-9 to 1e9",
+    f"topology={'x' * 5000}": "topology: no such file",
+    "privacy.budget={cloud: 0}": "privacy.budget.cloud: expected a finite number above 0",
+    "privacy.target_observers=[]": "privacy.target_observers: expected a list of observers",
+    "training.sampling_rate=0.1": "exactly one of batch_size and sampling_rate, found both; set batch_size to null",
+}
+
+
+@pytest.mark.parametrize(("setting", "words"), WRONG.items())
+def test_a_wrong_value_gets_one_line_and_exit_code_2(h2fdp, experiment, tmp_path, setting, words):
+    done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", setting, "--quiet")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_all_problems_of_a_file_are_told_at_once_with_their_lines(h2fdp, tmp_path):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(
+        "topology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\ntraining:\n  intervals: two hundred\n"
+        "  stepsize: 1\nprivacy:\n  epsilon: -1\nprivacy:\n  delta: 0.1\n"
+    )
+    done = h2fdp("run", file)
+    assert done.returncode == 2
+    assert f"{file}:8: privacy: duplicate key" in done.stderr
+    file.write_text(file.read_text().replace("privacy:\n  delta: 0.1\n", ""))
+    lines = h2fdp("run", file).stderr.splitlines()
+    assert f'{file}:4: training.intervals: expected a whole number of at least 1, found "two hundred"' in lines
+    assert any(
+        line.startswith(f"{file}:5: training.stepsize: unknown key; did you mean `step_size`?") for line in lines
+    )
+    assert f"{file}:7: privacy.epsilon: expected a number from 1e-9 to 1e9, found -1" in lines
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00\x01\x02\xff",
+        b"just words",
+        b"- a\n- list",
+        b"a: [1, 2",
+        b"a: !!python/object/apply:os.system [ls]",
+        b"[" * 5000,
+        b"a: " + b"x" * 10_000_000,
+        b"a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+        + b"".join(b"%c: &%c [%s]\n" % (c + 1, c + 1, b",".join([b"*%c" % c] * 10)) for c in range(ord("a"), ord("j"))),
+    ],
+)
+def test_what_is_no_experiment_file_is_refused_without_a_traceback(h2fdp, tmp_path, content):
+    file = tmp_path / "file.yaml"
+    file.write_bytes(content)
+    done = h2fdp("run", file)
+    assert done.returncode == 2
+    assert str(file) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr) < 2_000
+
+
+def test_a_missing_file_and_a_directory_are_told(h2fdp, tmp_path):
+    assert "no such file" in h2fdp("run", tmp_path / "missing.yaml").stderr
+    assert "found a directory" in h2fdp("run", tmp_path).stderr
+
+
+def test_problems_of_an_inline_topology_and_of_the_rest_are_told_together(h2fdp, tmp_path):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(
+        SMALL.replace("count: 2", "count: none", 1).replace("intervals: 3", "intervals: two, sampling_rate: 1")
+    )
+    lines = h2fdp("run", file).stderr
+    for words in ("count: expected", "training.intervals: expected", "found both"):
+        assert words in lines
