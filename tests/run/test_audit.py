@@ -150,7 +150,7 @@ def test_a_budget_ends_the_audited_run_as_it_would_end_any():
         ({}, ("moon", 10), "expected one of edge, peer, cloud, public"),
         ({}, ("cloud", 10, "loud"), "expected one of dirac, dominating"),
         ({}, ("cloud", 1000), "expected at most about"),
-        ({"trust": 1.0, "observer": "cloud"}, ("edge", 10), "outside of the threat model"),
+        ({"trust": 1.0, "observer": "cloud"}, ("edge", 10), "outside the threat model"),
         ({"devices": 3, "edges": 3, "observer": "cloud"}, ("peer", 3), "no device has a peer"),
     ],
 )
@@ -173,6 +173,7 @@ def command(*arguments):
     return subprocess.run(call, capture_output=True, text=True, env=environment, timeout=120)
 
 
+@pytest.mark.process
 def test_the_command_prints_a_table_and_json(tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text(SMALL)
