@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from h2fdp.sweeps import Sweep as Sweep
     from h2fdp.sweeps import sweep as sweep
     from h2fdp.topology import Topology as Topology
+
+# MKL, which multiplies torch's matrices, reads this at its first product. Without it a product's last bits depend, on
+# processors without AVX-512, on how many devices share a stack: equal seeds would not give equal bits on every host.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __version__ = "0.1.0"
 __all__ = [
