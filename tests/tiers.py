@@ -24,7 +24,7 @@ MARKS = {
     "tests/docs/test_tutorial.py": "process",
     "tests/protocol/test_three_tiers.py": "slow",
     "tests/reports/test_browser.py": "process",
-    "tests/reproduction/test_reproducing.py": "run",
+    "tests/reproduction/test_reproducing.py": "process",
     "tests/reproduction/test_tables.py": "run",
     "tests/run": "run",
     "tests/runtime/test_bits_at_depth.py": "ray",

@@ -9,6 +9,7 @@ from typing import Any
 from h2fdp.algorithms import ObjectiveOptions, ServerOptions, objective_of
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.config import Document, check
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.privacy import Request, placement_of
@@ -189,14 +190,15 @@ def _request(experiment: ExperimentFile) -> Request:
     step_size = schedule.largest_step_size(training.step_size, training.local_steps, training.intervals)
     local_steps = _LONGEST if schedule.varies_tau or training.local_steps is None else training.local_steps
     rhythm = Rhythm(training.aggregate_every, training.aggregations_per_interval)
+    own = isinstance(experiment.model, OwnPart)  # whatever its name
     return Request(
         objective=method.objective.name,
         mu=objective.mu if isinstance(objective, Proximal) else 0.0,
         memory=objective.memory,
         keeps_sensitivity=objective.keeps_sensitivity(step_size),
         step_size=step_size,
-        model=experiment.model.name,
-        model_options=experiment.model.options(),
+        model="a model of your own" if own else experiment.model.name,
+        model_options={} if own else experiment.model.options(),
         local_aggregations=method.topology != "star" and bool(rhythm.offsets(local_steps)),
         clip_norm=training.clip_norm,
         clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,

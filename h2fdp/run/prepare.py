@@ -17,11 +17,10 @@ from h2fdp.data import DeviceData, load
 from h2fdp.data.pool import Pool, Request
 from h2fdp.data.registry import read_pool
 from h2fdp.data.unit_ball import within_unit_ball
-from h2fdp.errors import UserError
 from h2fdp.experiment.rules import check_tiers
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.models import Flat, build
-from h2fdp.privacy import Mechanism, Placement, Setting, Tier, placement_of
+from h2fdp.privacy import Mechanism, Setting, Tier, placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.protocol.tree_plan import tier_aggregations
 from h2fdp.radio import NetworkCosts
@@ -72,7 +71,7 @@ def prepare(
     data = (data_source or configured_data(config))(topology, streams, data_root)
     if placement.input_norm is not None:
         data = within_unit_ball(data, placement.input_norm)
-    module = _module(config, placement, data, streams)
+    module = _module(config, data, streams)
     initial = module()
     vector = Flat(initial).to_vector(initial)
     rates = _sampling_rates(config, data)
@@ -139,18 +138,12 @@ def configured_data(config: ExperimentFile, pools: Callable[[Request], Pool] = r
     return source
 
 
-def _module(config: ExperimentFile, placement: Placement, data: DeviceData, streams: Streams) -> ModuleSource:
+def _module(config: ExperimentFile, data: DeviceData, streams: Streams) -> ModuleSource:
     """What builds the model, under the initial parameters that the seed draws."""
-    model = config.model
-    own = isinstance(model, OwnPart)
-    if own and placement.models is not None:
-        raise UserError(
-            f"expected {' or '.join(sorted(placement.models))} under this privacy, found a model of your own",
-            key="model",
-        )
-    source = model.function if isinstance(model, OwnPart) else model.name
-    options = None if own else model.options()
-    return partial(build, source, data.shape, data.classes, options, streams.key("cloud", "model"))
+    model, of_data, key = config.model, (data.shape, data.classes), streams.key("cloud", "model")
+    if isinstance(model, OwnPart):
+        return partial(build, model.function, *of_data, None, key)
+    return partial(build, model.name, *of_data, model.options(), key)
 
 
 def _measuring(config: ExperimentFile) -> Measuring | None:

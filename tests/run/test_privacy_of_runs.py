@@ -98,6 +98,7 @@ def test_a_budget_stops_the_run_before_it_is_exceeded(tmp_path):
     assert max(row["interval"] for row in ledger) == run.summary["intervals"]
 
 
+@pytest.mark.process
 def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_left(tmp_path):
     """SIGKILL as soon as the third interval's rows are on disk, while the interval runs (the engine sleeps in it)."""
     script = tmp_path / "killed.py"
