@@ -158,9 +158,9 @@ def _remove_unless_used(folder: Path) -> None:
 def _own_modules_by_value() -> Iterator[None]:
     """Modules that are not installed travel with the objects made from them: workers find neither a model beside the
     script on another machine nor, on this one, a module in the folder of an experiment file."""
-    modules = [
-        module for module in list(sys.modules.values()) if is_own(module) and module.__name__ != "__main__"
-    ]  # Ray sends `__main__` by itself
+    known = ray.cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
+    known |= {"__main__"}  # what a session around this one registered, and what Ray sends by itself
+    modules = [module for module in list(sys.modules.values()) if is_own(module) and module.__name__ not in known]
     for module in modules:
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:

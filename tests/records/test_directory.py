@@ -24,7 +24,7 @@ def test_a_directory_that_holds_something_is_refused(tmp_path):
 
 def test_overwrite_replaces_a_run_and_nothing_else(tmp_path):
     (tmp_path / "mine").write_text("precious")
-    with pytest.raises(UserError, match="not a run"), create(tmp_path, overwrite=True):
+    with pytest.raises(UserError, match="something other than a run"), create(tmp_path, overwrite=True):
         pass
     assert (tmp_path / "mine").read_text() == "precious"
     a_run(tmp_path / "run")

@@ -68,7 +68,7 @@ def test_a_table_is_shown_on_the_data_sets_that_are_asked_for(experiments):
     answer = reproduce(experiments.parent, "table", "--json", "--data-set", "hard")
     assert [row["data_set"] for row in json.loads(answer.stdout)] == ["hard"]
     refused = reproduce(experiments.parent, "table", "--data-set", "digits")
-    assert str(refused.exception) == "--data-set: table is of plain, hard, found digits"
+    assert str(refused.exception) == "--data-set: table uses the data sets plain, hard; found digits"
 
 
 def test_the_page_counts_other_papers_apart_and_says_what_made_a_table(experiments):
