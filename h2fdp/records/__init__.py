@@ -1,7 +1,7 @@
 """The run directory: everything a run leaves behind, and how it is read again."""
 
 from h2fdp.records.directory import RunDirectory, in_use, state_of
-from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, read_json_lines
+from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, line_number, read_json_lines
 from h2fdp.records.log import about, logged_to
 from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_columns
 from h2fdp.records.metrics_rows import MetricsRows
@@ -20,6 +20,7 @@ __all__ = [
     "check_start",
     "cut",
     "in_use",
+    "line_number",
     "logged_to",
     "metrics_schema",
     "read_json_lines",

@@ -35,7 +35,8 @@ class JsonLines:
             again: the same rows must come again, and are not written twice. By default the whole file stands.
 
     Raises:
-        UserError: the bytes that stand are not there, or others.
+        UserError: the bytes that stand are not there, or others; by `append`: other rows than those that must come
+            again.
     """
 
     def __init__(self, path: Path, begins: Mark | None = None) -> None:
@@ -64,7 +65,7 @@ class JsonLines:
             written = self._redone.read(min(len(data), self._left))
             self._left -= len(written)
             if data[: len(written)] != written:
-                raise RuntimeError(f"{self._path}: rows that are written again differ from byte {self._at} on")
+                raise self._changed(data, written)
             if len(written) < len(data):
                 self._write(data[len(written) :])
             self._at += len(data)
@@ -82,6 +83,17 @@ class JsonLines:
             with suppress(OSError):  # rows of a group that does not happen; a torn line is cut off later too
                 os.ftruncate(self._file.fileno(), before)
             raise
+
+    def _changed(self, again: bytes, written: bytes) -> UserError:
+        """What is said of rows in the file that are not those that come again in their place."""
+        same = next(place for place, byte in enumerate(written) if byte != again[place])
+        start = again.rfind(b"\n", 0, same) + 1
+        found, expected = (each[start:].partition(b"\n")[0].decode(errors="replace") for each in (written, again))
+        text = "this row is not the one that the run writes again here: the file was changed after the run wrote it"
+        return UserError(
+            f"{text}, so the run cannot be resumed; expected {expected}, found {found}",
+            f"{self._path}:{line_number(self._path, self._at + start)}",
+        )
 
     def __enter__(self) -> JsonLines:
         return self
@@ -137,6 +149,17 @@ def _digest_of_start(path: Path, length: int) -> blake2b:
     return digest
 
 
+def line_number(path: Path, place: int) -> int:
+    """The number, from 1, of the line that this byte of a file belongs to."""
+    number = 1
+    if place > 0:
+        with path.open("rb") as file:
+            while place > 0 and (block := file.read(min(place, _BLOCK))):
+                number += block.count(b"\n")
+                place -= len(block)
+    return number
+
+
 def read_json_lines(path: Path, begin: int = 0, end: int | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a ledger or of decisions, or of a part of the file between two bytes.
 
@@ -147,9 +170,10 @@ def read_json_lines(path: Path, begin: int = 0, end: int | None = None) -> Itera
         UserError: there is no such file, or a line of it is damaged.
     """
     try:
+        first = line_number(path, begin)
         with path.open("rb") as file:
             file.seek(begin)
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(file, start=first):
                 begin += len(line)
                 if not line.endswith(b"\n") or (end is not None and begin > end):
                     return

@@ -74,17 +74,20 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> Section:
 def verdict_rows(run: RunView) -> list[list[Any]]:
     """A row for each observer: the numbers side by side, and the word for the claim.
 
-    Of a run that has not ended there is only the live account, and nothing attained yet.
+    Of a run that has not ended there is only the account of its ledger so far, and nothing attained yet.
+
+    Raises:
+        UserError: the ledger is damaged.
     """
     privacy = run.summary.get("privacy") or {}
     if worst := privacy.get("worst"):
         return [_ended(run, observer, privacy.get("claimed"), worst.get(observer)) for observer in OBSERVERS]
     if not run.private:
         return []
-    last = {name: values[-1] for name, values in run.metrics.items()}
-    claimed, rows = last["epsilon_claimed"], []
+    # The metrics end with the last checkpoint; what was released after it counts too.
+    claimed, accounts, rows = run.metrics["epsilon_claimed"][-1], run.accounts, []
     for observer in OBSERVERS:
-        rdp = last[f"epsilon_{observer}"]
+        rdp = accounts.worst(observer, run.setting("privacy", "delta"))
         verdict = _silence(run, observer) if rdp is None else f"{verdict_of(claimed, rdp, None)} so far"
         rows.append([run.name, observer, claimed, rdp, None, None, verdict, ""])
     return rows

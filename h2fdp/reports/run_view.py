@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError
+from h2fdp.privacy import Accounts, observers
+from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.records import RunDirectory, read_json_lines, read_summary, state_of
 from h2fdp.reports.figures import Column
 from h2fdp.topology import Topology
@@ -85,6 +87,16 @@ class RunView:
         """The network as the run used it."""
         drawn = read_topology(RunDirectory(self.path).topology, seed=0)
         return drawn.as_star() if self.setting("method", "topology") == "star" else drawn
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        """What each observer holds by the ledger as it is now."""
+        ledger = RunDirectory(self.path).ledger
+        sizes = {subnet.name: subnet.size for subnet in self.topology.subnets}
+        found = Accounts(sizes, observers(self.topology.depth))
+        rows = read_json_lines(ledger) if ledger.is_file() else ()
+        found.add(release_of(row, f"{ledger}:{number}", sizes) for number, row in enumerate(rows, start=1))
+        return found
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunView]:

@@ -87,11 +87,13 @@ def carry_out(setup: RunSetup, directory: RunDirectory, state: RunState, watcher
         raise
     finally:
         wall_s = state.wall_s + time.perf_counter() - started
+        failing = sys.exception() is not None  # with an error that says more than what follows from it here
         try:
+            state.enter_rest(setup, directory)
             returned = write_results(setup, directory, state)
             directory.write_summary(summary_of(setup, state, end, wall_s) | returned)
-        except OSError:
-            if sys.exception() is None:
+        except (OSError, UserError):
+            if not failing:
                 raise
         for sink in sinks:
             sink.close(end)
@@ -127,7 +129,7 @@ def run_intervals(
         JsonLines(directory.decisions, state.decisions) as decisions,
         start_hosts(setup.blueprint, setup.config.runtime) as edges,
     ):
-        journal = Journal(ledger, decisions)
+        journal = state.journal = Journal(ledger, decisions)
         checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal)
         if setup.noise is not None and not alike(edges):
             checkpoints.hosts_differ()

@@ -46,17 +46,17 @@ class Journal(Recorder):
     """The ledger of releases, and the controller's decisions: on disk, synced, before an interval begins."""
 
     def __init__(self, ledger: JsonLines, decisions: JsonLines) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._decisions = decisions
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
-        self._ledger.append(release.as_row() for release in releases)
+        self.ledger.append(release.as_row() for release in releases)
         if plan.decision.reasons is not None:
             self._decisions.append([dict(plan.decision.reasons)])
 
     def state(self) -> dict[str, Any]:
         """How far both files reach."""
-        return {"ledger": vars(self._ledger.mark()), "decisions": vars(self._decisions.mark())}
+        return {"ledger": vars(self.ledger.mark()), "decisions": vars(self._decisions.mark())}
 
 
 class NoiseRange(Recorder):

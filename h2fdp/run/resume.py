@@ -105,6 +105,7 @@ def _continuation(setup: RunSetup, directory: RunDirectory, repeatable: bool = T
     else:
         _check_model(setup, stored, directory)
         check_start(directory.ledger, Mark(**stored["ledger"]))
+        _check_rest(setup, directory, stored["ledger"]["bytes"])
         state = RunState.restored(setup, stored, directory)
         differing = [part for part in digest if digest[part] != stored["digest"].get(part)]
         if not differing or setup.noise is None:  # without noise there is nothing that a second time would reveal
@@ -138,6 +139,12 @@ def _check_model(setup: RunSetup, stored: dict[str, Any], directory: RunDirector
     if found != setup.initial.numel():
         text = f"the checkpoint's model has {found} parameters, this one {setup.initial.numel()}"
         raise UserError(f"{text}; expected the model that the run started with", str(directory.path), "model")
+
+
+def _check_rest(setup: RunSetup, directory: RunDirectory, begin: int) -> None:
+    """Raise for a row behind the checkpoint that no run wrote; that it is this run's is seen when it comes again."""
+    for _ in releases_of_ledger(directory.ledger, setup.sizes, begin):
+        pass
 
 
 def _tell_of_damage(path: Path) -> None:

@@ -43,6 +43,7 @@ class RunState:
         fresh: the intervals, from 1, at which a run continued with fresh draws.
         wall_s: seconds that earlier parts of the run took.
         cloud: None until the hosts are up.
+        journal: which writes the ledger; None until then, too.
         spent_by: the observer whose budget ended the run.
     """
 
@@ -57,6 +58,7 @@ class RunState:
     fresh: list[int] = field(default_factory=list)
     wall_s: float = 0.0
     cloud: Cloud | None = None
+    journal: Journal | None = None
     spent_by: Observer | None = None
 
     @classmethod
@@ -108,6 +110,17 @@ class RunState:
             **journal.state(),
             **{name: recorder.state() for name, recorder in self._recorders.items()},
         }
+
+    def enter_rest(self, setup: RunSetup, directory: RunDirectory) -> None:
+        """Enter what the ledger holds beyond the intervals that are done. They were lost, yet their releases were made:
+        a run that stops before it has repeated them states these too."""
+        if self.journal is not None:
+            begin = self.journal.ledger.mark().bytes
+        elif self.ledger is not None:
+            begin = self.ledger.bytes
+        else:
+            return  # nothing was released, or all of it is entered already
+        self.accounts.enter_lost(releases_of_ledger(directory.ledger, setup.sizes, begin))
 
     def start(self, cloud: Cloud) -> Cloud:
         """The cloud as it was when the run was left."""

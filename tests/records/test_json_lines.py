@@ -57,7 +57,8 @@ def test_rows_that_come_again_are_not_written_twice(tmp_path, torn):
 def test_other_rows_in_their_place_are_refused_and_the_file_is_left(tmp_path):
     mark = left_by_a_crash(tmp_path / "ledger")
     before = (tmp_path / "ledger").read_bytes()
-    with JsonLines(tmp_path / "ledger", mark) as ledger, pytest.raises(RuntimeError, match="differ from byte 18 on"):
+    words = r'ledger:4: this row is not the one .* expected \{"a": 5\}, found \{"a": 4\}'
+    with JsonLines(tmp_path / "ledger", mark) as ledger, pytest.raises(UserError, match=words):
         ledger.append([{"a": 3}, {"a": 5}])
     assert (tmp_path / "ledger").read_bytes() == before
 
@@ -82,6 +83,12 @@ def test_a_part_of_the_rows_can_be_read(tmp_path):
     assert [row["a"] for row in read_json_lines(tmp_path / "ledger", end=mark.bytes)] == [1, 2]
     assert [row["a"] for row in read_json_lines(tmp_path / "ledger", mark.bytes)] == [3, 4]
     assert mark == Mark(18, mark.digest)
+
+
+def test_a_damaged_line_of_a_part_has_its_number_in_the_file(tmp_path):
+    mark = left_by_a_crash(tmp_path / "ledger", b"{\n")
+    with pytest.raises(UserError, match="ledger:5: the line is damaged"):
+        list(read_json_lines(tmp_path / "ledger", mark.bytes))
 
 
 def test_a_failed_append_leaves_no_part_of_its_group(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
@@ -63,8 +64,17 @@ def test_a_run_that_goes_on_tells_its_live_account(spoilt):
     told = cells(results([view]))
     assert (told["intervals"], told["accuracy"]) == (3, view.metrics["accuracy"][-1])
     for row in verdict_rows(view):
-        assert row[3] == view.metrics[f"epsilon_{row[1]}"][-1]
+        assert row[3] == pytest.approx(view.metrics[f"epsilon_{row[1]}"][-1])
         assert row[6].endswith(" so far")
+
+
+def test_a_killed_run_tells_what_it_released_after_its_last_checkpoint(spoilt):
+    run = spoilt("fixed")
+    last = pq.read_table(run / "metrics.parquet")
+    pq.write_table(last.slice(0, 1), run / "metrics.parquet")
+    summary_of(run, state="running", privacy=None)
+    told = {row[1]: row[3] for row in verdict_rows(RunView.read(run, "run"))}
+    assert told["cloud"] == pytest.approx(last["epsilon_cloud"][2].as_py())
 
 
 @pytest.mark.parametrize("lost", [[], ["metrics.parquet"], ["metrics.parquet", "devices.parquet", "privacy.jsonl"]])

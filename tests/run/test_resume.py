@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -18,12 +19,14 @@ from torch import nn
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.cli.main import main
 from h2fdp.estimation import Observation
 from h2fdp.records import RunDirectory, summary
 from h2fdp.records.directory import reopen
 from h2fdp.run import fingerprint, steps
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import Watcher
+from h2fdp.run.resume import resume_run
 from h2fdp.streams import Streams
 from tests.run.killed import POINTS, experiment
 
@@ -350,13 +353,82 @@ def test_a_ledger_that_was_changed_is_refused(left, monkeypatch, change, place):
         h2fdp.resume(left)
 
 
-def test_redone_rows_that_differ_are_a_bug_that_ends_the_run(left):
+def edited(row):
+    return {**row, "noise_std": row["noise_std"] * 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: [*rows[:-1], edited(rows[-1])], r"this row is not the one that the run writes again here"),
+        (lambda rows: [*rows[:-4], *rows[-2:]], r"this row is not the one that the run writes again here"),
+        (lambda rows: [*rows[:-2], {"interval": 8}], r"this row is not a release"),
+    ],
+    ids=["edited", "cut", "no release"],
+)
+def test_rows_behind_the_checkpoint_that_were_changed_are_refused_with_their_line(
+    left, capsys, monkeypatch, change, words
+):
     path = left / "privacy.jsonl"
-    rows = path.read_text().splitlines(keepends=True)
-    last = json.loads(rows[-1])
-    path.write_text("".join(rows[:-1]) + json.dumps(last | {"noise_std": last["noise_std"] * 2}) + "\n")
-    with pytest.raises(RuntimeError, match="differ"):
+    rows = change(ledger(left))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    before = path.read_bytes()
+    monkeypatch.setattr(sys, "argv", ["h2fdp", "resume", str(left)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert re.search(rf"privacy\.jsonl:(\d+): {words}", said)
+    assert "Traceback" not in said
+    assert path.read_bytes() == before
+
+
+def stopped_after(path, intervals):
+    """Resume a run, and stop it after so many intervals."""
+    rows = []
+    watcher = Watcher(on_interval=rows.append, stop=lambda: len(rows) == intervals)
+    return resume_run(Experiment.of_run(path), path, watcher)
+
+
+def states_its_ledger(run):
+    told = run.summary["privacy"]
+    for observer, worst in told["worst"].items():
+        for accountant in ("rdp", "pld"):
+            assert worst[accountant] == pytest.approx(run.privacy.epsilon(observer, accountant), rel=1e-9)
+    return told
+
+
+@pytest.mark.parametrize("place", ["same", "other"])
+def test_a_run_that_stops_before_it_repeats_what_was_lost_states_that_too(whole, left, monkeypatch, place):
+    """Checkpoint after 6, rows of 7 and 8 beyond: all eight intervals' releases were made."""
+    if place == "other":
+        elsewhere(monkeypatch)
+    run = stopped_after(left, 1)
+    assert (run.summary["state"], run.summary["intervals"]) == ("interrupted", 7)
+    told = states_its_ledger(run)["worst"]
+    assert told["cloud"]["rdp"] > whole.metrics["epsilon_cloud"][6] * 1.01  # that of seven intervals
+    assert {row["interval"] for row in ledger(left)} == set(range(1, 9))
+
+
+def test_a_resume_that_fails_states_the_whole_ledger(left, monkeypatch):
+    crashing_at(monkeypatch, 6)
+    with pytest.raises(RuntimeError, match="host is gone"):
         h2fdp.resume(left)
+    run = h2fdp.Run(left)
+    assert (run.summary["state"], run.summary["intervals"]) == ("failed", 6)
+    states_its_ledger(run)
+
+
+def test_a_disk_that_is_full_at_the_end_is_told(tmp_path, monkeypatch):
+    def full(step, interval):
+        if step == "results":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "devices.parquet")
+
+    monkeypatch.setattr(steps, "listener", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        experiment(intervals=1).run(tmp_path / "run")
+    monkeypatch.undo()
+    assert h2fdp.resume(tmp_path / "run").summary["state"] == "done"
 
 
 def test_a_budget_goes_on_where_it_was(tmp_path, monkeypatch):

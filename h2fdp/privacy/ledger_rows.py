@@ -1,0 +1,57 @@
+"""Rows of a ledger as releases: what no run wrote is refused, so that nothing is left out of an account in silence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from h2fdp.errors import UserError
+from h2fdp.privacy.releases import RELEASE_KEYS, Release, height_of, observers, rows_in
+from h2fdp.privacy.words import ReleaseKind
+
+
+def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None) -> Release:
+    """A row of the ledger as a release.
+
+    Args:
+        where: the row's file and line, for messages.
+        sizes: edge server -> number of its devices; None where the ledger is all there is.
+
+    Raises:
+        UserError: a row that no run wrote; nothing is left out of an account in silence.
+    """
+    if not isinstance(row, dict) or set(row) != set(RELEASE_KEYS):
+        raise UserError(f"this row is not a release; expected the keys {', '.join(RELEASE_KEYS)}", where)
+    if problem := next((key for key, fits in _FITS.items() if not fits(row[key])), None):
+        raise UserError(f"no release of a run has {row[problem]!r} there", where, problem)
+    if sizes is not None and (
+        row["edge"] not in sizes or max(part.stop for part in rows_in(row["devices"])) > sizes[row["edge"]]
+    ):
+        raise UserError("the run's topology has no such devices", where, "devices")
+    return Release(**row)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _number(value: Any, least: float, most: float = math.inf) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+
+
+_RANGES = re.compile(r"[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?(,[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?)*")
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "interval": _whole,
+    "slot": _whole,
+    "kind": lambda value: value in get_args(ReleaseKind),
+    "edge": lambda value: isinstance(value, str),
+    "devices": lambda value: isinstance(value, str) and _RANGES.fullmatch(value) is not None,
+    "observer": lambda value: isinstance(value, str) and value in observers(height_of(value)),
+    "sensitivity": lambda value: _number(value, 5e-324, 1e300),
+    "noise_std": lambda value: _number(value, 0.0, 1e300),
+    "steps": _whole,
+    "sampling_rate": lambda value: _number(value, 0.0, 1.0),
+    "sampling": lambda value: value in ("poisson", "fixed"),
+}
