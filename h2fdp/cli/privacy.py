@@ -33,7 +33,8 @@ def calibrate_command(
         return
     rows = [{"observer": observer, **numbers} for observer, numbers in report["observers"].items()]
     print_table(rows, title=f"epsilon at delta {report['delta']:g}, the worst device of each observer", columns=_SHOWN)
-    typer.echo("met: rdp or pld is at most claimed; broken: attained is above it; open: neither\n")
+    judged = "claimed" if report["target"] is None else f"the target, {report['target']:g}"
+    typer.echo(f"met: rdp or pld is at most {judged}; broken: attained is above it; open: neither\n")
     if report["factor"] != 1.0:
         typer.echo(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}\n")
     if report["iterations"] is not None:

@@ -18,6 +18,7 @@ import typer
 
 from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json
+from h2fdp.privacy.words import UNTARGETED
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -135,14 +136,7 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
         if levels:
             facts[f"{kind} noise"] = "; ".join(levels)
     if summary["privacy"] and summary["privacy"]["worst"]:
-        claimed, worst = summary["privacy"]["claimed"], summary["privacy"]["worst"]
-        accounted = {name: math.inf if each["pld"] is None else each["pld"] for name, each in worst.items()}
-        confirmed = claimed is not None and all(epsilon <= claimed for epsilon in accounted.values())
-        hint = "" if confirmed else "; not confirmed by the account: see h2fdp privacy calibrate"
-        facts["epsilon claimed"] = ("nothing" if claimed is None else f"{claimed:.4g}") + hint
-        facts["epsilon accounted"] = (
-            ", ".join(f"{name} {epsilon:.3g}" for name, epsilon in accounted.items()) + " (pld)"
-        )
+        facts |= _epsilons(summary["privacy"])
         for note in summary["privacy"]["notes"]:
             name, _, text = note.partition(": ")
             facts[name] = text
@@ -161,6 +155,27 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
     facts["wall time"] = f"{summary['wall_s']:.1f} s"
     facts["run directory"] = directory
     print_facts(facts)
+
+
+def _epsilons(privacy: dict[str, Any]) -> dict[str, str]:
+    """What the noise was calibrated to - a target, or a claim - and whether the account confirms it; then the account.
+
+    A claim that is only read backwards from noise that an account asked for is not shown.
+    """
+    facts, worst, target = {}, privacy["worst"], privacy.get("target")
+    accounted = {name: math.inf if each["pld"] is None else each["pld"] for name, each in worst.items()}
+    if target is not None:
+        judged = {name: each["verdict"] for name, each in worst.items() if each["verdict"] != UNTARGETED}
+        missed = [name for name, verdict in judged.items() if verdict != "met"]
+        verdict = f"not met for {', '.join(missed)}" if missed else f"met for {', '.join(judged)}"
+        facts["epsilon target"] = f"{target:.4g}; {verdict}"
+    else:
+        claimed = privacy["claimed"]
+        confirmed = claimed is not None and all(epsilon <= claimed for epsilon in accounted.values())
+        hint = "" if confirmed else "; not confirmed by the account: see h2fdp privacy calibrate"
+        facts["epsilon claimed"] = ("nothing" if claimed is None else f"{claimed:.4g}") + hint
+    facts["epsilon accounted"] = ", ".join(f"{name} {epsilon:.3g}" for name, epsilon in accounted.items()) + " (pld)"
+    return facts
 
 
 def _range(low: float, high: float) -> str:

@@ -45,12 +45,15 @@ def statement(accounts: Accounts, names: Sequence[str], delta: float, accountant
     return {"delta": delta, "worst": worst, "devices": devices}
 
 
-def verdict_of(claimed: float | None, accounted: float, attained_epsilon: float | None) -> str:
+def verdict_of(promised: float | None, accounted: float, attained_epsilon: float | None) -> str:
     """The words of every report.
+
+    Args:
+        promised: the epsilon that is judged: a claim, or the target that noise was calibrated to.
 
     >>> verdict_of(1.0, 0.8, 0.2), verdict_of(1.0, 1.3, 0.2), verdict_of(1.0, 4.0, 1.2)
     ('met', 'open', 'broken')
     """
-    if claimed is not None and accounted <= claimed:
+    if promised is not None and accounted <= promised:
         return "met"
-    return "broken" if claimed is not None and attained_epsilon is not None and attained_epsilon > claimed else "open"
+    return "broken" if promised is not None and attained_epsilon is not None and attained_epsilon > promised else "open"

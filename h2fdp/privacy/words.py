@@ -6,5 +6,6 @@ from typing import Literal
 
 NoiseSource = Literal["none", "device", "edge", "cloud"]
 Tier = tuple[int, int]  # of local aggregations: the height of who aggregates, and of the node above it
+UNTARGETED = "not targeted"  # the verdict on an observer that noise was not calibrated for
 AggregationKind = Literal["local", "global"]
 ReleaseKind = Literal["local", "global", "estimate", "step", "central", "output", "objective"]

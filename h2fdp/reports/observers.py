@@ -7,6 +7,7 @@ from typing import Any
 
 from h2fdp.privacy import OBSERVERS, Observer, placement_of
 from h2fdp.privacy.statement import verdict_of
+from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Curve, Curves, Scale, Section, Series, Table
 from h2fdp.reports.ledger_noise import ADDERS, KINDS
 from h2fdp.reports.run_view import RunView
@@ -22,8 +23,8 @@ _HEADS = ("run", "observer", "claimed", "accounted (rdp)", "accounted (pld)", "a
 LEAD = (
     "Epsilon bounds what an observer can learn about one record of the worst device. Claimed is what the paper's "
     "formula promises, accounted is an upper bound from all releases, and attained is a lower bound, reached by a "
-    "dominating record. A claim is met if accounted is at most claimed, broken if attained is above it, and open "
-    "otherwise."
+    "worst-case record. A claim - or the target, where noise was calibrated to the account - is met if accounted is at "
+    "most that, broken if attained is above it, and open otherwise."
 )
 
 
@@ -88,7 +89,7 @@ def verdict_rows(run: RunView) -> list[list[Any]]:
     claimed, accounts, rows = run.metrics["epsilon_claimed"][-1], run.accounts, []
     for observer in OBSERVERS:
         rdp = accounts.worst(observer, run.setting("privacy", "delta"))
-        verdict = _silence(run, observer) if rdp is None else f"{verdict_of(claimed, rdp, None)} so far"
+        verdict = _silence(run, observer) if rdp is None else f"{_verdict(run, observer, claimed, rdp)} so far"
         rows.append([run.name, observer, claimed, rdp, None, None, verdict, ""])
     return rows
 
@@ -97,9 +98,20 @@ def _ended(run: RunView, observer: Observer, claimed: float | None, found: dict[
     if found is None:
         return [run.name, observer, claimed, None, None, None, _silence(run, observer), ""]
     upper = [found[key] for key in ("rdp", "pld") if found.get(key) is not None]
-    verdict = verdict_of(claimed, min(upper, default=float("inf")), found.get("attained"))
+    verdict = _verdict(run, observer, claimed, min(upper, default=float("inf")), found.get("attained"))
     numbers = [found.get(key) for key in ("rdp", "pld", "attained")]
     return [run.name, observer, claimed, *numbers, verdict, found["device"]]
+
+
+def _verdict(
+    run: RunView, observer: Observer, claimed: float | None, accounted: float, attained: float | None = None
+) -> str:
+    """About the target where the noise was calibrated to one, else about the claim."""
+    if run.setting("privacy", "calibration") != "accounted":
+        return verdict_of(claimed, accounted, attained)
+    if observer not in run.setting("privacy", "target_observers"):
+        return UNTARGETED
+    return verdict_of(run.setting("privacy", "epsilon"), accounted, attained)
 
 
 def _silence(run: RunView, observer: Observer) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from h2fdp.privacy import OBSERVERS
+from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Explorer, Section, Series, Table, number
 from h2fdp.reports.observers import LEAD, epsilon_figures
 from h2fdp.reports.sweep_view import GridPoint, SweepView, shortened_keys, word
@@ -23,7 +24,7 @@ _METRICS = {
     "clock_s": "simulated time (s)",
 }
 _WITH_INTERVAL = ("accuracy", "loss")  # in the table; all of them are in the explorer
-_SEVERITY = ("met", "open", "broken")
+_SEVERITY = (UNTARGETED, "met", "open", "broken")
 
 
 def sweep_sections(sweep: SweepView) -> tuple[list[Section], list[Series]]:

@@ -10,7 +10,7 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.privacy import BudgetFilter, Made, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.statement import statement, verdict_of
+from h2fdp.privacy.statement import statement
 from h2fdp.protocol import IntervalPlan
 from h2fdp.run.planned_privacy import accounts_of_one_interval
 from h2fdp.run.privacy_report import attained_about
@@ -132,7 +132,8 @@ class LiveAccounts(Recorder):
     def summary(self) -> dict[str, Any] | None:
         """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without.
 
-        About the worst device there is more: what a dominating record `attained`, and the `verdict` on the claim.
+        About the worst device there is more: what a dominating record `attained`, and the `verdict` on the target that
+        noise was calibrated to, or else on the claim.
         """
         if self._setup.noise is None or self._setup.leaks:
             return None
@@ -141,8 +142,10 @@ class LiveAccounts(Recorder):
         found = statement(self.accounts, names, self._delta, ("rdp", "pld"))
         for observer, numbers in found["worst"].items():
             numbers["attained"] = self._attained(observer)
-            numbers["verdict"] = verdict_of(claimed, min(numbers["rdp"], numbers["pld"]), numbers["attained"])
-        return {"claimed": claimed, "notes": list(self._setup.placement.notes), **found}
+            accounted = min(numbers["rdp"], numbers["pld"])
+            numbers["verdict"] = self._setup.verdict(observer, claimed, accounted, numbers["attained"])
+        notes = list(self._setup.placement.notes)
+        return {"claimed": claimed, "target": self._setup.target, "notes": notes, **found}
 
     def _claimed(self, noise: Mechanism) -> float | None:
         return noise.claimed(self.accounts, Made(self._local, self._global, self._unplanned, self._tiers))

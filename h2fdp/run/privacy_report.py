@@ -10,7 +10,7 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, Made, Observer, ReleaseKind
 from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
-from h2fdp.privacy.statement import MOST_CLOSELY, verdict_of
+from h2fdp.privacy.statement import MOST_CLOSELY
 from h2fdp.protocol.tree_plan import tier_aggregations
 from h2fdp.run.forecast import first_interval
 from h2fdp.run.planned_privacy import planned_accounts
@@ -24,9 +24,10 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
     """What the planned run gives each observer, each number about the device that is worst by it; and all noises.
 
     `claimed` is the paper's formula, `rdp` and `pld` upper bounds by the mixture of the specification, `coarse` the
-    subsampled Gaussian of the whole upload, `attained` a lower bound. The verdict: *met* when the smaller upper bound
-    is at most the claim, *broken* when the lower one is above it, *open* otherwise; *trusted* and *nothing released*
-    say themselves why there is no number.
+    subsampled Gaussian of the whole upload, `attained` a lower bound. The verdict is about the claim, or about the
+    `target` where noise was calibrated to an account: *met* when the smaller upper bound is at most that, *broken* when
+    the lower one is above it, *open* otherwise; *trusted*, *nothing released* and *not targeted* say themselves why
+    there is none.
 
     Raises:
         UserError: the method adds no noise.
@@ -40,6 +41,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
     return {
         "delta": run.config.privacy.delta,
         "factor": run.factor,
+        "target": run.target,
         "observers": {
             observer: {"claimed": claimed, **_numbers(run, accounts, observer, claimed)} for observer in run.observers
         },
@@ -69,7 +71,7 @@ def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: flo
     }
     edge, row = accounts.place_of(int(classes[0].devices[0]))
     subnet = next(each for each in run.topology.subnets if each.name == edge)
-    verdict = verdict_of(claimed, max(upper), numbers["attained"])
+    verdict = run.verdict(observer, claimed, max(upper), numbers["attained"])
     return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
 
 

@@ -14,6 +14,8 @@ from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, TrainingSection
 from h2fdp.privacy import Accounts, Mechanism, Observer, Placement, observers
+from h2fdp.privacy.statement import verdict_of
+from h2fdp.privacy.words import UNTARGETED
 from h2fdp.protocol import Cloud, Planner, Team
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.costs import interval_costs
@@ -132,6 +134,21 @@ class RunSetup:
         """Those whose accounts have to meet a calibration's target; the default stands for all there are."""
         stated = tuple(self.config.privacy.target_observers)
         return self.observers if stated == observers() else stated
+
+    @property
+    def target(self) -> float | None:
+        """The accounted epsilon that the noise was calibrated to; None where a formula was."""
+        return self.config.privacy.epsilon if self.config.privacy.calibration == "accounted" else None
+
+    def verdict(
+        self, observer: Observer, claimed: float | None, accounted: float, attained_epsilon: float | None
+    ) -> str:
+        """The word for what an observer holds: about the target where there is one, otherwise about the claim."""
+        if self.target is None:
+            return verdict_of(claimed, accounted, attained_epsilon)
+        if observer not in self.target_observers:
+            return UNTARGETED
+        return verdict_of(self.target, accounted, attained_epsilon)
 
     def empty_accounts(self) -> Accounts:
         """Accounts of the run's network with nothing released."""

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.cli.session import show_result
 from h2fdp.privacy import OBSERVERS
+from h2fdp.reports.observers import verdict_rows
+from h2fdp.reports.run_view import RunView
 from h2fdp.run.planned_privacy import planned_accounts
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.privacy_report import privacy_report
@@ -78,6 +81,38 @@ def test_accounted_calibration_by_pld_meets_its_own_target(tmp_path):
     run = small(calibration="accounted", accountant="pld", epsilon=2.0).run(tmp_path / "run")
     reached = max(run.privacy.epsilon(observer=observer, accountant="pld") for observer in OBSERVERS)
     assert 1.97 < reached <= 2.0
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_a_target_that_is_met_is_met_before_and_after_the_run_and_said_so(tmp_path, capsys, accountant):
+    """The formula read backwards claims less than the account: that is no verdict on the target."""
+    experiment = small(
+        calibration="accounted", accountant=accountant, epsilon=2.0, target_observers=["peer", "cloud", "public"]
+    )
+    report = privacy_report(experiment.prepare())
+    summary = experiment.run(tmp_path / "run").summary
+    show_result(summary, tmp_path / "run")
+    assert report["target"] == summary["privacy"]["target"] == 2.0
+    for found in (report["observers"], summary["privacy"]["worst"]):
+        assert found["cloud"].get("claimed", 0) < found["cloud"][accountant] <= 2.0
+        assert {name: each["verdict"] for name, each in found.items()} == {
+            "edge": "not targeted",
+            "peer": "met",
+            "cloud": "met",
+            "public": "met",
+        }
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "epsilon target 2; met for peer, cloud, public" in shown
+    assert "not confirmed" not in shown
+    rows = {row[1]: row[6] for row in verdict_rows(RunView.read(tmp_path / "run", "run"))}
+    assert rows == {"edge": "not targeted", "peer": "met", "cloud": "met", "public": "met"}
+
+
+def test_a_target_that_a_run_exceeded_is_said_not_to_be_met(tmp_path, capsys):
+    summary = small(calibration="accounted", epsilon=2.0).run(tmp_path / "run").summary
+    summary["privacy"]["worst"]["cloud"] |= {"rdp": 2.5, "pld": 2.2, "verdict": "open"}
+    show_result(summary, tmp_path / "run")
+    assert "2; not met for cloud" in " ".join(capsys.readouterr().out.split())
 
 
 def test_calibrating_for_an_observer_that_sees_nothing_is_refused():
