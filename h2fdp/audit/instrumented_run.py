@@ -110,14 +110,14 @@ class InstrumentedRun:
             return []
         ((start, uploads_to_cloud),) = self._edges.heard
         first_devices = dict(zip(self._subnets, self.run.blueprint.first_devices.tolist(), strict=False))
-        sources = {facts.name: facts.noise_source for facts in self.run.blueprint.facts()}
+        trust_models = {facts.name: facts.trust_model for facts in self.run.blueprint.facts()}
         found = []
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             attendance = _attendance(part)
             received, uploads = self._rounds(name, attendance, start - uploads_to_cloud[name])
             found.append(
                 SubnetTranscript(
-                    source=sources[name],
+                    trust_model=trust_models[name],
                     first_device=first_devices[name],
                     rows=part.rows,
                     weights=present_weights(part.weights, attendance > 0),

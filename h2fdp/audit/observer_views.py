@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.privacy.releases import Observer
-from h2fdp.privacy.words import NoiseSource
+from h2fdp.privacy.trust_model import TrustModel
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class SubnetTranscript:
     """One interval of one subnet.
 
     Attributes:
-        source: who added noise.
+        trust_model: who added noise, and what the edge server saw.
         first_device: number over the whole network of row 0.
         rows: (s,) rows of the devices that took part.
         weights: (segments, s) rho_j in each aggregation, the last one global; 0 for whose upload did not arrive.
@@ -36,7 +36,7 @@ class SubnetTranscript:
         upload: (N,) what the edge server sent to the cloud.
     """
 
-    source: NoiseSource
+    trust_model: TrustModel
     first_device: int
     rows: np.ndarray
     weights: np.ndarray
@@ -50,16 +50,15 @@ class SubnetTranscript:
     @cached_property
     def noise_parts(self) -> np.ndarray:
         """(segments, s) variance that each device's own noise adds to the average; 0 where the edge server adds it."""
-        if self.source == "device":
-            return np.asarray((self.weights * self.noise_std) ** 2)
+        if self.trust_model.devices_add_noise:
+            return np.asarray(self.trust_model.noise_parts(self.noise_std, self.weights) ** 2)
         return np.zeros(self.steps.shape)
 
     @cached_property
     def noise_variances(self) -> np.ndarray:
         """(segments,) variance of the noise on each average; 0 where nobody's upload arrived."""
-        if self.source == "device":
-            return np.asarray(self.noise_parts.sum(axis=1))
-        return np.asarray(np.where(self.steps.any(axis=1), self.noise_std[:, 0] ** 2, 0.0))
+        variances = (self.trust_model.noise_parts(self.noise_std, self.weights) ** 2).sum(axis=1)
+        return np.asarray(np.where(self.steps.any(axis=1), variances, 0.0))
 
 
 @dataclass(frozen=True)
@@ -144,12 +143,17 @@ def _whole(subnet: SubnetTranscript, position: int) -> tuple[float, int]:
 
 
 def _by_edge(subnet: SubnetTranscript, device: int, position: int) -> Iterator[Observation]:
-    """Each upload of the device, under its own noise."""
-    assert subnet.source == "device", "a trusted edge server sees raw updates: outside of the threat model"
+    """Each upload of the device, under its own noise; each average, where the edge server sees no more than that."""
+    assert subnet.trust_model.devices_add_noise, "a trusted edge server sees raw updates: outside of the threat model"
+    single = subnet.trust_model.edge_level == 0
     for segment, steps in enumerate(subnet.steps[:, position].tolist()):
-        if steps:
+        if steps and single:
             noise = float(subnet.noise_std[segment, position])
             yield Observation(device, subnet.uploads[segment, position], 1.0, noise, steps)
+        elif steps:
+            average = subnet.weights[segment] @ subnet.uploads[segment]
+            noise = math.sqrt(float(subnet.noise_variances[segment]))
+            yield Observation(device, average, float(subnet.weights[segment, position]), noise, steps)
 
 
 def _by_peer(

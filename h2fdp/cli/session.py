@@ -18,7 +18,7 @@ import typer
 
 from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json
-from h2fdp.privacy.words import UNTARGETED
+from h2fdp.privacy.words import ADDED_BY, UNTARGETED
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -70,8 +70,6 @@ def interruptible() -> Iterator[Interrupt]:
 if TYPE_CHECKING:
     from h2fdp.run import Run
     from h2fdp.run.recorders import Watcher
-
-_ADDERS = {"device": "each device", "edge": "the edge server", "cloud": "the cloud"}
 
 
 def watch(
@@ -129,7 +127,7 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
     }
     for kind in dict.fromkeys(each["kind"] for each in summary["noise_std"]):
         levels = [
-            f"{_range(each['smallest'], each['largest'])} by {_ADDERS[each['added_by']]}"
+            f"{_range(each['smallest'], each['largest'])} by {ADDED_BY[each['added_by']]}"
             for each in summary["noise_std"]
             if each["kind"] == kind
         ]

@@ -28,11 +28,14 @@ from h2fdp.privacy.releases import (
     views,
 )
 from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
-from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind, Tier
+from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
+from h2fdp.privacy.words import ADDED_BY, AggregationKind, NoiseSource, ReleaseKind, Tier
 
 __all__ = [
+    "ADDED_BY",
     "NOISE_PLACEMENTS",
     "OBSERVERS",
+    "TRUST_MODELS",
     "Accounts",
     "AggregationKind",
     "AsTheyAre",
@@ -63,6 +66,7 @@ __all__ = [
     "SubnetInterval",
     "Tier",
     "TierVector",
+    "TrustModel",
     "Upload",
     "WhereTrustEnds",
     "accumulated_gradient_sensitivity",

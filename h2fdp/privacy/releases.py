@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from h2fdp.privacy.words import NoiseSource, ReleaseKind
+from h2fdp.privacy.trust_model import TrustModel
+from h2fdp.privacy.words import ReleaseKind
 
 Observer = str  # one of `observers`
 OBSERVERS: tuple[Observer, ...] = ("edge", "peer", "cloud", "public")  # of a network of one tier
@@ -49,29 +50,41 @@ def observers(depth: int = 1) -> tuple[Observer, ...]:
 
 
 def views(
-    source: NoiseSource, heights: Sequence[int] = (1,), trusted: int = 0, passed: int = 1, edge_is_cloud: bool = False
+    trust_model: TrustModel,
+    heights: Sequence[int] = (1,),
+    trusted: int = 0,
+    passed: int = 1,
+    edge_is_cloud: bool = False,
 ) -> dict[Observer, int]:
     """Who sees what of an upload: each observer's level, see `Upload`.
 
     An aggregator sees what its child sends, the vector one level below its own; one above the aggregation sees it as
-    part of what that broadcast and later sent up. Aggregators in the trusted chain see raw vectors, which is outside
-    the threat model: they have no account.
+    part of what that broadcast and later sent up. Edge servers that see no more than the sum of their devices' uploads
+    see the subnet's average. Aggregators in the trusted chain see raw vectors, which is outside the threat model: they
+    have no account, and where the cloud adds the noise that is the whole tree.
 
     Args:
         heights: of the aggregators above the device, from its edge server up.
         trusted: how many of them, from the first on, form its chain of trust.
         passed: how many of them average the upload: the aggregation is the last one's, or the cloud's after all.
-        edge_is_cloud: the edge server is the cloud's own (a star), so that the cloud sees single uploads.
+        edge_is_cloud: the edge server is the cloud's own (a star), so that the cloud sees what an edge server would.
 
-    >>> views("device"), views("edge", trusted=1)
+    >>> views(TrustModel("device")), views(TrustModel("edge"), trusted=1)
     ({'edge': 0, 'peer': 1, 'cloud': 1, 'public': 1}, {'peer': 1, 'cloud': 1, 'public': 1})
-    >>> views("edge", heights=(1, 2, 3), trusted=1, passed=2)
+    >>> views(TrustModel("edge"), heights=(1, 2, 3), trusted=1, passed=2)
     {'tier-2': 1, 'tier-3': 2, 'peer': 2, 'cloud': 2, 'public': 2}
+    >>> views(TrustModel("device", edge_sees="sum")), views(TrustModel("cloud"))
+    ({'edge': 1, 'peer': 1, 'cloud': 1, 'public': 1}, {'peer': 1, 'public': 1})
     """
-    if source == "none":
+    if not trust_model.noisy:
         return {}
-    above = {tier_name(height): min(place, passed) for place, height in enumerate(heights) if place >= trusted}
-    cloud = 0 if edge_is_cloud and source == "device" else passed
+    if trust_model.cloud_adds_noise:
+        return {"peer": passed, "public": passed}
+    lowest = trust_model.edge_level
+    above = {
+        tier_name(height): max(lowest, min(place, passed)) for place, height in enumerate(heights) if place >= trusted
+    }
+    cloud = lowest if edge_is_cloud and trust_model.devices_add_noise else passed
     return {**above, "peer": passed, "cloud": cloud, "public": passed}
 
 
@@ -136,7 +149,7 @@ class Upload:
         interval: from 1.
         first_slot: the slot of the broadcast before it; its steps are at the slots after that.
         slot: of the aggregation.
-        source: who adds noise in this subnet.
+        trust_model: who adds noise in this subnet, and what its edge server sees.
         step_size: eta_k.
         rows: (s,) rows of the devices whose uploads arrive.
         steps: (s,) their local steps.
@@ -156,7 +169,7 @@ class Upload:
     slot: int
     kind: ReleaseKind
     edge: str
-    source: NoiseSource
+    trust_model: TrustModel
     step_size: float = 0.0
     rows: np.ndarray
     steps: np.ndarray
@@ -186,10 +199,10 @@ def releases_of(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[Rel
     Args:
         sensitivity: of a device's own part, before its weight: (s,) or one number for all.
     """
-    if upload.source == "none" or upload.rows.size == 0:
+    if not upload.trust_model.noisy or upload.rows.size == 0:
         return
-    assert upload.source != "cloud", "the cloud's noise is on no subnet's upload"
-    single = _single(upload, sensitivity) if upload.source == "device" else np.empty((0, 4))
+    assert not upload.trust_model.cloud_adds_noise, "the cloud's noise is on no subnet's upload"
+    single = _single(upload, sensitivity) if upload.trust_model.devices_add_noise else np.empty((0, 4))
     levels = [single, *_averages(upload, sensitivity)]
     for observer, level in upload.views.items():
         if observer == "peer":
@@ -217,19 +230,18 @@ def _averages(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[np.nd
 
 
 def _noise_on_average(upload: Upload) -> float:
-    if upload.source == "device":
-        return math.sqrt(float(np.sum((upload.weights * upload.noise_std) ** 2)))
-    return float(upload.noise_std[0])
+    parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
+    return math.sqrt(float(np.sum(parts**2)))
 
 
 def _noise_beyond_a_peer(upload: Upload, level: int) -> np.ndarray:
     """(s,) for each device, the noise on a vector that its worst peer cannot subtract: another active device of its
     subnet, or a node of another branch that receives the same broadcast."""
     vector = upload.tiers[level - 2] if level > 1 else TierVector(1.0, _noise_on_average(upload), 0.0)
-    if upload.source != "device":
+    if not upload.trust_model.devices_add_noise:
         known = np.full(upload.rows.size, vector.known)
     elif level == 1:
-        return _noise_of_others(upload.weights * upload.noise_std)
+        return _noise_of_others(upload.trust_model.noise_parts(upload.noise_std, upload.weights))
     else:
         known = np.maximum(_largest_of_others(vector.share * upload.weights * upload.noise_std), vector.known)
     return np.asarray(np.sqrt(np.maximum(vector.noise_std**2 - known**2, 0.0)))

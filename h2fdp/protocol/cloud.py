@@ -198,7 +198,7 @@ class Cloud:
                 assert memory is not None, "devices under this objective remember"
                 self._memories.keep(name, part.rows, memory)
         average = weighted_sum([received[name].update for name in plan.parts], plan.branch_weights)
-        if any(facts.noise_source == "cloud" for facts in self._planner.subnets):
+        if any(facts.trust_model.cloud_adds_noise for facts in self._planner.subnets):
             stream = self._planner.streams.lent("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)
         variates = [upload.variate for upload in map(held.__getitem__, plan.subnets) if upload.variate is not None]

@@ -12,7 +12,7 @@ from torch import Tensor
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.estimation.device_estimates import EDGE_NUMBERS, Gauge, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.estimation.loss_probes import SecantMeasurements, SecantOrder
-from h2fdp.privacy import NoiseSource
+from h2fdp.privacy import TrustModel
 from h2fdp.protocol.aggregator import Aggregator, Children, Stage, in_step, weighted_sum
 from h2fdp.protocol.client_state import Diary
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Team, Upload
@@ -28,7 +28,7 @@ class EdgeServer(Aggregator):
     """Aggregates what its devices upload; adds one noise vector to each average when it is trusted.
 
     Attributes:
-        noise_source: who adds noise in this subnet.
+        trust_model: who adds noise in this subnet.
         ends_chain: whether the node above may not see raw averages.
         groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
         spans: name -> (first row, row after the last).
@@ -39,7 +39,7 @@ class EdgeServer(Aggregator):
 
     name: str
     streams: Streams
-    noise_source: NoiseSource
+    trust_model: TrustModel
     groups: Team
     spans: dict[str, tuple[int, int]]
     gauge: Gauge | None = None
@@ -53,7 +53,7 @@ class EdgeServer(Aggregator):
 
     def adds_noise(self, stage: Stage) -> bool:
         """To every average that it broadcasts, or sends to a node that may not see it, where it is trusted itself."""
-        return self.noise_source == "edge" and (stage.own or self.ends_chain)
+        return self.trust_model.edge_adds_noise and (stage.own or self.ends_chain)
 
     def run_interval(self, broadcast: Tensor, plan: Plan) -> Upload:
         """One interval of the subnet, by calls to the hosts of its devices."""
@@ -91,7 +91,7 @@ class EdgeServer(Aggregator):
         noise, last = plan.estimate_noise, plan.aggregation(-1)
         assert self.gauge is not None, "this run does not measure"
         assert noise is not None, "this interval is not measured"
-        by_devices = self.noise_source == "device" and not self.gauge.leaks
+        by_devices = self.trust_model.devices_add_noise and not self.gauge.leaks
         orders = {
             name: MeasuringOrder(
                 plan.interval,
@@ -149,7 +149,7 @@ class _Subnet(Children[_SubnetStage]):
             kind=stage.kind,
             step_size=plan.step_size,
             rows=part.rows,
-            noise_std=part.noise_std if self._server.noise_source == "device" else np.empty(0),
+            noise_std=part.noise_std if self._server.trust_model.devices_add_noise else np.empty(0),
             steps=None if (part.steps == stage.slot - stage.first_slot).all() else part.steps,
             corrections=self._diary.corrections(part.rows),
             watched=plan.watched,
@@ -173,7 +173,7 @@ class _Subnet(Children[_SubnetStage]):
         for segment, end in enumerate(plan.ends()):
             part = plan.aggregation(segment)
             if part.rows.size:
-                own = float(part.noise_std[0]) if self._server.noise_source == "edge" else 0.0
+                own = float(part.noise_std[0]) if self._server.trust_model.edge_adds_noise else 0.0
                 yield _SubnetStage(
                     interval=plan.interval,
                     first_slot=start,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from h2fdp.estimation import Measurements, Observation
 from h2fdp.estimation.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
-from h2fdp.privacy import AggregationKind, Mechanism, NoiseSource, Observer, Sampling, Tier, TierVector, Upload, views
+from h2fdp.privacy import AggregationKind, Mechanism, Observer, Sampling, Tier, TierVector, TrustModel, Upload, views
 from h2fdp.protocol.messages import Arrivals, Plan
 from h2fdp.protocol.tiers import TierPlan
 from h2fdp.schedules import Decision
@@ -27,6 +27,7 @@ class SubnetFacts:
     """What is public about a subnet: the cloud plans with it.
 
     Attributes:
+        trust_model: who adds noise in it, and what its edge server sees.
         records: (s_c,) D_i.
         sampling_rates: (s_c,) q_i.
         sampling: how batches are drawn.
@@ -40,7 +41,7 @@ class SubnetFacts:
     """
 
     name: str
-    noise_source: NoiseSource
+    trust_model: TrustModel
     records: np.ndarray
     sampling_rates: np.ndarray
     sampling: Sampling
@@ -62,8 +63,8 @@ class SubnetFacts:
 
     def views(self, passed: int) -> dict[Observer, int]:
         """Who sees what of an upload that so many aggregators average."""
-        trusted = max(self.trusted, 1) if self.noise_source == "edge" else 0
-        return views(self.noise_source, self.heights, trusted, passed, self.edge_is_cloud)
+        trusted = max(self.trusted, 1) if self.trust_model.edge_adds_noise else 0
+        return views(self.trust_model, self.heights, trusted, passed, self.edge_is_cloud)
 
     @property
     def points(self) -> Points:
@@ -157,9 +158,9 @@ class IntervalPlan:
         return self.first_slot + self.decision.local_steps
 
 
-def numbers_released(source: NoiseSource) -> int:
+def numbers_released(trust_model: TrustModel) -> int:
     """How many estimates a device, or the edge server that adds the noise in its place, releases."""
-    return DEVICE_NUMBERS if source == "device" else EDGE_NUMBERS
+    return DEVICE_NUMBERS if trust_model.devices_add_noise else EDGE_NUMBERS
 
 
 def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: float) -> Iterator[Upload]:
@@ -172,7 +173,7 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         Upload,
         interval=plan.interval + 1,
         edge=facts.name,
-        source=facts.noise_source,
+        trust_model=facts.trust_model,
         step_size=subnet.step_size,
         share=share,
         cloud_noise_std=plan.noise_std,
@@ -201,7 +202,7 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
             slot=last,
             kind="estimate",
             noise_std=subnet.estimate_noise,
-            numbers=numbers_released(facts.noise_source),
+            numbers=numbers_released(facts.trust_model),
             views=seen_by[1],
             **of(subnet.aggregation(-1)),
         )

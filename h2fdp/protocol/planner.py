@@ -145,9 +145,9 @@ class Planner:
             averaged = weights if turnout is None else present_weights(weights, turnout.steps > 0)
             public = facts.sampling_rates[rows], facts.records[rows]
             tiers = [facts.tier(height) for height in heights[:-1]]
-            asked = SubnetInterval(facts.noise_source, segments, step_size, averaged, *public, tiers)
+            asked = SubnetInterval(facts.trust_model, segments, step_size, averaged, *public, tiers)
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
-            if facts.noise_source == "edge" and facts.trusted > 1:  # the chain goes on: the node above adds the noise
+            if facts.trust_model.edge_adds_noise and facts.trusted > 1:  # the chain goes on: a node above adds it
                 noise_std = noise_std * np.array([[facts.passed(height) == 1] for height in heights])
         part = Plan(
             interval=interval,
@@ -167,5 +167,5 @@ class Planner:
 
     def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
         assert self.noise is not None, "private estimates come with a method that adds noise"
-        numbers = numbers_released(facts.noise_source)
-        return self.noise.of_estimates(facts.noise_source, numbers, facts.sampling_rates[rows])
+        numbers = numbers_released(facts.trust_model)
+        return self.noise.of_estimates(facts.trust_model, numbers, facts.sampling_rates[rows])

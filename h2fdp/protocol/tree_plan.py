@@ -138,7 +138,7 @@ class TreePlanner:
         last, variances = parts[-1], self.noise_variances[name][first:stop]
         vector = None
         if last.rows.size:
-            raw = facts.noise_source == "edge" and not last.noise_std[0]
+            raw = facts.trust_model.edge_adds_noise and not last.noise_std[0]
             exposure = float((last.weights * facts.sampling_rates[last.rows]).max()) if raw else 0.0
             vector = _Vector(float(variances[-1]), exposure, {name: 0.0}, {name: 1.0})
         return _Stretch(

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
-from h2fdp.privacy import ReleaseKind
+from h2fdp.privacy import ADDED_BY, ReleaseKind
 from h2fdp.privacy.releases import rows_in
 from h2fdp.reports.figures import Column
 
-ADDERS = {"device": "each device", "edge": "the edge server", "cloud": "the cloud"}
+ADDERS = {adder: words for adder, words in ADDED_BY.items() if adder != "none"}
 KINDS: tuple[ReleaseKind, ...] = get_args(ReleaseKind)
 
 

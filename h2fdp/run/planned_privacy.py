@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts
+from h2fdp.privacy import Accounts, Observer
 from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounts import COARSE, MARGIN
@@ -95,17 +95,17 @@ def _check_that_it_protects(setup: RunSetup) -> None:
         return
     if setup.leaks and privacy.budget:
         raise UserError("no budget covers the raw measurements of this run; expected none", key="privacy.budget")
-    sources = {facts.noise_source for facts in setup.blueprint.facts()}
-    if "edge" in privacy.budget and "device" not in sources:
-        text = "every edge server of this network is trusted and sees raw updates; no budget covers them"
-        raise UserError(text, key="privacy.budget.edge")
     seen = {observer for facts in setup.blueprint.facts() for observer in facts.views(len(facts.heights))}
     for observer in privacy.budget:
-        if observer.startswith("tier-") and observer not in seen:
-            text = "every edge server of this tier is trusted and sees raw updates, which no budget covers"
+        if observer not in seen:
+            text = f"{_who(observer)} is trusted and sees raw updates; no budget covers them"
             raise UserError(text, key=f"privacy.budget.{observer}")
-    if "cloud" in privacy.budget and "cloud" in sources:
-        raise UserError("the cloud is trusted and sees raw updates; no budget covers them", key="privacy.budget.cloud")
+
+
+def _who(observer: Observer) -> str:
+    if observer == "cloud":
+        return "the cloud"
+    return f"every edge server of this {'network' if observer == 'edge' else 'tier'}"
 
 
 def _check_holdable(setup: RunSetup) -> None:
@@ -116,7 +116,7 @@ def _check_holdable(setup: RunSetup) -> None:
     noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in plan.subnets.values()]
     noises = [(levels, devices) for levels, devices in noises if levels.size]
     noises += [(np.array([level]), setup.topology.devices) for _, _, level in plan.upper_noises]
-    if any(facts.noise_source == "cloud" for facts in setup.blueprint.facts()):
+    if any(facts.trust_model.cloud_adds_noise for facts in setup.blueprint.facts()):
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:
         smallest, largest = float(levels.min()) / last, float(levels.max())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Made, Observer, ReleaseKind
+from h2fdp.privacy import ADDED_BY, Accounts, Made, Observer, ReleaseKind
 from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.statement import MOST_CLOSELY
@@ -111,14 +111,14 @@ def noises(run: RunSetup) -> list[dict[str, Any]]:
         part = plan.subnets.get(facts.name)
         if part is None or not part.noise_std.size:
             continue
-        added_by = "each device" if facts.noise_source == "device" else "the edge server"
         # By what the ledger calls them: where local and global releases are alike, one row says it.
         levels = {run.noise.kind(part.kind(segment)): part.noise_std[segment] for segment in range(len(part.segments))}
+        added_by = facts.trust_model.added_by
         rows += [_noise(facts.name, added_by, kind, level) for kind, level in levels.items() if level.any()]
     upper = {(name, run.noise.kind(kind)): level for name, kind, level in plan.upper_noises}
-    rows += [_noise(name, "the edge server", kind, np.array([level])) for (name, kind), level in upper.items()]
+    rows += [_noise(name, ADDED_BY["edge"], kind, np.array([level])) for (name, kind), level in upper.items()]
     if plan.noise_std:
-        rows.append(_noise(CLOUD, "the cloud", run.noise.kind("global"), np.array([plan.noise_std])))
+        rows.append(_noise(CLOUD, ADDED_BY["cloud"], run.noise.kind("global"), np.array([plan.noise_std])))
     return rows
 
 

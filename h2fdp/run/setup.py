@@ -216,7 +216,7 @@ class RunSetup:
             costs=self.costs,
             streams=self.blueprint.streams,
             rhythm=self.rhythm,
-            edge_adds_noise=np.array([facts.noise_source == "edge" for facts in self.blueprint.facts()]),
+            edge_adds_noise=np.array([facts.trust_model.edge_adds_noise for facts in self.blueprint.facts()]),
             intervals=training.intervals,
             local_steps=self.local_steps,
             step_size=training.step_size,

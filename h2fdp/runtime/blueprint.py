@@ -97,7 +97,7 @@ class Blueprint:
     @property
     def noisy(self) -> bool:
         """Whether anybody adds noise."""
-        return any(self.noise_placement.source(trusted) != "none" for trusted in (True, False))
+        return any(self.noise_placement.trust_model(trusted).noisy for trusted in (True, False))
 
     def facts(self) -> list[SubnetFacts]:
         """What the cloud knows of each subnet."""
@@ -107,7 +107,7 @@ class Blueprint:
         return [
             SubnetFacts(
                 subnet.name,
-                self.noise_placement.source(subnet.trusted),
+                self.noise_placement.trust_model(subnet.trusted),
                 records[first:stop],
                 self.rates[first:stop],
                 self.sampling,
@@ -147,7 +147,7 @@ class Blueprint:
     @cached_property
     def _trusted(self) -> dict[str, bool]:
         """Whether averages may be raw at each aggregator, and it is the one to add noise to them."""
-        added_by_edges = self.noise_placement.source(True) == "edge"
+        added_by_edges = self.noise_placement.trust_model(True).edge_adds_noise
         trusted = {subnet.name: subnet.trusted for subnet in self.topology.subnets}
         trusted |= {each.name: each.trusted for each in self.topology.aggregators}
         return {name: each and added_by_edges for name, each in trusted.items()}
@@ -184,11 +184,10 @@ class Blueprint:
     def edge_server_above(self, number: int, groups: Team, spans: dict[str, tuple[int, int]]) -> EdgeServer:
         """The number-th edge server with groups of its devices anywhere; `spans` says which rows each group holds."""
         subnet = self.topology.subnets[number]
-        source = self.noise_placement.source(subnet.trusted)
         return EdgeServer(
             subnet.name,
             self.streams,
-            source,
+            self.noise_placement.trust_model(subnet.trusted),
             groups,
             spans,
             self._gauge(),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from h2fdp.audit import IntervalTranscript, SubnetTranscript, observations
-from h2fdp.privacy import Upload, releases_of, views
+from h2fdp.privacy import TRUST_MODELS, TrustModel, Upload, releases_of, views
 
 RNG = np.random.default_rng(0)
 N, STEP = 4, 0.1
@@ -21,7 +21,7 @@ def subnet(source, share=1.0, first=0, rows=(0, 1), weights=(0.25, 0.75)):
     steps = np.repeat([[2], [3]], len(rows), axis=1)
     start = np.ones(N)
     return SubnetTranscript(
-        source,
+        TRUST_MODELS[source],
         first,
         np.array(rows),
         np.tile(weights, (2, 1)),
@@ -53,6 +53,14 @@ def test_an_edge_server_sees_each_upload_under_its_own_noise():
 def test_a_trusted_edge_server_is_no_observer():
     with pytest.raises(AssertionError, match="threat model"):
         seen("edge", interval(subnet("edge")), 1)
+
+
+def test_an_edge_server_under_secure_aggregation_sees_averages_alone():
+    part = replace(subnet("device"), trust_model=TrustModel("device", edge_sees="sum"))
+    first, last = seen("edge", interval(part), 1)
+    np.testing.assert_allclose(first.values, 0.25 * part.uploads[0, 0] + 0.75 * part.uploads[0, 1])
+    assert (first.weight, first.noise_std, first.steps) == (0.75, pytest.approx(np.hypot(0.25, 0.75 * 2)), 2)
+    assert (last.weight, last.noise_std, last.steps) == (0.75, pytest.approx(np.hypot(0.25 * 3, 0.75 * 4)), 3)
 
 
 def test_the_cloud_sees_the_sum_of_the_pieces():
@@ -111,7 +119,7 @@ def test_single_releases_have_the_noise_to_sensitivity_of_the_ledger(source, obs
                 slot=5,
                 kind="local",
                 edge="e",
-                source=source,
+                trust_model=TRUST_MODELS[source],
                 rows=part.rows,
                 steps=part.steps[segment],
                 weights=part.weights[segment],
@@ -119,7 +127,7 @@ def test_single_releases_have_the_noise_to_sensitivity_of_the_ledger(source, obs
                 noise_std=part.noise_std[segment],
                 size=2,
                 sampling="poisson",
-                views=views(source, trusted=int(source == "edge")),
+                views=views(TRUST_MODELS[source], trusted=int(source == "edge")),
             )
             moved = 2 * STEP * part.steps[segment] * 1.0
             mine = (f"{device + 1}", "1-2")

@@ -5,19 +5,19 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp.privacy import TierVector, Upload, releases_of, views
+from h2fdp.privacy import TRUST_MODELS, TierVector, Upload, releases_of, views
 from h2fdp.privacy.releases import device_ranges
 
 
 def rows(source, noise, weights=(0.5, 0.25, 0.25), rates=(0.1, 0.1, 0.1), size=3, **changes):
     edge_is_cloud = changes.pop("edge_is_cloud", False)
-    seen = views(source, trusted=int(source == "edge"), edge_is_cloud=edge_is_cloud)
+    seen = views(TRUST_MODELS[source], trusted=int(source == "edge"), edge_is_cloud=edge_is_cloud)
     upload = Upload(
         interval=1,
         slot=5,
         kind="local",
         edge="a",
-        source=source,
+        trust_model=TRUST_MODELS[source],
         steps=np.full(len(weights), 4),
         rows=np.arange(len(weights)),
         weights=np.array(weights),
@@ -95,7 +95,7 @@ REGION = TierVector(share=0.25, noise_std=1.0, known=0.6)
 
 
 def above(source, noise, **changes):
-    seen = views(source, heights=(1, 2), trusted=changes.pop("trusted", int(source == "edge")), passed=2)
+    seen = views(TRUST_MODELS[source], heights=(1, 2), trusted=changes.pop("trusted", int(source == "edge")), passed=2)
     return rows(source, noise, weights=(0.5, 0.5), rates=(0.1, 0.1), size=7, views=seen, tiers=(REGION,), **changes)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from h2fdp.privacy import AsTheyAre, NoisyUpdate
+from h2fdp.privacy import TRUST_MODELS, AsTheyAre, NoisyUpdate
 from h2fdp.protocol import DeviceGroup, EdgeServer, LocalTeam, Plan
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
@@ -40,7 +40,7 @@ def device_group(targets, source, first=0, name="edge"):
     sampler = BatchSampler(
         STREAMS, name, "fixed", np.ones(first + devices, dtype=np.int64), np.ones(first + devices), 4
     )
-    side = NoisyUpdate() if source == "device" else AsTheyAre()
+    side = NoisyUpdate() if TRUST_MODELS[source].devices_add_noise else AsTheyAre()
     return DeviceGroup(
         STREAMS, side, first, lambda row: f"{name}/{row + 1}", records, sampler, QuadraticEngine(targets)
     )
@@ -48,7 +48,7 @@ def device_group(targets, source, first=0, name="edge"):
 
 def edge_server(targets, source, groups=None, name="edge"):
     groups = groups or LocalTeam({"devices": device_group(targets, source, name=name)})
-    return EdgeServer(name, STREAMS, source, groups, {"devices": (0, len(targets))})
+    return EdgeServer(name, STREAMS, TRUST_MODELS[source], groups, {"devices": (0, len(targets))})
 
 
 def subnet_plan(segments, devices, noise_std, interval=0, first_slot=0, step_size=0.5):

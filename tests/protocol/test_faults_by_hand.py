@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import GradientSums, PaperCalibration
+from h2fdp.privacy import TRUST_MODELS, GradientSums, PaperCalibration
 from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Planner, SubnetFacts
 from h2fdp.protocol.interval_plan import observation
 from h2fdp.protocol.messages import present_weights
@@ -80,7 +80,7 @@ def test_under_an_untrusted_edge_server_only_those_that_are_left_add_noise():
 
 def cloud(faults, edges=None, source="none", sizes=((10, 10), (10,)), weighting="uniform", noise=None, **options):
     facts = [
-        SubnetFacts(f"e{number}", source, np.array(records), np.full(len(records), 0.5), "poisson")
+        SubnetFacts(f"e{number}", TRUST_MODELS[source], np.array(records), np.full(len(records), 0.5), "poisson")
         for number, records in enumerate(sizes)
     ]
     schedule = FixedSchedule(options.get("steps", 2), 0.5, "none", np.array([len(records) for records in sizes]), 1.0)
@@ -131,7 +131,7 @@ def test_the_cloud_knows_how_many_gradients_an_upload_holds():
     part = replace(
         subnet_plan((2, 3), 2, [[1.0, 1.0], [2.0, 2.0]]), turnout=Turnout(np.array([[2, 1], [3, 0]]), np.zeros(2, int))
     )
-    facts = {"edge": SubnetFacts("edge", "device", np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
+    facts = {"edge": SubnetFacts("edge", TRUST_MODELS["device"], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1))
     seen = observation(plan, START, [START], facts, {}, GradientSums(CALIBRATION, 1.0, "paper"))
     assert seen.mean_steps.tolist() == [1.5 + 3]

@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from h2fdp.estimation.device_estimates import Gauge, MeasuringOrder
-from h2fdp.privacy import AsTheyAre, GradientSums, NoisyUpdate, PaperCalibration
+from h2fdp.privacy import TRUST_MODELS, AsTheyAre, GradientSums, NoisyUpdate, PaperCalibration
 from h2fdp.protocol import DeviceGroup, EdgeServer, IntervalPlan, LocalTeam, SubnetFacts
 from h2fdp.protocol.interval_plan import observation
 from h2fdp.protocol.messages import Plan
@@ -45,7 +45,7 @@ def nodes(source, devices=2, leaks=False):
     gauge = Gauge(NoisyQuadratic(), RANGES, leaks)
     side = NoisyUpdate() if source == "device" else AsTheyAre()
     group = DeviceGroup(STREAMS, side, 0, lambda row: f"edge/{row + 1}", records, sampler, NoisyQuadratic(), gauge)
-    edge = EdgeServer("edge", STREAMS, source, LocalTeam({"d": group}), {"d": (0, devices)}, gauge)
+    edge = EdgeServer("edge", STREAMS, TRUST_MODELS[source], LocalTeam({"d": group}), {"d": (0, devices)}, gauge)
     return group, edge
 
 
@@ -159,7 +159,7 @@ def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected
         weights=np.full(2, 0.5),
         noise_std=np.array(levels),
     )
-    facts = {"edge": SubnetFacts("edge", source, np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
+    facts = {"edge": SubnetFacts("edge", TRUST_MODELS[source], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     decision = Decision(3, 0.1, np.array([2]))
     interval = IntervalPlan(0, 0, decision, {"edge": part}, np.ones(1))
     noise = GradientSums(PaperCalibration(1.0, 1e-5, 1.0, 1, 1), 1.0, "paper")

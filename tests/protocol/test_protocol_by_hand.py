@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from h2fdp.privacy import TRUST_MODELS
 from h2fdp.protocol import Cloud, LocalTeam, Planner, SubnetFacts
 from h2fdp.schedules import FixedSchedule, Rhythm, Schedule
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
@@ -59,7 +60,7 @@ def test_under_an_untrusted_edge_server_each_device_adds_its_own_noise():
 
 def _cloud(edges, sizes, weighting="uniform", share=1.0, rhythm=Rhythm()):  # noqa: B008 (a frozen value)
     facts = [
-        SubnetFacts(f"e{number}", "none", np.array(records), np.full(len(records), 0.5), "poisson")
+        SubnetFacts(f"e{number}", TRUST_MODELS["none"], np.array(records), np.full(len(records), 0.5), "poisson")
         for number, records in enumerate(sizes)
     ]
     schedule = FixedSchedule(2, 0.5, "none", np.array([len(records) for records in sizes]), share)

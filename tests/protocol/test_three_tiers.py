@@ -16,7 +16,7 @@ import h2fdp.privacy.mechanisms.device_side
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.edge_server
 import h2fdp.protocol.tiers
-from h2fdp.privacy import GradientSums, PaperCalibration
+from h2fdp.privacy import TRUST_MODELS, GradientSums, PaperCalibration
 from h2fdp.protocol import Cloud, LocalTeam, Planner, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.schedules import FixedSchedule, Rhythm
 from h2fdp.training.work import PLAIN_TERMS, Trained
@@ -47,7 +47,7 @@ def network(tree, sizes, private=True, levels=LEVELS, edges=None, step_size=0.5,
             facts.append(
                 SubnetFacts(
                     name,
-                    source,
+                    TRUST_MODELS[source],
                     np.full(count, 10),
                     np.full(count, 0.5),
                     "poisson",
@@ -243,7 +243,7 @@ def overheard(tree, sizes, monkeypatch, rhythm, steps):
         monkeypatch.setattr(module, "in_step", listening)
     edges = servers(tree, {name: [[0.0]] * count for name, count in sizes.items()})
     for name, node in edges.items():
-        group = device_group([[0.0]] * sizes[name], node.noise_source, name=name)
+        group = device_group([[0.0]] * sizes[name], node.trust_model.noise_from, name=name)
         group = type(group)(**{**vars(group), "engine": Signals(name)})
         edges[name] = type(node)(**{**vars(node), "groups": LocalTeam({"devices": group})})
     cloud = network(tree, sizes, edges=edges, dimension=dimension, rhythm=rhythm, steps=steps)

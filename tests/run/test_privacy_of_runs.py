@@ -217,6 +217,13 @@ def test_a_budget_for_edge_servers_that_see_raw_updates_is_refused():
         small(Topology.regular(edges=2, devices=2, trust=1.0), budget={"edge": 1.0}).prepare()
 
 
+@pytest.mark.parametrize(("observer", "words"), [("edge", "every edge server of this network"), ("cloud", "the cloud")])
+def test_under_the_clouds_noise_no_budget_covers_those_who_see_raw_updates(observer, words):
+    method = {"extends": "fedavg", "privacy": "central"}
+    with pytest.raises(UserError, match=rf"privacy\.budget\.{observer}: {words} is trusted and sees raw updates"):
+        small(method=method, aggregations_per_interval=0, aggregate_every=None, budget={observer: 1.0}).prepare()
+
+
 def test_a_budget_that_forbids_the_first_interval_is_told_before_anything_runs(tmp_path):
     with pytest.raises(UserError, match=r"privacy\.budget\.cloud: the first interval is epsilon .* for observer cloud"):
         small(budget={"cloud": 1e-6}).run(tmp_path / "run")

@@ -25,7 +25,8 @@ from h2fdp.privacy.mechanisms.placement import (
 )
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Observer, Release, Upload, grouped
-from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
+from h2fdp.privacy.words import AggregationKind, ReleaseKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,9 +131,9 @@ class Central(Placement):
         """The other adjacency."""
         return (ADJACENCY,)
 
-    def source(self, trusted: bool) -> NoiseSource:
-        """The cloud."""
-        return "cloud"
+    def trust_model(self, trusted: bool) -> TrustModel:
+        """The cloud adds it."""
+        return TRUST_MODELS["cloud"]
 
     def problems(self, request: Request) -> Iterator[tuple[str, str]]:
         """What would reach somebody without the cloud's noise.

@@ -28,7 +28,8 @@ from h2fdp.privacy.mechanisms.placement import (
 )
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, grouped
-from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
+from h2fdp.privacy.words import AggregationKind, ReleaseKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -183,9 +184,9 @@ class DpSgd(Placement):
         chosen = {DRAWN: self.normalize == "drawn", OVERSPENT: self.rc_search == "paper"}
         return tuple(note for note, holds in chosen.items() if holds)
 
-    def source(self, trusted: bool) -> NoiseSource:
-        """The device."""
-        return "device"
+    def trust_model(self, trusted: bool) -> TrustModel:
+        """The device adds it."""
+        return TRUST_MODELS["device"]
 
     def problems(self, request: Request) -> Iterator[tuple[str, str]]:
         """What would void that a step moves by one clipped gradient."""

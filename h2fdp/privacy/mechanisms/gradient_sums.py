@@ -14,7 +14,8 @@ from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, SensitivityRule
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, releases_of
 from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, accumulated_gradient_sensitivity, estimate_sensitivity
-from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind, Tier
+from h2fdp.privacy.trust_model import TrustModel
+from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,7 @@ class GradientSums(Mechanism):
         a device's own upload carries no weight.
         """
         last = len(subnet.segments) - 1
-        if subnet.source == "none":
-            return np.empty((len(subnet.segments), 0))
-        exposed = subnet.sampling_rates
-        if subnet.source == "edge":
-            exposed = np.max(subnet.weights * subnet.sampling_rates, axis=-1, keepdims=True)
+        exposed = subnet.trust_model.exposure(subnet.weights, subnet.sampling_rates)
         of_segments = np.broadcast_to(exposed, (len(subnet.segments), exposed.shape[-1]))
         rows = []
         for segment, (accumulated, shown) in enumerate(zip(subnet.segments, of_segments, strict=True)):
@@ -72,14 +69,14 @@ class GradientSums(Mechanism):
         steps = interval if self.sensitivity == "paper" else segment
         return self.calibration.noise_std(kind, self._sensitivity(step_size, steps), 1.0, tier)
 
-    def of_estimates(self, source: NoiseSource, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
+    def of_estimates(self, trust_model: TrustModel, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
         """See `Mechanism.of_estimates`; as many as global aggregations.
 
         An edge server's maximum has no weights to shrink it.
         """
-        if source == "none":
+        if not trust_model.noisy:
             raise ValueError("private estimates are released under noise")
-        exposed = sampling_rates if source == "device" else np.max(sampling_rates, keepdims=True)
+        exposed = trust_model.exposure(np.ones(len(sampling_rates)), sampling_rates)
         return np.asarray(self.calibration.noise_std("global", estimate_sensitivity(numbers), 1.0) * exposed)
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
@@ -92,7 +89,7 @@ class GradientSums(Mechanism):
         steps. An edge server's maximum over its devices moves with any of them by the whole range, whatever its weight.
         """
         if upload.kind == "estimate":
-            count, by_devices = len(upload.rows), upload.source == "device"
+            count, by_devices = len(upload.rows), upload.trust_model.devices_add_noise
             weights = np.full(count, 1 / count) if by_devices else np.ones(count)
             drawn = np.full(count, ESTIMATE_BATCHES)
             yield from releases_of(replace(upload, steps=drawn, weights=weights), estimate_sensitivity(upload.numbers))
@@ -104,7 +101,7 @@ class GradientSums(Mechanism):
             yield release
 
     def upload_variance(self, upload: Upload) -> float:
-        parts = upload.noise_std * upload.weights if upload.source == "device" else upload.noise_std
+        parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
         return float((parts**2).sum())
 
     def claimed(self, accounts: Accounts, made: Made) -> float | None:

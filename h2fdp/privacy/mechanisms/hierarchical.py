@@ -12,7 +12,7 @@ from h2fdp.privacy.mechanisms.gradient_sums import GradientSums
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, Setting
 from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, clipped, remembering
 from h2fdp.privacy.releases import Observer
-from h2fdp.privacy.words import NoiseSource
+from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Nowhere(Placement):
     clips: ClassVar[Clips] = "gradient"
     unaudited: ClassVar[str | None] = "an audit needs a method that promises privacy; this one adds no noise"
 
-    def source(self, trusted: bool) -> NoiseSource:
-        """Nobody."""
-        return "none"
+    def trust_model(self, trusted: bool) -> TrustModel:
+        """Nobody adds any."""
+        return TRUST_MODELS["none"]
 
     def problems(self, request: Request) -> Iterator[tuple[str, str]]:
         """What needs a guarantee."""
@@ -42,16 +42,16 @@ class Nowhere(Placement):
 class WhereTrustEnds(Placement):
     """A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads.
 
-    >>> WhereTrustEnds().source(trusted=True), WhereTrustEnds().source(trusted=False)
-    ('edge', 'device')
+    >>> [WhereTrustEnds().trust_model(trusted).noise_from for trusted in (True, False)]
+    ['edge', 'device']
     """
 
     description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
     clips: ClassVar[Clips] = "gradient"
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
 
-    def source(self, trusted: bool) -> NoiseSource:
-        return "edge" if trusted else "device"
+    def trust_model(self, trusted: bool) -> TrustModel:
+        return TRUST_MODELS["edge" if trusted else "device"]
 
     def problems(self, request: Request) -> Iterator[tuple[str, str]]:
         """What would void that an upload is a sum of clipped gradients."""
@@ -68,7 +68,7 @@ class WhereTrustEnds(Placement):
             yield "training.momentum", text
 
     def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
-        return NoisyUpdate() if self.source(trusted) == "device" else AsTheyAre()
+        return NoisyUpdate() if self.trust_model(trusted).devices_add_noise else AsTheyAre()
 
     def mechanism(self, setting: Setting) -> Mechanism:
         """The paper's calibration for the numbers of releases that are planned."""
@@ -85,6 +85,6 @@ class EveryDevice(WhereTrustEnds):
 
     description: ClassVar[str] = "every device adds its own noise, as if no edge server were trusted"
 
-    def source(self, trusted: bool) -> NoiseSource:
-        """The device."""
-        return "device"
+    def trust_model(self, trusted: bool) -> TrustModel:
+        """The device adds it."""
+        return TRUST_MODELS["device"]

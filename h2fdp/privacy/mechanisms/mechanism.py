@@ -12,7 +12,8 @@ from h2fdp.privacy.accounting import Accountant, Composition
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Sampling, Upload
-from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind, Tier
+from h2fdp.privacy.trust_model import TrustModel
+from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
 
 SensitivityRule = Literal["paper", "tight"]
 
@@ -94,7 +95,7 @@ class Mechanism(Protocol):
         """
         return 0.0
 
-    def of_estimates(self, source: NoiseSource, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
+    def of_estimates(self, trust_model: TrustModel, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
         """(s,) or (1,) for so many estimates for a controller, in units of their ranges."""
         raise AssertionError("a controller is refused under this mechanism")
 

@@ -16,7 +16,8 @@ from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
 from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, remembering, uncontrolled
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, releases_of
-from h2fdp.privacy.words import AggregationKind, NoiseSource, ReleaseKind
+from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
+from h2fdp.privacy.words import AggregationKind, ReleaseKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -151,9 +152,9 @@ class Objective(Placement):
         """That nothing sound is known."""
         return (NO_ACCOUNT,)
 
-    def source(self, trusted: bool) -> NoiseSource:
-        """The device."""
-        return "device"
+    def trust_model(self, trusted: bool) -> TrustModel:
+        """The device adds it."""
+        return TRUST_MODELS["device"]
 
     def problems(self, request: Request) -> Iterator[tuple[str, str]]:
         """The conditions of Theorem 6.3, and what would need an account."""

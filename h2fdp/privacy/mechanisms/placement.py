@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from h2fdp.privacy.mechanisms.device_side import AsTheyAre, DeviceSide
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, Setting
 from h2fdp.privacy.releases import Observer
-from h2fdp.privacy.words import NoiseSource
+from h2fdp.privacy.trust_model import TrustModel
 
 Clips = Literal["gradient", "record", "update", "nothing"]
 
@@ -75,8 +75,8 @@ class Placement(Protocol):
     def notes(self) -> tuple[str, ...]:
         return ()
 
-    def source(self, trusted: bool) -> NoiseSource:
-        """The party that adds noise under an edge server of this trust."""
+    def trust_model(self, trusted: bool) -> TrustModel:
+        """Who adds noise under an edge server of this trust, and what the edge server sees."""
         ...
 
     def problems(self, request: Request) -> Iterator[tuple[str, str]]:

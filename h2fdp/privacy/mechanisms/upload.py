@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.privacy.words import NoiseSource, Tier
+from h2fdp.privacy.trust_model import TrustModel
+from h2fdp.privacy.words import Tier
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class SubnetInterval:
         tiers: the tier of each local aggregation; empty in a network of one tier.
     """
 
-    source: NoiseSource
+    trust_model: TrustModel
     segments: Sequence[int]
     step_size: float
     weights: np.ndarray

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from h2fdp.privacy import Setting, Upload, views
+from h2fdp.privacy import TRUST_MODELS, Setting, Upload, views
 from h2fdp.training.descent import gain
 
 RECORDS = np.array([100, 200, 400])
@@ -39,7 +39,7 @@ def upload(source, noise_std, **changes):
         "slot": 12,
         "kind": "global",
         "edge": "a",
-        "source": source,
+        "trust_model": TRUST_MODELS[source],
         "step_size": 0.1,
         "rows": np.arange(3),
         "steps": np.full(3, 4),
@@ -51,7 +51,9 @@ def upload(source, noise_std, **changes):
         "cloud_noise_std": 0.0,
         "size": 3,
         "sampling": "poisson",
-        "views": views(source, trusted=int(source == "edge"), edge_is_cloud=changes.pop("edge_is_cloud", False)),
+        "views": views(
+            TRUST_MODELS[source], trusted=int(source == "edge"), edge_is_cloud=changes.pop("edge_is_cloud", False)
+        ),
     }
     return Upload(**{**values, **changes})
 

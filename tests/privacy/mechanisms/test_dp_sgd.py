@@ -10,7 +10,7 @@ from opacus.optimizers import DPOptimizer
 from scipy import stats
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Made
+from h2fdp.privacy import TRUST_MODELS, Accounts, Made
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, largest_count
 from h2fdp.privacy.mechanisms.device_side import StepNoise
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
@@ -30,7 +30,7 @@ def account(mechanism, uploads):
 
 
 def test_the_noise_on_a_sum_is_the_multiplier_times_the_clip_norm_whatever_the_weights():
-    asked = SubnetInterval("device", (2, 3), 0.1, np.array([0.9, 0.05, 0.05]), RATES, RECORDS)
+    asked = SubnetInterval(TRUST_MODELS["device"], (2, 3), 0.1, np.array([0.9, 0.05, 0.05]), RATES, RECORDS)
     np.testing.assert_array_equal(GIVEN.of_subnet(asked), np.full((2, 3), 1.1 * 0.5))
 
 

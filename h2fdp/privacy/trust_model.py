@@ -1,0 +1,95 @@
+"""Who adds the noise of a subnet, and what its edge server sees of the devices: two facts, one object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from h2fdp.privacy.words import ADDED_BY, NoiseSource
+
+Visible = Literal["uploads", "sum"]
+
+
+@dataclass(frozen=True)
+class TrustModel:
+    """What a noise placement makes of the trust in an edge server.
+
+    All that nodes, accounts and audits want to know of it they ask here. Another level of trust is another object, or a
+    subclass: under secure aggregation, for example, devices add shares of one noise, and the edge server sees the sum.
+
+    Attributes:
+        noise_from: who adds the noise: nobody, each device, the edge server, or the cloud.
+        edge_sees: of its devices: each single upload, or their weighted sum alone.
+
+    >>> [TRUST_MODELS[name].edge_level for name in ("none", "device", "edge", "cloud")]
+    [0, 0, 0, 0]
+    >>> TrustModel("device", edge_sees="sum").edge_level
+    1
+    """
+
+    noise_from: NoiseSource
+    edge_sees: Visible = "uploads"
+
+    @property
+    def noisy(self) -> bool:
+        """Whether anybody adds noise."""
+        return self.noise_from != "none"
+
+    @property
+    def devices_add_noise(self) -> bool:
+        """Whether every device does, before anything leaves it."""
+        return self.noise_from == "device"
+
+    @property
+    def edge_adds_noise(self) -> bool:
+        """Whether the edge server does, or a trusted node above it in its place; it may see raw updates."""
+        return self.noise_from == "edge"
+
+    @property
+    def cloud_adds_noise(self) -> bool:
+        """Whether the cloud does; it and all edge servers may see raw updates."""
+        return self.noise_from == "cloud"
+
+    @property
+    def added_by(self) -> str:
+        """Who adds the noise, in words."""
+        return ADDED_BY[self.noise_from]
+
+    @property
+    def edge_level(self) -> int:
+        """The level at which the edge server sees an upload: 0 by itself, 1 in the subnet's average (see `Upload`)."""
+        return 0 if self.edge_sees == "uploads" else 1
+
+    def exposure(self, weights: np.ndarray, sampling_rates: np.ndarray) -> np.ndarray:
+        """(..., n) for each noise vector the largest share, times rate, of a device that it has to cover by itself.
+
+        An edge server's one vector (n = 1) covers its average, in which every device has its weight; a device's own
+        (n = s) covers what it sends, in which it has a share of 1; n = 0 where neither adds any.
+
+        Args:
+            weights: (..., s) of the devices in the average, 0 for those that are not in it.
+            sampling_rates: (s,) q_j.
+        """
+        if self.devices_add_noise:
+            return sampling_rates
+        if self.edge_adds_noise:
+            return np.asarray(np.max(weights * sampling_rates, axis=-1, keepdims=True))
+        return np.empty(0)
+
+    def noise_parts(self, levels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(..., n) standard deviations of the independent parts of the noise on the subnet's average.
+
+        Args:
+            levels: (..., n) of the noise as it is added.
+            weights: (..., s) of the devices in the average.
+        """
+        return np.asarray(levels * weights) if self.devices_add_noise else levels
+
+
+TRUST_MODELS: Mapping[str, TrustModel] = MappingProxyType(
+    {name: TrustModel(name) for name in ("none", "device", "edge", "cloud")}
+)

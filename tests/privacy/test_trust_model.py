@@ -1,0 +1,118 @@
+"""Who adds the noise and what the edge server sees: two facts, and a third level of trust made of them."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.privacy import TRUST_MODELS, GradientSums, PaperCalibration, SubnetInterval, TrustModel, Upload, views
+
+LEVELS = GradientSums(PaperCalibration(1.0, 1e-5, 1.0, 10, 10), clip_norm=1.0, sensitivity="tight")
+PEOPLE = st.integers(1, 6).flatmap(
+    lambda size: st.tuples(
+        st.lists(st.floats(0.05, 1.0), min_size=size, max_size=size),
+        st.lists(st.floats(0.01, 0.5), min_size=size, max_size=size),
+    )
+)
+
+
+@dataclass(frozen=True)
+class SecureSum(TrustModel):
+    """Devices add shares of the one noise that a trusted edge server would add; the edge server sees the sum alone.
+
+    Attributes:
+        missing: shares that may be known to others, or lost.
+    """
+
+    missing: int = 0
+
+    def exposure(self, weights, sampling_rates):
+        share = np.max(weights * sampling_rates, axis=-1, keepdims=True)
+        return share / (weights * math.sqrt(weights.shape[-1] - self.missing))
+
+
+def upload(trust_model, weights, rates, noise_std, **changes):
+    values = {
+        "interval": 1,
+        "slot": 4,
+        "kind": "global",
+        "edge": "a",
+        "trust_model": trust_model,
+        "step_size": 0.1,
+        "rows": np.arange(len(weights)),
+        "steps": np.full(len(weights), 4),
+        "weights": weights,
+        "sampling_rates": rates,
+        "noise_std": noise_std,
+        "size": len(weights),
+        "sampling": "poisson",
+        "views": views(trust_model, trusted=int(trust_model.edge_adds_noise)),
+    }
+    return Upload(**values | changes)
+
+
+def seen(trust_model, weights, rates, **changes):
+    """Observer -> device -> (sensitivity, noise) under the noise that this trust asks for."""
+    noise = LEVELS.of_subnet(SubnetInterval(trust_model, (4,), 0.1, weights, rates, np.full(len(rates), 9)))[0]
+    found = {}
+    for row in LEVELS.releases(upload(trust_model, weights, rates, noise, **changes)):
+        for part in row.devices.split(","):
+            first, _, last = part.partition("-")
+            for device in range(int(first), int(last or first) + 1):
+                found.setdefault(row.observer, {})[device] = (row.sensitivity, row.noise_std)
+    return found
+
+
+@given(PEOPLE)
+def test_a_third_level_of_trust_is_a_value_of_its_own(people):
+    """Shares of one noise: whoever sees the sum gets what a trusted edge server would send, the edge server as well."""
+    weights, rates = np.array(people[0]) / sum(people[0]), np.array(people[1])
+    sums, trusted = seen(SecureSum("device", "sum"), weights, rates), seen(TRUST_MODELS["edge"], weights, rates)
+    for observer in ("edge", "cloud", "public"):
+        for device, (sensitivity, noise_std) in trusted["cloud"].items():
+            assert sums[observer][device] == (pytest.approx(sensitivity), pytest.approx(noise_std))
+    if len(weights) > 1:  # a peer subtracts its own share
+        whole = trusted["cloud"][1][1]
+        left = whole * math.sqrt((len(weights) - 1) / len(weights))
+        assert all(noise_std == pytest.approx(left) for _, noise_std in sums["peer"].values())
+
+
+def test_shares_that_may_be_missing_make_the_others_larger():
+    weights, rates = np.full(4, 0.25), np.full(4, 0.1)
+    (_, less), (_, more) = (seen(SecureSum("device", "sum", missing), weights, rates)["cloud"][1] for missing in (0, 2))
+    assert more == pytest.approx(less * math.sqrt(2))
+
+
+def test_what_the_edge_server_sees_moves_its_own_account_alone():
+    weights, rates = np.array([0.5, 0.3, 0.2]), np.full(3, 0.1)
+    single, sums = (seen(TrustModel("device", sight), weights, rates) for sight in ("uploads", "sum"))
+    assert {observer: rows for observer, rows in single.items() if observer != "edge"} == {
+        observer: rows for observer, rows in sums.items() if observer != "edge"
+    }
+    assert sums["edge"] == sums["cloud"] != single["edge"]
+
+
+@pytest.mark.parametrize(
+    ("trust_model", "edge", "cloud"),
+    [
+        (TrustModel("device"), 0, 2),
+        (TrustModel("device", edge_sees="sum"), 1, 2),
+        (TrustModel("edge"), None, 2),
+        (TrustModel("cloud"), None, None),
+    ],
+)
+def test_views_follow_from_both_facts(trust_model, edge, cloud):
+    found = views(trust_model, heights=(1, 2), trusted=int(trust_model.edge_adds_noise), passed=2)
+    assert (found.get("edge"), found.get("cloud"), found["public"]) == (edge, cloud, 2)
+
+
+def test_in_a_star_the_cloud_sees_what_the_edge_server_sees():
+    assert views(TrustModel("device"), edge_is_cloud=True)["cloud"] == 0
+    assert views(TrustModel("device", edge_sees="sum"), edge_is_cloud=True)["cloud"] == 1
+
+
+def test_nobody_sees_a_release_where_nobody_adds_noise():
+    assert views(TRUST_MODELS["none"]) == {}
