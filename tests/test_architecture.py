@@ -15,6 +15,7 @@ FLOORS = {
     "errors": 0,
     "streams": 0,
     "config": 0,
+    "wireless": 1,
     "topology": 1,
     "data": 1,
     "models": 1,
@@ -42,6 +43,7 @@ FLOORS = {
 ALLOWED_ON_ONE_FLOOR = {
     ("config", "errors"),
     ("config", "streams"),
+    ("topology", "wireless"),
     ("schedules", "estimation"),
     ("experiment", "methods"),
 }

@@ -38,6 +38,7 @@ class Choices(Generic[OptionsType]):
 
     Args:
         own: what a user's own part must be; None where none is accepted.
+        unnamed: the choice that a mapping without a name stands for; None where a name is required.
 
     >>> colours: Choices[Options] = Choices()
     >>> @colours.register
@@ -51,8 +52,9 @@ class Choices(Generic[OptionsType]):
     ({'lightness': 0.5}, {'lightness': 0.9})
     """
 
-    def __init__(self, own: OwnKind | None = None) -> None:
+    def __init__(self, own: OwnKind | None = None, unnamed: str | None = None) -> None:
         self.own = own
+        self.unnamed = unnamed
         self.models: dict[str, type[Options]] = {}
 
     def register(self, model: type[Registered]) -> type[Registered]:
@@ -88,11 +90,14 @@ class Choices(Generic[OptionsType]):
         """A word as a mapping, an own part found; null stands for an option's default, whether it has one or not."""
         if isinstance(value, (Options, OwnPart)):
             return value
+        word = isinstance(value, str)
         if isinstance(value, str):
             value = {"name": value}
         if not isinstance(value, Mapping):
             from_python = self.own is not None and not isinstance(value, (int, float, list, tuple, type(None)))
             return own_part(value, folder, self.own) if from_python and self.own is not None else value
+        if self.unnamed is not None and "name" not in value:
+            value = {"name": self.unnamed, **value}
         name = value.get("name")
         if "name" not in value:
             raise self._wrong_name(f"the key is missing; expected {self._expected}", value)
@@ -101,17 +106,17 @@ class Choices(Generic[OptionsType]):
         if not isinstance(name, str) or name not in self.models:
             close = difflib.get_close_matches(name, self.names, n=1) if isinstance(name, str) else []
             hint = f"; did you mean `{close[0]}`?" if close else ""
-            raise self._wrong_name(f"expected {self._expected}, found {quote(name)}{hint}", name)
+            raise self._wrong_name(f"expected {self._expected}, found {quote(name)}{hint}", name, word)
         return {key: option for key, option in value.items() if option is not None}
 
     @property
     def _expected(self) -> str:
         return f"one of {', '.join(self.names)}"
 
-    def _wrong_name(self, text: str, found: Any) -> ValidationError:
-        """A mistake at the key `name`."""
+    def _wrong_name(self, text: str, found: Any, word: bool = False) -> ValidationError:
+        """A mistake at the key `name`, or at the choice's own where a word stands for it."""
         problem = PydanticCustomError("value_error", "{text}", {"text": text})
-        place = (self.names[0], "name")
+        place = () if word else (self.names[0], "name")
         return ValidationError.from_exception_data(
             "choice", [InitErrorDetails(type=problem, loc=place, input=str(found))]
         )
@@ -121,6 +126,14 @@ class Choices(Generic[OptionsType]):
         if isinstance(value, OwnPart):
             return mapping
         return {"name": value.name} | dict.fromkeys(self._all_options()) | mapping
+
+    def stated(self, value: Options | OwnPart) -> Any:
+        """A choice in the fewest words that a file needs: a word, or a mapping with its own options alone."""
+        if isinstance(value, OwnPart):
+            return value.written()
+        if value.name == self.unnamed:
+            return value.options()
+        return {"name": value.name, **value.options()} if value.options() else value.name
 
     def _all_options(self) -> Iterable[str]:
         return [key for model in self.models.values() for key in model.model_fields if key != "name"]

@@ -1,4 +1,4 @@
-"""The wireless channel between a device and its edge server: path loss, Rayleigh fading, Shannon's rate.
+"""The wireless channels between devices and their edge servers: path loss, fading, Shannon's rate.
 
 H2FDP, Appendix D: a device at distance d that sends with power p over bandwidth W has the signal-to-noise ratio
 (SNR) p beta(d) |u|^2 / (N0 W); the rate is R = W log2(1 + SNR). |u|^2, the power of the fading, is drawn anew for each
@@ -9,23 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from h2fdp.radio.models import fading_of
 from h2fdp.streams import Streams
-from h2fdp.topology import Radio, Topology
+from h2fdp.topology import Topology
 from h2fdp.topology.arrays import Floats
+from h2fdp.wireless import ratio
 
 DBM_OF_A_WATT = 30.0
 _LN2 = float(np.log(2.0))
-
-
-def ratio(decibels: Floats | float) -> Floats:
-    """10^(x/10); 0 or infinite beyond what a float holds.
-
-    >>> ratio(np.array([-30.0, 0.0, 20.0])).tolist()
-    [0.001, 1.0, 100.0]
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        return np.power(10.0, np.asarray(decibels, dtype=np.float64) / 10)
 
 
 def watts(power_dbm: Floats | float) -> Floats:
@@ -37,22 +27,35 @@ def watts(power_dbm: Floats | float) -> Floats:
     return ratio(np.asarray(power_dbm, dtype=np.float64) - DBM_OF_A_WATT)
 
 
-def path_gain_db(distance_m: Floats, radio: Radio) -> Floats:
-    """10 log10 beta = beta_0 - 10 alpha log10(d / d_0), the mean gain at each distance (H2FDP, Appendix D).
+def path_gain_db(topology: Topology, streams: Streams) -> Floats:
+    """(I,) 10 log10 beta, the gain of every device's channel where |u|^2 = 1, in the order of the tree.
 
-    >>> path_gain_db(np.array([1.0, 10.0, 100.0]), Radio()).tolist()
+    What a path loss draws, it draws from a stream of each access point, the same in every interval.
+
+    >>> from h2fdp.topology import Subnet
+    >>> near = Topology("net", (Subnet("a", True, [1.0, 10.0, 100.0], [24.0] * 3),))
+    >>> path_gain_db(near, Streams(1)).tolist()
     [-30.0, -67.5, -105.0]
     """
-    return radio.pathloss_db - 10 * radio.pathloss_exponent * np.log10(distance_m / radio.reference_m)
+    distance_m = np.concatenate([subnet.distance_m for subnet in topology.subnets])
+    names, sizes = topology.access_points
+    return np.concatenate(
+        [
+            topology.radio.gain_db(of_point, streams.open(name, "path loss"))
+            for name, of_point in zip(names, np.split(distance_m, np.cumsum(sizes)[:-1]), strict=True)
+        ]
+    )
 
 
-def mean_snr(power_dbm: Floats, distance_m: Floats, radio: Radio) -> Floats:
-    """p beta / (N0 W), each device's signal-to-noise ratio over the whole bandwidth where |u|^2 = 1.
+def mean_snr(topology: Topology, streams: Streams) -> Floats:
+    """(I,) p beta / (N0 W), each device's signal-to-noise ratio over the whole bandwidth where |u|^2 = 1.
 
     It is added up in decibels: power and gain alone may be too small for a float where their ratio to the noise is not.
     """
+    radio = topology.radio
+    power_dbm = np.concatenate([subnet.power_dbm for subnet in topology.subnets])
     noise_dbm = radio.noise_dbm_per_hz + 10 * np.log10(radio.bandwidth_hz)
-    return ratio(power_dbm + path_gain_db(distance_m, radio) - noise_dbm)
+    return ratio(power_dbm + path_gain_db(topology, streams) - noise_dbm)
 
 
 def rate_bps(snr: Floats, bandwidth_hz: float) -> Floats:
@@ -64,22 +67,16 @@ def rate_bps(snr: Floats, bandwidth_hz: float) -> Floats:
     return bandwidth_hz * np.log1p(snr) / _LN2
 
 
-def fading_floor(radio: Radio) -> float:
-    """The least power |u|^2 of the fading. The mean of 1/R would be infinite without one."""
-    return float(ratio(radio.fading_floor_db))
-
-
 def fading_power(topology: Topology, streams: Streams, interval: int) -> Floats:
     """(I,) |u|^2 of every device in one interval, in the order of the tree.
 
     Each access point has a stream of its own for each interval, so a draw depends on no other part of the network, and
     is the same in a tree and in its star.
     """
-    fading, floor = fading_of(topology.radio.fading), fading_floor(topology.radio)
     names, sizes = topology.access_points
     return np.concatenate(
         [
-            fading.draw(streams.open(name, "fading", interval), size, floor)
+            topology.radio.fading_power(streams.open(name, "fading", interval), size)
             for name, size in zip(names, sizes.tolist(), strict=True)
         ]
     )

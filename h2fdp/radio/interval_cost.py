@@ -36,10 +36,10 @@ import numpy as np
 
 from h2fdp.radio.active import Active, Failing, active_devices
 from h2fdp.radio.messages import DrawnCosts
-from h2fdp.radio.models import access_of, gathered
 from h2fdp.radio.wires import Wires, beyond_edge, path_seconds
 from h2fdp.topology import Topology
 from h2fdp.topology.arrays import Floats, Integers
+from h2fdp.wireless import gathered
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +187,7 @@ def _on_air(costs: DrawnCosts, topology: Topology, points: Integers, rows: Integ
     """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`."""
     sizes = topology.access_points[1]
     seconds = costs.seconds[rows]
-
-    uplink = access_of(topology.radio.access).uplink_seconds(seconds, costs.snr[rows], points, len(sizes))
+    uplink = topology.radio.uplink_seconds(seconds, costs.snr[rows], points, len(sizes))
     return uplink + gathered(np.maximum, seconds, points, len(sizes))
 
 

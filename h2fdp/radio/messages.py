@@ -13,8 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.radio.channel import fading_floor, fading_power, mean_snr, rate_bps, watts
-from h2fdp.radio.models import fading_of
+from h2fdp.radio.channel import fading_power, mean_snr, rate_bps, watts
 from h2fdp.streams import Streams
 from h2fdp.topology import Link, Topology
 from h2fdp.topology.arrays import Floats, Integers
@@ -82,16 +81,14 @@ class NetworkCosts:
         Args:
             topology: the network.
             parameters: M, the number of the model's parameters; a message has `radio.bits_per_parameter` bits for each.
-            streams: the run's randomness; fading is drawn from it.
+            streams: the run's randomness; path loss and fading are drawn from it.
 
         Raises:
-            UserError: a channel or link whose costs no float can hold.
+            UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
         """
-        subnets, radio = topology.subnets, topology.radio
-        power_dbm = np.concatenate([subnet.power_dbm for subnet in subnets])
-        distance_m = np.concatenate([subnet.distance_m for subnet in subnets])
+        power_dbm = np.concatenate([subnet.power_dbm for subnet in topology.subnets])
         self._topology, self._parameters, self._streams = topology, parameters, streams
-        self._mean_snr = mean_snr(power_dbm, distance_m, radio)
+        self._mean_snr = mean_snr(topology, streams)
         self._power_w = watts(power_dbm)
         self._wired = _wired_costs(topology, self.message_bits)
         self._refuse_what_no_float_holds()
@@ -113,16 +110,13 @@ class NetworkCosts:
 
     @cached_property
     def _expected(self) -> MessageCosts:
-        radio = self._topology.radio
-        seconds = fading_of(radio.fading).mean_seconds(
-            self.message_bits, radio.bandwidth_hz, self._mean_snr, fading_floor(radio)
-        )
+        seconds = self._topology.radio.mean_seconds(self.message_bits, self._mean_snr)
         return MessageCosts(seconds=seconds, joules=self._power_w * seconds, **self._wired)
 
     def _refuse_what_no_float_holds(self) -> None:
         radio = self._topology.radio
         with np.errstate(all="ignore"):
-            least = self._mean_snr * fading_of(radio.fading).least(fading_floor(radio))
+            least = self._mean_snr * radio.least_fading()
             possible = (least > _SNR_RANGE[0]) & (np.maximum(least, self._mean_snr) < _SNR_RANGE[1])
             dearest = self._power_w * self.message_bits / rate_bps(least, radio.bandwidth_hz)
         names, sizes = self._topology.access_points

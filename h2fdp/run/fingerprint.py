@@ -20,7 +20,7 @@ import yaml
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
 from h2fdp.run.definitions import Program, hash_of
-from h2fdp.run.own_code import own_code_of
+from h2fdp.run.own_code import code_of, own_parts_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.hardware import ARITHMETIC, processor
 
@@ -37,8 +37,9 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
         directory: has the run's configuration and topology.
     """
     configuration = yaml.safe_load(directory.config.read_text())
+    own_code = code_of(part.part for part in own_parts_of(run.config, run.drawn))
     parts: dict[str, Any] = {
-        "code": [package_digest(), run.own.code, own_code_of(run.config)],
+        "code": [package_digest(), run.own.code, own_code],
         "data": run.data.fingerprint(),
         "configuration": [
             json.dumps(counted(configuration), sort_keys=True),

@@ -15,11 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from h2fdp.config.own_parts import own_parts_in
+from h2fdp.config.own_parts import OwnPart, own_parts_in
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records import versions
 from h2fdp.run.definitions import Program, hash_of, imported_modules
 from h2fdp.runtime.own_modules import is_installed, is_own
+from h2fdp.topology import Topology
 
 
 def code_of(parts: Iterable[Any]) -> str:
@@ -50,9 +51,9 @@ def code_of(parts: Iterable[Any]) -> str:
     return hash_of(texts) if texts else ""
 
 
-def own_code_of(config: ExperimentFile) -> str:
-    """The same of all own parts that a configuration names."""
-    return code_of(part.part for part in own_parts_in(config))
+def own_parts_of(config: ExperimentFile, topology: Topology) -> list[OwnPart]:
+    """All own parts of an experiment: of its configuration, and of its topology."""
+    return [*own_parts_in(config), *topology.radio.own_parts]
 
 
 def own_sources(home: ModuleType) -> dict[str, bytes]:

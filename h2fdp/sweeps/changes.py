@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from h2fdp.config.check import quote
-from h2fdp.config.own_parts import own_parts_in
 from h2fdp.errors import Problem, UserError
 from h2fdp.run.fingerprint import counted
+from h2fdp.run.own_code import own_parts_of
 from h2fdp.sweeps.directory import Entry, SweepDirectory
 from h2fdp.sweeps.shared import Shared
 from h2fdp.sweeps.study import Planned, Study, configuration_of
@@ -33,7 +33,7 @@ def changed_runs(
             continue
         same = entry is not None and entry.digest == planned.digest
         problems = [] if same else _differences(study, planned, directory, shared)
-        if entry and not same and not problems and own_parts_in(shared.experiment(study.document, planned.settings)[0]):
+        if entry and not same and not problems and own_parts_of(*shared.experiment(study.document, planned.settings)):
             text = "the run was made by other code of your own than is there now"
             problems.append(Problem(text, str(directory.run(name)), "code"))
         if entry is None or entry.code != code:

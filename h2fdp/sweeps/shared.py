@@ -15,6 +15,7 @@ from h2fdp.data.registry import origin, read_pool
 from h2fdp.experiment.file import Settings, draw_topology, experiment_from
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.run.definitions import hash_of
+from h2fdp.run.own_code import code_of
 from h2fdp.run.prepare import configured_data, prepare
 from h2fdp.run.setup import RunSetup
 from h2fdp.streams import Streams
@@ -48,6 +49,11 @@ class Kept(Generic[Value]):
         return self._values[key]
 
 
+def _digest_of(topology: Topology) -> str:
+    own_code = code_of(part.part for part in topology.radio.own_parts)
+    return hash_of([yaml_text(topology), own_code] if own_code else [yaml_text(topology)])
+
+
 class Shared:
     """Experiments that share what equal parts of their configurations determine. Files are taken not to change."""
 
@@ -61,9 +67,9 @@ class Shared:
         return experiment_from(document.copy(), settings, draw=self._topology)
 
     def network(self, topology: Topology) -> str:
-        """A digest of a topology as it is written."""
+        """A digest of a topology as it is written, and of the code of its own parts."""
         # What is kept has the topology itself, so that no other one can have its number.
-        return self._networks.get(id(topology), lambda: (topology, hash_of([yaml_text(topology)])))[1]
+        return self._networks.get(id(topology), lambda: (topology, _digest_of(topology)))[1]
 
     def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> RunSetup:
         return prepare(config, topology, data_root=root, data_source=configured_data(config, self._pool))

@@ -11,12 +11,13 @@ from typing import Any
 import yaml
 
 from h2fdp.config import Document
+from h2fdp.config.own_parts import own_parts_in
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, apply_settings, changed_topology, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.run.definitions import hash_of
 from h2fdp.run.fingerprint import counted
-from h2fdp.run.own_code import own_code_of
+from h2fdp.run.own_code import code_of
 from h2fdp.runtime import chosen_backend
 from h2fdp.sweeps.grid import SWEEP, Point, points_of
 from h2fdp.sweeps.shared import Shared
@@ -157,7 +158,7 @@ def _planned(point: Point, settings: tuple[Setting, ...], config: ExperimentFile
 def digest_of(config: ExperimentFile, network: str) -> str:
     """Of all in a configuration that bits depend on; `network` see `Shared.network`."""
     stated = [json.dumps(configuration_of(config), sort_keys=True), config.runtime.engine, network]
-    own_code = own_code_of(config)
+    own_code = code_of(part.part for part in own_parts_in(config))
     return hash_of([*stated, own_code] if own_code else stated)
 
 

@@ -1,11 +1,12 @@
 """The tree of cloud, edge servers and devices: read, checked, drawn from a seed, generated, written and pictured."""
 
 from h2fdp.topology.drawing import draw
-from h2fdp.topology.network import CLOUD, Aggregator, Compute, DistanceRule, Link, Radio, Relays, Subnet
+from h2fdp.topology.network import CLOUD, Aggregator, Compute, DistanceRule, Link, Relays, Subnet
 from h2fdp.topology.reading import from_document, read
 from h2fdp.topology.schema import TopologyFile
 from h2fdp.topology.topology import GENERATORS, Topology
 from h2fdp.topology.writing import write
+from h2fdp.wireless import Radio
 
 __all__ = [
     "CLOUD",

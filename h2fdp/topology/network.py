@@ -1,4 +1,4 @@
-"""The parts of a network as values: edge servers, their devices, links, the radio. Arrays, not objects.
+"""The parts of a network as values: edge servers, their devices, links. Arrays, not objects.
 
 A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each subnet 0.02 s and 16 MB.
 """
@@ -26,21 +26,6 @@ class Link:
 
     rate_bps: float = 100e6
     power_dbm: float = 38.0
-
-
-@dataclass(frozen=True)
-class Radio:
-    """The wireless channel from devices to their edge server (H2FDP, Appendix D)."""
-
-    bandwidth_hz: float = 1e6
-    noise_dbm_per_hz: float = -173.0
-    access: str = "tdma"
-    fading: str = "rayleigh"
-    fading_floor_db: float = -20.0
-    bits_per_parameter: int = 32
-    pathloss_db: float = -30.0
-    pathloss_exponent: float = 3.75
-    reference_m: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Defaults are those of the paper (H2FDP, Appendix D); it is silent on distances, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -20,6 +20,8 @@ from h2fdp.config.fields import (
     Whole,
     shape,
 )
+from h2fdp.wireless import RadioSection
+from h2fdp.wireless.path_loss import Decibels
 
 DEFAULT_DISTANCE_M = 50.0
 DEFAULT_POWER_DBM = 24.0
@@ -53,12 +55,6 @@ Name = Annotated[
 Rate = Annotated[
     float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_unlimited), Expect(f"a number above 0, or `{UNLIMITED}`")
 ]
-# Wide bounds on the radio's numbers: beyond them lie slips of sign, unit or zeros, told here with line and key.
-Decibels = Annotated[float, Field(ge=-300, le=100), Expect("a number from -300 to 100")]
-FadingFloor = Annotated[float, Field(ge=-100, le=20), Expect("a number from -100 to 20")]
-Bandwidth = Annotated[float, Field(ge=1e-6, le=1e6), Expect("a number from 1e-6 to 1e6")]
-Exponent = Annotated[float, Field(ge=0, le=20), Expect("a number from 0 to 20")]
-Bits = Annotated[int, Field(ge=1, le=1024), Expect("a whole number from 1 to 1024")]
 Scalar, Many, Mapping = Tag("scalar"), Tag("list"), Tag("mapping")
 
 
@@ -193,26 +189,6 @@ class CloudSection(Section):
     """The cloud; its link is the default for every edge server of every tier."""
 
     link: LinkSection = LinkSection()
-
-
-class PathlossSection(Section):
-    """10 log10 of the mean gain at distance d: beta0_db - 10 exponent log10(d / reference_m)."""
-
-    beta0_db: Decibels = -30.0
-    exponent: Exponent = 3.75
-    reference_m: Positive = 1.0
-
-
-class RadioSection(Section):
-    """The wireless channel."""
-
-    bandwidth_mhz: Bandwidth = 1.0
-    noise_dbm_per_hz: Decibels = -173.0
-    access: Annotated[Literal["tdma", "ofdma"], Expect("one of tdma, ofdma")] = "tdma"
-    fading: Annotated[Literal["rayleigh", "none"], Expect("one of rayleigh, none")] = "rayleigh"
-    fading_floor_db: FadingFloor = -20.0
-    bits_per_parameter: Bits = 32
-    pathloss: PathlossSection = PathlossSection()
 
 
 PerStep = Annotated[float, Field(ge=0, le=1e9), Expect("a number from 0 to 1e9")]

@@ -15,19 +15,19 @@ import numpy as np
 from h2fdp.streams import Streams
 from h2fdp.topology.arrays import Floats
 from h2fdp.topology.naming import instance
-from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Link, Radio, Subnet
+from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Link, Subnet
 from h2fdp.topology.schema import (
     DEFAULT_TRUST_PROBABILITY,
     DeviceSection,
     DevicesSection,
     EdgeSection,
     LinkSection,
-    RadioSection,
     TopologyFile,
     UniformCount,
     UniformDistance,
     UpperEdgeSection,
 )
+from h2fdp.wireless import Radio
 
 DRAWN_DECIMALS = 3  # drawn distances are whole millimetres, so files as drawn stay legible
 
@@ -56,7 +56,7 @@ def expand(file: TopologyFile, seed: int) -> Drawn:
         name=file.name,
         subnets=tuple(expansion.subnets),
         aggregators=tuple(expansion.aggregators),
-        radio=_radio(file.radio),
+        radio=file.radio.radio(),
         compute=Compute(file.compute.seconds_per_step, file.compute.joules_per_step),
         trust_probability=stated if all_state_trust else probability,
     )
@@ -159,17 +159,3 @@ def _draw_count(name: str, rule: UniformCount, streams: Streams) -> int:
 
 def _link(section: LinkSection) -> Link:
     return Link(rate_bps=section.rate_mbps * 1e6, power_dbm=section.power_dbm)
-
-
-def _radio(section: RadioSection) -> Radio:
-    return Radio(
-        bandwidth_hz=section.bandwidth_mhz * 1e6,
-        noise_dbm_per_hz=section.noise_dbm_per_hz,
-        access=section.access,
-        fading=section.fading,
-        fading_floor_db=section.fading_floor_db,
-        bits_per_parameter=section.bits_per_parameter,
-        pathloss_db=section.pathloss.beta0_db,
-        pathloss_exponent=section.pathloss.exponent,
-        reference_m=section.pathloss.reference_m,
-    )

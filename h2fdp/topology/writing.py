@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from h2fdp.config.scalars import plain_scalar
 from h2fdp.errors import UserError
 from h2fdp.topology.network import CLOUD, Aggregator
 from h2fdp.topology.reading import format_of
@@ -87,8 +88,23 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
 
 
 def _dotted(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as dotted keys."""
+    """Nested sections as dotted keys.
+
+    Raises:
+        UserError: a value that GraphML cannot hold, which only a user's own part has.
+    """
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        dotted = f"{prefix}{key}"
+        if isinstance(value, dict):
+            flat |= _dotted(value, f"{dotted}.")
+            continue
+        if value is None or isinstance(value, list) or (prefix and isinstance(value, str) != _is_word(value)):
+            raise UserError("GraphML holds numbers and words; use .yaml or .json for other options", key=dotted)
+        flat[dotted] = value
     return flat
+
+
+def _is_word(value: Any) -> bool:
+    """Whether a text is read back as one."""
+    return isinstance(value, str) and isinstance(plain_scalar(value), str)

@@ -15,8 +15,10 @@ from h2fdp.topology.arrays import Floats
 from h2fdp.topology.network import Aggregator, Link, Subnet
 from h2fdp.topology.schema import DEFAULT_TRUST_PROBABILITY, UNLIMITED
 from h2fdp.topology.topology import Topology
+from h2fdp.wireless import ACCESSES, FADINGS, PATH_LOSSES
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
+_SPELT = {"None": "null", "inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
 _WORD = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
 
 
@@ -78,15 +80,11 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         "radio": {
             "bandwidth_mhz": mega(radio.bandwidth_hz),
             "noise_dbm_per_hz": radio.noise_dbm_per_hz,
-            "access": radio.access,
-            "fading": radio.fading,
+            "access": ACCESSES.stated(radio.access),
+            "fading": FADINGS.stated(radio.fading),
             "fading_floor_db": radio.fading_floor_db,
             "bits_per_parameter": radio.bits_per_parameter,
-            "pathloss": {
-                "beta0_db": radio.pathloss_db,
-                "exponent": radio.pathloss_exponent,
-                "reference_m": radio.reference_m,
-            },
+            "pathloss": PATH_LOSSES.stated(radio.pathloss),
         },
         "compute": {"seconds_per_step": compute.seconds_per_step, "joules_per_step": compute.joules_per_step},
     }
@@ -133,7 +131,8 @@ def flow(value: Any) -> str:
         return value if plain else json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return repr(value).removesuffix(".0")
+    text = repr(value).removesuffix(".0")
+    return _SPELT.get(text, text)
 
 
 def _devices(subnet: Subnet, explicit: bool) -> dict[str, Any]:

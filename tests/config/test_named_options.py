@@ -66,7 +66,7 @@ def test_what_is_written_is_read_back_equal():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("circel", 'x.yaml: shape.name: expected one of circle, polygon, found "circel"; did you mean `circle`?'),
+        ("circel", 'x.yaml: shape: expected one of circle, polygon, found "circel"; did you mean `circle`?'),
         ({"name": 3}, "x.yaml: shape.name: expected one of circle, polygon, found 3"),
         ({"radius": 1.0}, "x.yaml: shape.name: the key is missing; expected one of circle, polygon"),
         (

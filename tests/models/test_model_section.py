@@ -38,7 +38,7 @@ def test_a_resolved_section_is_read_back_equal(value):
     [
         (
             "softmaxx",
-            "x.yaml: model.name: expected one of ali-cnn-28, ali-cnn-32, cnn12, logistic, mlp, softmax, found "
+            "x.yaml: model: expected one of ali-cnn-28, ali-cnn-32, cnn12, logistic, mlp, softmax, found "
             '"softmaxx"; did you mean `softmax`?',
         ),
         ({"name": "softmax", "hidden": 3}, "model.hidden: `hidden` means nothing for softmax; allowed here: name"),

@@ -11,7 +11,7 @@ from h2fdp.streams import Streams
 from h2fdp.topology import Compute, Link, Radio, Subnet, Topology
 
 # One hertz, noise of a milliwatt, no path loss: a device of 10 log10(x) dBm has a signal-to-noise ratio of x.
-PLAIN = Radio(bandwidth_hz=1.0, noise_dbm_per_hz=0.0, pathloss_db=0.0, pathloss_exponent=0.0, fading="none")
+PLAIN = Radio(bandwidth_hz=1.0, noise_dbm_per_hz=0.0, pathloss={"beta0_db": 0.0, "exponent": 0.0}, fading="none")
 THREE = 10 * log10(3)  # R = log2(1 + 3) = 2 bits a second
 
 
@@ -87,9 +87,8 @@ def written_out(topology, subnets, rows, segments, bits, fading, failing=None):
         for place, j in enumerate(active):
             local, last = int(some.uploads[:-1, place].sum()), int(some.uploads[-1, place])
             power = 10 ** (subnet.power_dbm[j] / 10 - 3)
-            gain = (
-                10 ** (radio.pathloss_db / 10) * (subnet.distance_m[j] / radio.reference_m) ** -radio.pathloss_exponent
-            )
+            loss = radio.pathloss
+            gain = 10 ** (loss.beta0_db / 10) * (subnet.distance_m[j] / loss.reference_m) ** -loss.exponent
             noise = 10 ** (radio.noise_dbm_per_hz / 10 - 3)
 
             def rate(width, signal=power * gain * fading[first + j], density=noise):
@@ -117,7 +116,7 @@ def written_out(topology, subnets, rows, segments, bits, fading, failing=None):
             for uploads in point:
                 if uploads:
                     alone, shared = zip(*uploads, strict=True)
-                    clocks[-1] += (sum(alone) if radio.access == "tdma" else max(shared)) + max(alone)
+                    clocks[-1] += (sum(alone) if radio.access.name == "tdma" else max(shared)) + max(alone)
     return {
         "energy_j": sum(local_energy) + sum(global_energy) + of_compute,
         "delay_s": sum(local_delay) + sum(global_delay),

@@ -32,14 +32,15 @@ def test_watts(dbm, w):
     (1000, -142.5, -5.5),
 ])  # fmt: skip
 def test_the_papers_channel_by_hand(distance, gain, snr_db):
-    at = np.array([float(distance)])
-    assert path_gain_db(at, PAPER) == pytest.approx([gain], rel=1e-14)
-    assert mean_snr(np.array([24.0]), at, PAPER) == pytest.approx([10 ** (snr_db / 10)], rel=1e-12)
+    network = Topology("net", (Subnet("a", False, [float(distance)], [24.0]),))
+    assert path_gain_db(network, Streams(1)) == pytest.approx([gain], rel=1e-14)
+    assert mean_snr(network, Streams(1)) == pytest.approx([10 ** (snr_db / 10)], rel=1e-12)
 
 
 def test_path_loss_starts_at_its_reference_distance():
-    radio = replace(PAPER, reference_m=20.0, pathloss_exponent=2.0, pathloss_db=-40.0)
-    assert path_gain_db(np.array([20.0, 200.0]), radio) == pytest.approx([-40, -60])
+    radio = replace(PAPER, pathloss={"reference_m": 20.0, "exponent": 2.0, "beta0_db": -40.0})
+    network = Topology("net", (Subnet("a", False, [20.0, 200.0], [24.0, 24.0]),), radio)
+    assert path_gain_db(network, Streams(1)) == pytest.approx([-40, -60])
 
 
 def test_rate_by_hand():

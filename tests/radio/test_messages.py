@@ -113,7 +113,7 @@ def test_a_relay_costs_what_the_link_did():
 @pytest.mark.parametrize("radio", [STILL, Radio()])
 @pytest.mark.parametrize(("distance", "power"), [(1e9, -5000.0), (1.0, 5000.0), (1e40, 24.0), (1.0, -1e6), (1.0, 1e6)])
 def test_a_device_whose_costs_no_float_holds_is_named(radio, distance, power):
-    radio = replace(radio, pathloss_exponent=10.0)
+    radio = replace(radio, pathloss={"exponent": 10.0})
     fine = Subnet("a", True, [1.0, 1.0], [24.0, 24.0])
     with pytest.raises(UserError, match=r"b/2: .*no finite cost"):
         costs_of(network_of(fine, Subnet("b", True, [1.0, distance], [24.0, power]), radio=radio))

@@ -122,3 +122,62 @@ def test_a_wrong_name_is_told_with_file_line_and_key(file, key, value, words):
 def test_a_function_for_records_that_fails_is_told_with_its_line(file):
     with pytest.raises(UserError, match=r"fails for the test data .*own_module.py:15: RuntimeError: no such records"):
         Experiment.from_file(file, ["data=own_module:failing"]).run(file.parent / "run")
+
+
+AIR = """
+import numpy as np
+from h2fdp.wireless import PathLoss
+
+class Shadowed(PathLoss):
+    def gain_db(self, distance_m, stream):
+        return -20 * np.log10(distance_m) + 8 * stream.standard_normal(len(distance_m))
+"""
+
+
+@pytest.fixture
+def with_air(file):
+    """An experiment whose network, in a file of its own elsewhere, has a path loss of the user's own."""
+    (file.parent / "networks").mkdir()
+    (file.parent / "networks" / "own_air.py").write_text(AIR)
+    network = {"radio": {"pathloss": "own_air:Shadowed"}, **FILE["topology"]}
+    (file.parent / "networks" / "net.yaml").write_text(yaml.safe_dump(network))
+    plain = {"topology": "networks/net.yaml", "data": "digits", "model": "softmax"}
+    file.write_text(yaml.safe_dump(FILE | plain))
+    yield file
+    sys.modules.pop("own_air", None)
+
+
+@pytest.mark.parametrize("change", ["", "LATER = 1\n"])
+def test_a_resumed_run_finds_the_radio_model_of_its_network_and_its_code(with_air, change):
+    whole = Experiment.from_file(with_air).run(with_air.parent / "whole")
+    recorded = yaml.safe_load((whole.directory / "topology.yaml").read_text())
+    assert recorded["radio"]["pathloss"] == {"name": f"{with_air.parent}/networks/own_air:Shadowed"}
+
+    def stop(row):
+        if row["interval"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Experiment.from_file(with_air).run(with_air.parent / "cut", on_interval=stop)
+    (with_air.parent / "networks" / "own_air.py").write_text(AIR + change)
+    resumed = h2fdp.resume(with_air.parent / "cut")
+    assert resumed.metrics["energy_j"].tolist() == whole.metrics["energy_j"].tolist()  # the channels stay
+    assert bool(resumed.summary["fresh_from"]) == bool(change)
+
+
+def test_a_sweep_redoes_runs_whose_radio_model_changed(with_air):
+    with_air.write_text(with_air.read_text() + "sweep: {seed: [1]}\n")
+    h2fdp.sweep(with_air, out=with_air.parent / "sweep", inline=True)
+    h2fdp.sweep(with_air, out=with_air.parent / "sweep", inline=True)  # nothing left to do
+    (with_air.parent / "networks" / "own_air.py").write_text(AIR + "LATER = 1\n")
+    with pytest.raises(UserError, match="made by other code of your own"):
+        h2fdp.sweep(with_air, out=with_air.parent / "sweep", inline=True)
+
+
+@pytest.mark.ray
+def test_ray_workers_get_the_radio_model(with_air):
+    inline = Experiment.from_file(with_air, ["runtime.backend=inline"]).run(with_air.parent / "inline")
+    settings = ["runtime.backend=ray", "runtime.hosts=1"]
+    away = Experiment.from_file(with_air, settings).run(with_air.parent / "ray")
+    for column in ("loss", "energy_j", "clock_s"):
+        assert away.metrics[column].tolist() == inline.metrics[column].tolist()

@@ -55,7 +55,8 @@ def edge(body):
     *[(edge(DEVICE) + f"radio: {{pathloss: {{{key}: {value}}}}}",
        f"3: radio.pathloss.{key}: expected a number from {words}, found {value}")
       for key, words, value in (("beta0_db", "-300 to 100", -301), ("exponent", "0 to 20", 21))],
-    (edge(DEVICE) + "radio: {access: cdma}", '3: radio.access: expected one of tdma, ofdma, found "cdma"'),
+    (edge(DEVICE) + "radio: {access: cdma}",
+     '3: radio.access: expected one of tdma, ofdma, found "cdma"; did you mean `tdma`?'),
     (edge(DEVICE) + "  - {name: a, devices: {count: 1}}", '3: edges[1].name: duplicate name "a" (first on line 2)'),
     (edge("devices: [{name: x}, {name: x}]"), '2: edges[0].devices[1].name: duplicate name "x" (first on line 2)'),
     (edge("devices: [{name: a}]"), '2: edges[0].devices[0].name: duplicate name "a" (first on line 2)'),

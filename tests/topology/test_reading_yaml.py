@@ -56,7 +56,9 @@ radio: {bandwidth_mhz: 2.5, noise_dbm_per_hz: -170, access: ofdma, fading: none,
 compute: {seconds_per_step: 0.5, joules_per_step: 2}
 edges: [{name: a, devices: [{}], link: {rate_mbps: 10, power_dbm: 30}}]
 """)
-    assert small.radio == Radio(2.5e6, -170, "ofdma", "none", -30, 16, -20, 2, 10)
+    assert small.radio == Radio(
+        2.5e6, -170, "ofdma", "none", -30, 16, {"beta0_db": -20, "exponent": 2, "reference_m": 10}
+    )
     assert small.compute == Compute(0.5, 2)
     assert small.subnets[0].link == Link(10e6, 30)
 

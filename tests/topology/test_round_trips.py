@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
 from h2fdp.topology import GENERATORS, Compute, Link, Radio, Subnet, Topology, read, write
+from h2fdp.wireless import LogDistance
 
 positive = st.floats(1e-6, 1e9)
 decibels = st.floats(-300, 100)  # what a file may say
@@ -24,9 +25,7 @@ radios = st.builds(
     st.sampled_from(["rayleigh", "none"]),
     st.floats(-100, 20),
     st.integers(1, 1024),
-    decibels,
-    st.floats(0, 20),
-    positive,
+    st.builds(LogDistance, beta0_db=decibels, exponent=st.floats(0, 20), reference_m=positive),
 )
 
 

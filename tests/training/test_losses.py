@@ -152,5 +152,5 @@ def test_a_function_that_is_no_loss_is_refused(given, words):
 
 
 def test_an_unknown_loss_is_refused_with_the_nearest():
-    with pytest.raises(UserError, match=r"training.loss.name: expected one of .* did you mean `hinge`"):
+    with pytest.raises(UserError, match=r"training.loss: expected one of .* did you mean `hinge`"):
         experiment("hinges")

@@ -1,0 +1,170 @@
+"""The wireless channel of a network: `radio:` of a topology file in its users' units, and as the value `Radio`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+
+from h2fdp.config import Section, check, empty_document
+from h2fdp.config.fields import Expect, Options
+from h2fdp.config.module_names import failure
+from h2fdp.config.own_parts import OwnPart
+from h2fdp.errors import UserError
+from h2fdp.wireless.access import ACCESSES, Access, Tdma
+from h2fdp.wireless.fading import FADINGS, Fading, Rayleigh
+from h2fdp.wireless.path_loss import PATH_LOSSES, Decibels, LogDistance, PathLoss
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Model = Options | OwnPart
+
+# Wide bounds: beyond them lie slips of sign, unit or zeros, told here with line and key.
+FadingFloor = Annotated[float, Field(ge=-100, le=20), Expect("a number from -100 to 20")]
+Bandwidth = Annotated[float, Field(ge=1e-6, le=1e6), Expect("a number from 1e-6 to 1e6")]
+Bits = Annotated[int, Field(ge=1, le=1024), Expect("a whole number from 1 to 1024")]
+
+if TYPE_CHECKING:
+    AccessChoice = Options | OwnPart
+    FadingChoice = Options | OwnPart
+    PathLossChoice = Options | OwnPart
+else:
+    AccessChoice, FadingChoice, PathLossChoice = ACCESSES.section(), FADINGS.section(), PATH_LOSSES.section()
+
+
+class _Models(Section):
+    """The keys that name a model, its options, or a user's own."""
+
+    access: AccessChoice = Tdma()
+    fading: FadingChoice = Rayleigh()
+    pathloss: PathLossChoice = LogDistance()
+
+
+class RadioSection(_Models):
+    """The wireless channel."""
+
+    bandwidth_mhz: Bandwidth = 1.0
+    noise_dbm_per_hz: Decibels = -173.0
+    fading_floor_db: FadingFloor = -20.0
+    bits_per_parameter: Bits = 32
+
+    def radio(self) -> Radio:
+        """The section as a value."""
+        return Radio(
+            bandwidth_hz=self.bandwidth_mhz * 1e6,
+            noise_dbm_per_hz=self.noise_dbm_per_hz,
+            access=self.access,
+            fading=self.fading,
+            fading_floor_db=self.fading_floor_db,
+            bits_per_parameter=self.bits_per_parameter,
+            pathloss=self.pathloss,
+        )
+
+
+@dataclass(frozen=True)
+class Radio:
+    """The wireless channel from devices to their edge server (H2FDP, Appendix D).
+
+    `access`, `fading` and `pathloss` may be given as in a file (a word, or a mapping with options), or as a class or an
+    object derived from `Access`, `Fading` or `PathLoss`.
+
+    Raises:
+        UserError: an unknown model, or wrong options.
+
+    >>> Radio(fading="none").fading.name, Radio(pathloss={"exponent": 2.0}).pathloss.options()["exponent"]
+    ('none', 2.0)
+    """
+
+    bandwidth_hz: float = 1e6
+    noise_dbm_per_hz: float = -173.0
+    access: Model = field(default_factory=Tdma)
+    fading: Model = field(default_factory=Rayleigh)
+    fading_floor_db: float = -20.0
+    bits_per_parameter: int = 32
+    pathloss: Model = field(default_factory=LogDistance)
+
+    def __post_init__(self) -> None:
+        given = {key: getattr(self, key) for key in _Models.model_fields}
+        if not all(isinstance(model, (Options, OwnPart)) for model in given.values()):
+            read = check(_Models, empty_document("Radio", Path.cwd(), given))
+            for key in given:
+                object.__setattr__(self, key, getattr(read, key))
+
+    @property
+    def own_parts(self) -> tuple[OwnPart, ...]:
+        """The models that are a user's own."""
+        return tuple(each for each in (self.access, self.fading, self.pathloss) if isinstance(each, OwnPart))
+
+    @property
+    def fading_floor(self) -> float:
+        """The least power |u|^2 of the fading."""
+        return float(ratio(self.fading_floor_db))
+
+    def gain_db(self, distance_m: Floats, stream: np.random.Generator) -> Floats:
+        """(s,) gains of the devices of one access point; see `PathLoss.gain_db`."""
+        model: PathLoss = self._made["pathloss"]
+        return self._asked("pathloss", len(distance_m), -np.inf, lambda: model.gain_db(distance_m, stream))
+
+    def least_fading(self) -> float:
+        """The least |u|^2 that is drawn."""
+        model: Fading = self._made["fading"]
+        return float(self._asked("fading", 1, 0.0, lambda: [model.least(self.fading_floor)])[0])
+
+    def fading_power(self, stream: np.random.Generator, size: int) -> Floats:
+        """(size,) |u|^2 of the devices of one access point in one interval."""
+        model: Fading = self._made["fading"]
+        return self._asked("fading", size, 0.0, lambda: model.draw(stream, size, self.fading_floor))
+
+    def mean_seconds(self, bits: int, snr: Floats) -> Floats:
+        """(I,) the mean over fading of the seconds of a message; see `Fading.mean_seconds`."""
+        model: Fading = self._made["fading"]
+        floor = self.fading_floor
+        return self._asked("fading", len(snr), 0.0, lambda: model.mean_seconds(bits, self.bandwidth_hz, snr, floor))
+
+    def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
+        """(count,) until all messages have arrived at each access point; see `Access.uplink_seconds`."""
+        model: Access = self._made["access"]
+        return self._asked("access", count, 0.0, lambda: model.uplink_seconds(seconds, snr, points, count))
+
+    @cached_property
+    def _made(self) -> dict[str, Any]:
+        """The models themselves; a user's own are made once."""
+        return {
+            key: model.make() if isinstance(model := getattr(self, key), OwnPart) else model
+            for key in _Models.model_fields
+        }
+
+    def _asked(self, key: str, size: int, least: float, answer: Callable[[], ArrayLike]) -> Floats:
+        """(size,) what a model answers: from a user's own, what is no number of at least `least` is a mistake."""
+        model = getattr(self, key)
+        if not isinstance(model, OwnPart):
+            values: Floats = np.asarray(answer())
+            return values
+        try:
+            values = np.asarray(answer(), dtype=np.float64)
+        except Exception as error:
+            raise UserError(f"{model.name} fails: {failure(error)}", key=f"radio.{key}") from error
+        if values.shape != (size,):
+            text = f"expected values of shape ({size},) from {model.name}, found {values.shape}"
+            raise UserError(text, key=f"radio.{key}")
+        wrong = values[~(np.isfinite(values) & (values >= least))]
+        if len(wrong):
+            words = "finite numbers" if least == -np.inf else f"finite numbers of at least {least:g}"
+            raise UserError(f"expected {words} from {model.name}, found {wrong[0]:g}", key=f"radio.{key}")
+        return values
+
+
+def ratio(decibels: Floats | float) -> Floats:
+    """10^(x/10); 0 or infinite beyond what a float holds.
+
+    >>> ratio(np.array([-30.0, 0.0, 20.0])).tolist()
+    [0.001, 1.0, 100.0]
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        return np.power(10.0, np.asarray(decibels, dtype=np.float64) / 10)
