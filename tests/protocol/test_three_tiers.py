@@ -1,4 +1,4 @@
-"""Networks of more than one tier of edge servers: models and ledger by hand, and what each observer really learns.
+"""Networks of more than one tier of edge servers: models, ledger and noise by hand.
 
 By hand: region `A` (trusted) has the edge servers `a1` (trusted, two devices) and `a2` (not trusted, one device);
 region `B` (not trusted) has `b1` (trusted, two devices). Edge servers aggregate at slot 1, regions at slot 2, the cloud
@@ -6,21 +6,15 @@ at slot 3. F_i = |w - a_i|^2 / 2, eta = 1/2, w(0) = 0: a step halves the distanc
 """
 
 import math
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-import h2fdp.privacy.mechanisms.device_side
-import h2fdp.protocol.aggregator
-import h2fdp.protocol.edge_server
-import h2fdp.protocol.tiers
 from h2fdp.privacy import TRUST_MODELS, GradientSums, PaperCalibration
 from h2fdp.protocol import Cloud, LocalTeam, Planner, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.schedules import FixedSchedule, Rhythm
-from h2fdp.training.work import PLAIN_TERMS, Trained
-from tests.protocol.subnets import STREAMS, device_group, edge_server, noise
+from tests.protocol.subnets import STREAMS, edge_server, noise
 from tests.protocol.test_noise_boundaries import accepts
 
 TARGETS = {"a1": [8.0, 0.0], "a2": [16.0], "b1": [8.0, 16.0]}
@@ -173,157 +167,3 @@ def test_every_place_adds_the_noise_that_is_planned(factor, accepted):
     places["A to the cloud"] = (of_cloud * 2, 0.5)
     for place, (sample, std) in places.items():
         assert accepts(sample, std * factor) is accepted, place
-
-
-# What each observer really learns, from the protocol itself: every device's updates and every noise vector get a
-# coordinate of their own, so that whatever passes shows what it is made of. An observer's vectors are then linear in
-# signals and noises: exactly Gaussian, with an exact distance between neighbours.
-
-
-class Signals:
-    """Engine whose update of device j from a given model is one more in a coordinate of j and the stage."""
-
-    coordinates: ClassVar[dict] = {}
-
-    def __init__(self, name):
-        self.name = name
-
-    def train(self, starts, records, rows, batches, step_size, terms=PLAIN_TERMS):
-        updates = torch.zeros_like(starts)
-        for position, row in enumerate(rows):
-            place = len(Signals.coordinates)
-            Signals.coordinates[place] = (self.name, int(row))
-            updates[position, place] = 1.0
-        return Trained(updates)
-
-
-def random_tree(rng):
-    tree, sizes = {}, {}
-    for region in range(int(rng.integers(1, 4))):
-        below = {f"r{region}e{edge}": bool(rng.random() < 0.5) for edge in range(int(rng.integers(1, 4)))}
-        tree[f"r{region}"] = (bool(rng.random() < 0.5), below)
-        sizes |= {name: int(rng.integers(1, 4)) for name in below}
-    return tree, sizes
-
-
-def overheard(tree, sizes, monkeypatch, rhythm, steps):
-    """All that passes in one interval; coordinate -> who drew it as noise."""
-    dimension = 400
-    Signals.coordinates, drawn = {}, {}
-
-    def mark(owner):
-        place = dimension // 2 + len(drawn)
-        drawn[place] = owner
-        return place
-
-    def add(vector, level, stream, out=None):
-        found = vector.clone() if out is None else vector
-        found[mark(stream)] += level
-        return found if out is None else out.copy_(found)
-
-    lent = type(STREAMS).lent
-    # Where noise would be drawn, its owner's name is handed on in the place of a stream.
-    named = lambda self, node, purpose, *rest: node if "noise" in purpose else lent(self, node, purpose, *rest)  # noqa: E731
-    monkeypatch.setattr(type(STREAMS), "lent", named)
-    monkeypatch.setattr(h2fdp.protocol.aggregator, "add_gaussian_noise", add)
-    monkeypatch.setattr(h2fdp.privacy.mechanisms.device_side, "add_gaussian_noise", add)
-    passed = []
-
-    def listening(intervals, perform):
-        def heard(calls):
-            answers = perform(calls)
-            for name, call in calls.items():
-                passed.append((name, call.model.clone(), {child: _vectors(up) for child, up in answers[name].items()}))
-            return answers
-
-        return original(intervals, heard)
-
-    original = h2fdp.protocol.aggregator.in_step
-    for module in (h2fdp.protocol.edge_server, h2fdp.protocol.tiers):
-        monkeypatch.setattr(module, "in_step", listening)
-    edges = servers(tree, {name: [[0.0]] * count for name, count in sizes.items()})
-    for name, node in edges.items():
-        group = device_group([[0.0]] * sizes[name], node.trust_model.noise_from, name=name)
-        group = type(group)(**{**vars(group), "engine": Signals(name)})
-        edges[name] = type(node)(**{**vars(node), "groups": LocalTeam({"devices": group})})
-    cloud = network(tree, sizes, edges=edges, dimension=dimension, rhythm=rhythm, steps=steps)
-    plan = cloud.plan(0)
-    up = {}
-    run = cloud._tiers.run_interval
-    monkeypatch.setattr(cloud._tiers, "run_interval", lambda *each: up.update(run(*each)) or up)
-    cloud.run_interval(plan)
-    monkeypatch.setattr(type(STREAMS), "lent", lent)
-    to_cloud = [upload.update for upload in up.values()]
-    return list(cloud.releases(plan)), passed, to_cloud, cloud.model, drawn
-
-
-def _vectors(answer):
-    return list(answer.updates) if isinstance(answer, Trained) else [answer.update]
-
-
-def learned(vectors, device, drawn, known=()):
-    """mu^2 of what these vectors say about a device: how far its record moves them, in units of the noise."""
-    seen = torch.stack(vectors).double().numpy()
-    own = [place for place, owner in Signals.coordinates.items() if owner == device]
-    hidden = [place for place, owner in drawn.items() if owner not in known]
-    # The worst record moves every update of the device by 2 eta m G = 1, in a direction that all of them share.
-    moved, noises = seen[:, own].sum(axis=1), seen[:, hidden]
-    covariance = noises @ noises.T
-    solved = np.linalg.pinv(covariance, rcond=1e-10) @ moved
-    assert np.allclose(covariance @ solved, moved, atol=1e-6), "something is seen without any noise"
-    return float(moved @ solved)
-
-
-@pytest.mark.parametrize("seed", range(100))
-def test_no_observer_of_a_random_tree_learns_more_than_its_account_says(seed, monkeypatch):
-    """Gaussian mechanisms compose by adding mu^2: the rows of an observer must add up to at least what it has."""
-    rng = np.random.default_rng(seed)
-    tree, sizes = random_tree(rng)
-    rhythm = Rhythm(every=[[1, 2], [1, 3], [2, 4], [1, 1]][int(rng.integers(4))])
-    rows, passed, to_cloud, model, drawn = overheard(tree, sizes, monkeypatch, rhythm, steps=5)
-    moved = 2 * 0.5  # an update of one step moves by 2 eta G; `steps` of a row say how many it accumulates
-    region_of = {name: region for region, (_, below) in tree.items() for name in below}
-    trusted = {region: each for region, (each, _) in tree.items()} | {
-        name: each for _, below in tree.values() for name, each in below.items()
-    }
-    for name, count in sizes.items():
-        for row in range(count):
-            device, region = (name, row), region_of[name]
-            allowed = {}
-            for release in rows:
-                if release.edge == name and str(row + 1) in _numbers(release.devices):
-                    ratio = (release.sensitivity / (moved * release.steps)) / release.noise_std
-                    allowed[release.observer] = allowed.get(release.observer, 0.0) + ratio**2
-            views = {"cloud": [(to_cloud, ())], "public": [([model], ())]}
-            if not trusted[name]:
-                views["edge"] = [(_at(passed, name), ())]
-            if not (trusted[name] and trusted[region]):
-                views["tier-2"] = [(_at(passed, region), ())]
-            peers = []
-            for other in tree[region][1]:
-                models = [vector for node, vector, _ in passed if node == other] + [model]
-                peers += [(models, (f"{other}/{n + 1}",)) for n in range(sizes[other]) if (other, n) != device]
-                if other != name:
-                    peers.append(([*_at(passed, other), model], (other,)))  # it knows the noise that it added itself
-            if peers:
-                views["peer"] = peers
-            for observer, sides in views.items():
-                for vectors, known in sides:
-                    assert learned(vectors, device, drawn, known) <= allowed[observer] * (1 + 1e-5), observer
-
-
-def _at(passed, node):
-    """All that a node has: what it broadcasts and what its children send."""
-    found = []
-    for name, model, answers in passed:
-        if name == node:
-            found += [model, *(vector for each in answers.values() for vector in each)]
-    return found
-
-
-def _numbers(ranges):
-    found = set()
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        found |= {str(each) for each in range(int(first), int(last or first) + 1)}
-    return found
