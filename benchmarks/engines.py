@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.models import Flat, build
+from h2fdp.models import ParameterLayout, build
 from h2fdp.streams import Streams
 from h2fdp.training import ENGINES, BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import padded_width, row_length
@@ -38,7 +38,7 @@ Case = Callable[[], object]
 def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -> Iterator[tuple[str, Case]]:
     """Segments of local steps, the drawing of their batches included."""
     records, module = group_records(shape, devices), build(model, shape, CLASSES)
-    starts, rows = Flat(module).to_vector(module).to(DEVICE).expand(devices, -1), np.arange(devices)
+    starts, rows = ParameterLayout(module).to_vector(module).to(DEVICE).expand(devices, -1), np.arange(devices)
     batches = np.full(devices, float(BATCH))
 
     def segment(sampler: BatchSampler, engine: Engine) -> None:

@@ -9,11 +9,11 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from h2fdp.algorithms import NAMED_POINTS, ObjectiveSection, ServerSection, UpcycleSection
+from h2fdp.algorithms import NAMED_METHODS, ObjectiveSection, ServerSection, UpcycleSection
 from h2fdp.algorithms.fedavg import AverageOptions, PlainOptions
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Expect, NamedSection, Section
-from h2fdp.privacy.noise_placement import NoneOptions, PlacementSection
+from h2fdp.privacy.noise_placement_options import NoisePlacementSection, NoneOptions
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import ScheduleSection
 
@@ -38,7 +38,7 @@ class Method(Section):
     """
 
     objective: ObjectiveSection = PlainOptions()
-    privacy: PlacementSection = NoneOptions()
+    privacy: NoisePlacementSection = NoneOptions()
     server: ServerSection = AverageOptions()
     upcycle: UpcycleSection | None = None
     schedule: ScheduleSection = FixedOptions()
@@ -65,7 +65,7 @@ _PLAIN: dict[str, tuple[Method, str]] = {
         _point("proximal", "local", topology="star"),
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
-    **{name: (_point(**point.axes), point.description) for name, point in NAMED_POINTS.items()},
+    **{name: (_point(**point.axes), point.description) for name, point in NAMED_METHODS.items()},
 }
 _OTHERS: dict[str, tuple[Method, str]] = {
     "adaptive-fl": (

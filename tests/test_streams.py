@@ -23,22 +23,24 @@ def test_a_lent_generator_reads_the_stream_whatever_it_read_before(
     seed, node, purpose, interval, slot, skipped, before
 ):
     streams = Streams(seed)
-    left_over = streams.lent("other", "purpose")
+    left_over = streams.borrowed("other", "purpose")
     {  # each leaves something behind in the generator
         "u32": lambda: left_over.integers(0, 2**32, dtype=np.uint32),
         "normal": lambda: left_over.standard_normal(3, dtype=np.float32),
         "words": lambda: left_over.bit_generator.random_raw(2),
     }[before]()
-    lent = streams.lent(node, purpose, interval, slot, skipped)
+    borrowed = streams.borrowed(node, purpose, interval, slot, skipped)
     fresh = opened(streams, node, purpose, interval, slot, skipped)
-    np.testing.assert_array_equal(lent.standard_normal(9, dtype=np.float32), fresh.standard_normal(9, dtype=np.float32))
-    np.testing.assert_array_equal(lent.random(5), fresh.random(5))
+    np.testing.assert_array_equal(
+        borrowed.standard_normal(9, dtype=np.float32), fresh.standard_normal(9, dtype=np.float32)
+    )
+    np.testing.assert_array_equal(borrowed.random(5), fresh.random(5))
 
 
 def test_each_thread_has_a_generator_of_its_own():
-    mine = Streams(1).lent("library", "noise")
+    mine = Streams(1).borrowed("library", "noise")
     theirs = []
-    thread = threading.Thread(target=lambda: theirs.append(Streams(1).lent("hall", "noise")))
+    thread = threading.Thread(target=lambda: theirs.append(Streams(1).borrowed("hall", "noise")))
     thread.start()
     thread.join()
     assert theirs[0] is not mine

@@ -1,4 +1,4 @@
-"""Environments of the rivals: made by pip on first use, kept, and lent our own torch, so that all run the same."""
+"""Environments of the rivals: made by pip on first use, kept, and borrowed our own torch, so that all run the same."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from h2fdp.data.images import CIFAR10, FASHION_MNIST
-from h2fdp.data.pool import Request
+from h2fdp.data.pool import DataRequest
 from h2fdp.data.records import Records
 from h2fdp.data.section import DataSection
 from h2fdp.streams import Streams
@@ -25,7 +25,7 @@ def write_archive(path: Path, model: str, devices: int, records: int, root: Path
     random = np.random.default_rng(0)
     if root is not None and not image_set.missing(root):
         section = DataSection.model_validate(image_set.name)
-        request = Request(section.name, section.options, [], Streams(0), root)
+        request = DataRequest(section.name, section.options, [], Streams(0), root)
         pool = image_set.load(request)
         train, test, name = pool.train, pool.test, image_set.name
     else:

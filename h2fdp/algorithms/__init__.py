@@ -9,7 +9,7 @@ from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.algorithms.moon import Moon
 from h2fdp.algorithms.pfedme import PFedMe
 from h2fdp.algorithms.registry import (
-    NAMED_POINTS,
+    NAMED_METHODS,
     OBJECTIVES,
     SERVERS,
     ObjectiveOptions,
@@ -20,10 +20,10 @@ from h2fdp.algorithms.registry import (
     server_of,
 )
 from h2fdp.algorithms.scaffold import Scaffold, ScaffoldServer
-from h2fdp.algorithms.server_update import KeepsState, ServerUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.algorithms.upcycled import Upcycled, UpcycleSection
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.training.local_objective import Forgetful, LocalObjective, LocalWork
+from h2fdp.training.local_objective import LocalObjective, LocalWork, StatelessObjective
 
 if TYPE_CHECKING:
     ObjectiveSection = ObjectiveOptions | OwnPart
@@ -33,7 +33,7 @@ else:
     ServerSection = SERVERS.section()
 
 __all__ = [
-    "NAMED_POINTS",
+    "NAMED_METHODS",
     "OBJECTIVES",
     "SERVERS",
     "Adagrad",
@@ -41,8 +41,6 @@ __all__ = [
     "Average",
     "FedDyn",
     "FedDynServer",
-    "Forgetful",
-    "KeepsState",
     "LocalObjective",
     "LocalWork",
     "Momentum",
@@ -58,6 +56,8 @@ __all__ = [
     "ServerOptions",
     "ServerSection",
     "ServerUpdate",
+    "StatefulUpdate",
+    "StatelessObjective",
     "UpcycleSection",
     "Upcycled",
     "Uploaded",

@@ -15,12 +15,12 @@ from h2fdp.algorithms.registry import (
     ServerOptions,
     name_method,
 )
-from h2fdp.algorithms.server_update import KeepsState, ServerUpdate, Uploaded
-from h2fdp.training.local_objective import Forgetful, Gradient, LocalObjective
+from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
+from h2fdp.training.local_objective import Gradient, LocalObjective, StatelessObjective
 
 
 @dataclass(frozen=True)
-class Plain(Forgetful):
+class Plain(StatelessObjective):
     """w <- w - eta g."""
 
     def direction(
@@ -34,7 +34,7 @@ class Plain(Forgetful):
         return True
 
 
-class Average(KeepsState):
+class Average(StatefulUpdate):
     """w <- w - average."""
 
     def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:

@@ -15,7 +15,7 @@ from h2fdp.algorithms.registry import (
     ServerOptions,
     name_method,
 )
-from h2fdp.algorithms.server_update import KeepsState, ServerUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.config.fields import Magnitude
 from h2fdp.training.local_objective import Gradient, LocalObjective, LocalWork
 
@@ -51,7 +51,7 @@ class FedDyn:
         return memory.add(done.updates, alpha=self.alpha)
 
 
-class FedDynServer(KeepsState):
+class FedDynServer(StatefulUpdate):
     """h <- h + alpha (share of the devices) average; w <- w - average - h / alpha.
 
     With equal weights and m devices the share times the average is (1/m) sum over the participants, as in the paper.

@@ -9,13 +9,13 @@ from pydantic import Field
 from torch import Tensor
 
 from h2fdp.algorithms.registry import SERVERS, ServerContext, ServerOptions, name_method
-from h2fdp.algorithms.server_update import KeepsState, ServerUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.config.fields import Expect, Magnitude
 
 Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
 
 
-class Momentum(KeepsState):
+class Momentum(StatefulUpdate):
     """v <- beta v + average; w <- w - server_step v."""
 
     kept = ("velocity",)
@@ -32,7 +32,7 @@ class Momentum(KeepsState):
         return model - self._step * self.velocity
 
 
-class Adaptive(KeepsState):
+class Adaptive(StatefulUpdate):
     """With a = average: m <- b1 m + (1 - b1) a; v by the subclass; w <- w - s m / (sqrt(v) + tau).
 
     m begins at 0 and v at tau^2, all by coordinate and without a correction of the start (Algorithm 2).

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
 from h2fdp.config.fields import Expect
-from h2fdp.training.local_objective import Forgetful, Gradient, LocalObjective
+from h2fdp.training.local_objective import Gradient, LocalObjective, StatelessObjective
 
 
 @dataclass(frozen=True)
-class Proximal(Forgetful):
+class Proximal(StatelessObjective):
     """The loss plus mu/2 ||w - received||^2: w <- w - eta (g + mu (w - received)).
 
     The pull is no data, so it is not clipped. Two runs that differ in a record come apart by at most

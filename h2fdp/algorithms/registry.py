@@ -71,16 +71,16 @@ def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> Serve
 
 
 @dataclass(frozen=True)
-class NamedPoint:
+class NamedMethod:
     """A method by name: its choices on the axes that differ from the defaults, and one line about it."""
 
     axes: dict[str, Any]
     description: str
 
 
-NAMED_POINTS: dict[str, NamedPoint] = {}
+NAMED_METHODS: dict[str, NamedMethod] = {}
 
 
 def name_method(name: str, description: str, **axes: Any) -> None:
     """Give a point on the axes a name, for `method:` and `h2fdp methods`."""
-    NAMED_POINTS[name] = NamedPoint(axes, description)
+    NAMED_METHODS[name] = NamedMethod(axes, description)

@@ -16,7 +16,7 @@ from h2fdp.algorithms.registry import (
     ServerOptions,
     name_method,
 )
-from h2fdp.algorithms.server_update import KeepsState, ServerUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.config.fields import Magnitude
 from h2fdp.training.local_objective import Gradient, LocalObjective, LocalWork
 
@@ -54,7 +54,7 @@ class Scaffold:
         return changed.where(done.steps[:, None] > 0, memory)
 
 
-class ScaffoldServer(KeepsState):
+class ScaffoldServer(StatefulUpdate):
     """w <- w - server_step average; c <- c + (share of the devices) average change of c_i. c begins at 0."""
 
     kept = ("control",)

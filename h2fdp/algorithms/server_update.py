@@ -45,7 +45,7 @@ class ServerUpdate(Protocol):
         ...
 
 
-class KeepsState:
+class StatefulUpdate:
     """State by the names of its attributes, for updates that keep some.
 
     Attributes:

@@ -7,14 +7,14 @@ limits how many guesses can be right; more right guesses than that refute it.
 from h2fdp.audit.canaries import CanaryDesign, CanaryKind
 from h2fdp.audit.epsilon_lower_bound import epsilon_lower_bound, guess, guesses_planned
 from h2fdp.audit.likelihood import CanaryEffect, log_likelihood_ratio
-from h2fdp.audit.observer_views import IntervalTranscript, Observation, SubnetTranscript, observations
+from h2fdp.audit.observer_views import CanaryObservation, IntervalTranscript, SubnetTranscript, observations
 
 __all__ = [
     "CanaryDesign",
     "CanaryEffect",
     "CanaryKind",
+    "CanaryObservation",
     "IntervalTranscript",
-    "Observation",
     "SubnetTranscript",
     "epsilon_lower_bound",
     "guess",

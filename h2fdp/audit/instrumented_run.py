@@ -12,27 +12,27 @@ from torch import Tensor
 
 from h2fdp.audit.canaries import CanaryDesign, CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 from h2fdp.audit.observer_views import IntervalTranscript, SubnetTranscript
-from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Plan, Team, Upload
+from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Upload
 from h2fdp.protocol.messages import present_weights
 from h2fdp.run.setup import RunSetup
-from h2fdp.training.work import Trained
+from h2fdp.training.work import TrainingResult
 
 
-class RecordingTeam:
-    """A team that keeps what passes through its calls.
+class RecordingNodes:
+    """A nodes that keeps what passes through its calls.
 
     Attributes:
         heard: since the last `forget`, for each call the model that went down, and what each node sent up.
     """
 
-    def __init__(self, team: Team, first: int) -> None:
-        self._team = team
+    def __init__(self, nodes: NodeGroup, first: int) -> None:
+        self._nodes = nodes
         self._first = first
         self.heard: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Team.call`."""
-        answers = self._team.call(method, shared, each)
+        """See `NodeGroup.call`."""
+        answers = self._nodes.call(method, shared, each)
         self.heard.append((self._canaries(shared), {name: self._canaries(_sent(up)) for name, up in answers.items()}))
         return answers
 
@@ -44,7 +44,7 @@ class RecordingTeam:
         self.heard = []
 
 
-def _sent(answer: Trained | Upload) -> Tensor:
+def _sent(answer: TrainingResult | Upload) -> Tensor:
     """The updates of devices (s, M), or that of a subnet (M,)."""
     return answer.update if isinstance(answer, Upload) else answer.updates
 
@@ -69,31 +69,31 @@ class InstrumentedRun:
         self._noise_scale = noise_scale
         self._first = first
         coordinates = design.coordinates(devices)
-        self._subnets: dict[str, RecordingTeam] = {}
+        self._subnets: dict[str, RecordingNodes] = {}
         servers = {}
         for number, subnet in enumerate(run.topology.subnets):
             held = coordinates[int(run.blueprint.first_devices[number]) :][: subnet.size]
             canaries = CanaryRecords(
                 [first + each for each in held], [design.included[each] for each in held], design.kind == "dominating"
             )
-            groups = self._subnets[subnet.name] = RecordingTeam(self._group(number, canaries), first)
+            groups = self._subnets[subnet.name] = RecordingNodes(self._group(number, canaries), first)
             servers[subnet.name] = replace(self.run.blueprint.edge_server(number), groups=groups)
-        self._edges = RecordingTeam(LocalTeam(servers), first)
+        self._edges = RecordingNodes(InProcessNodes(servers), first)
         self.cloud: Cloud = self.run.cloud(self._edges)
 
-    def _group(self, number: int, canaries: CanaryRecords) -> Team:
+    def _group(self, number: int, canaries: CanaryRecords) -> NodeGroup:
         """The devices of a subnet with canaries among their records."""
         blueprint = self.run.blueprint
         assert blueprint.clipping is not None, "a guarantee comes with clipping"
         group = blueprint.device_group(number)
         sampler = CanarySampler(**vars(group.sampler), canaries=canaries, device_name=group.device_name)
         engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.objective, canaries, blueprint.loss)
-        return LocalTeam({"devices": replace(group, sampler=sampler, engine=engine)})
+        return InProcessNodes({"devices": replace(group, sampler=sampler, engine=engine)})
 
     def run_interval(self, plan: IntervalPlan) -> IntervalTranscript:
         """Run one interval and say what was sent."""
-        for team in (self._edges, *self._subnets.values()):
-            team.forget()
+        for nodes in (self._edges, *self._subnets.values()):
+            nodes.forget()
         before = self.cloud.model
         self.cloud.run_interval(self._with_scaled_noise(plan))
         moved = (before - self.cloud.model)[self._first :].numpy().astype(np.float64)
@@ -155,6 +155,6 @@ class InstrumentedRun:
 
 def _attendance(part: Plan) -> np.ndarray:
     """(segments, s) local steps behind each upload; 0 where there is none."""
-    if part.turnout is not None:
-        return part.turnout.steps
+    if part.completed is not None:
+        return part.completed.steps
     return np.repeat(np.array(part.segments)[:, None], len(part.rows), axis=1)

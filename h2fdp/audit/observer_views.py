@@ -82,7 +82,7 @@ class IntervalTranscript:
 
 
 @dataclass(frozen=True)
-class Observation:
+class CanaryObservation:
     """One vector that holds something of one device.
 
     Attributes:
@@ -109,7 +109,7 @@ def observations(
     watched: Container[int],
     peer_of: PeerOf,
     edge_is_cloud: bool = False,
-) -> Iterator[Observation]:
+) -> Iterator[CanaryObservation]:
     """What the observer received of each watched device of which anything arrived.
 
     Args:
@@ -129,11 +129,11 @@ def observations(
             elif observer == "cloud":
                 noise = math.sqrt(float(subnet.noise_variances.sum()))
                 weight, steps = _whole(subnet, position)
-                yield Observation(device, subnet.upload, weight, noise, steps)
+                yield CanaryObservation(device, subnet.upload, weight, noise, steps)
             else:
                 weight, steps = _whole(subnet, position)
                 noise = math.sqrt(transcript.noise_variance)
-                yield Observation(device, transcript.moved, subnet.share * weight, noise, steps)
+                yield CanaryObservation(device, transcript.moved, subnet.share * weight, noise, steps)
 
 
 def _whole(subnet: SubnetTranscript, position: int) -> tuple[float, int]:
@@ -142,23 +142,23 @@ def _whole(subnet: SubnetTranscript, position: int) -> tuple[float, int]:
     return float(subnet.weights[:, position] @ steps / steps.sum()), int(steps.sum())
 
 
-def _by_edge(subnet: SubnetTranscript, device: int, position: int) -> Iterator[Observation]:
+def _by_edge(subnet: SubnetTranscript, device: int, position: int) -> Iterator[CanaryObservation]:
     """Each upload of the device, under its own noise; each average, where the edge server sees no more than that."""
     assert subnet.trust_model.devices_add_noise, "a trusted edge server sees raw updates: outside of the threat model"
     single = subnet.trust_model.edge_level == 0
     for segment, steps in enumerate(subnet.steps[:, position].tolist()):
         if steps and single:
             noise = float(subnet.noise_std[segment, position])
-            yield Observation(device, subnet.uploads[segment, position], 1.0, noise, steps)
+            yield CanaryObservation(device, subnet.uploads[segment, position], 1.0, noise, steps)
         elif steps:
             average = subnet.weights[segment] @ subnet.uploads[segment]
             noise = math.sqrt(float(subnet.noise_variances[segment]))
-            yield Observation(device, average, float(subnet.weights[segment, position]), noise, steps)
+            yield CanaryObservation(device, average, float(subnet.weights[segment, position]), noise, steps)
 
 
 def _by_peer(
     transcript: IntervalTranscript, subnet: SubnetTranscript, device: int, position: int, spy: int
-) -> Iterator[Observation]:
+) -> Iterator[CanaryObservation]:
     """Each local average of the subnet, and what the global model adds to them, less what the spy itself sent."""
     at = np.flatnonzero(subnet.rows == spy)  # empty where the spy did not take part: then it knows nothing
     known = np.einsum("sp,spn->sn", subnet.weights[:, at], subnet.uploads[:, at])
@@ -167,14 +167,14 @@ def _by_peer(
     weights, steps = subnet.weights[:, position].tolist(), subnet.steps[:, position].tolist()
     for segment in np.flatnonzero(subnet.steps[:last, position]).tolist():
         average = subnet.received[segment] - subnet.received[segment + 1]
-        yield Observation(
+        yield CanaryObservation(
             device, average - known[segment], weights[segment], math.sqrt(hidden[segment]), steps[segment]
         )
     if not steps[last]:
         return
     local_averages = subnet.received[0] - subnet.received[last]
     others = transcript.noise_variance - subnet.share**2 * float(subnet.noise_variances.sum())
-    yield Observation(
+    yield CanaryObservation(
         device,
         transcript.moved - subnet.share * (local_averages + known[last]),
         subnet.share * weights[last],

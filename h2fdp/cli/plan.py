@@ -12,7 +12,7 @@ from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from h2fdp.run.controller_preview import ObjectiveMap, Plan
+    from h2fdp.run.controller_preview import FirstDecision, ObjectiveMap
 
 _SHADES = "█▓▒░ "  # the best fifth of the logarithm first
 _MOST_COLUMNS = 66
@@ -41,7 +41,7 @@ def plan_command(
         _show(found)
 
 
-def _show(plan: Plan) -> None:
+def _show(plan: FirstDecision) -> None:
     rows = [
         {
             "edge server": name,

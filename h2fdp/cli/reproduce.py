@@ -45,7 +45,7 @@ def reproduce_command(
     """
     from h2fdp.reproduction.plan import read_reproduction
     from h2fdp.reproduction.session import Session
-    from h2fdp.sweeps.conduct import Options, jobs_of
+    from h2fdp.sweeps.conduct import SweepOptions, jobs_of
 
     folder = experiments or (PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else Path("experiments"))
     of = read_reproduction(folder)
@@ -69,7 +69,7 @@ def reproduce_command(
                 if not quiet:
                     print(f"{part.figure}, {part.data_set}, {part.column}: {len(study.runs)} runs", file=sys.stderr)
                 with sweep_progress(quiet=quiet) as watcher:
-                    options = Options(
+                    options = SweepOptions(
                         data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
                     )
                     outcomes = session.make(part, study, options)

@@ -69,11 +69,11 @@ def interruptible() -> Iterator[Interrupt]:
 
 if TYPE_CHECKING:
     from h2fdp.run import Run
-    from h2fdp.run.recorders import Watcher
+    from h2fdp.run.recorders import RunCallbacks
 
 
 def watch(
-    run: Callable[[Watcher], Run],
+    run: Callable[[RunCallbacks], Run],
     directory: Path,
     intervals: int,
     *,
@@ -86,7 +86,7 @@ def watch(
     Args:
         run: carries it out under a watcher.
     """
-    from h2fdp.run.recorders import Watcher
+    from h2fdp.run.recorders import RunCallbacks
 
     with interruptible() as interrupt:
 
@@ -96,7 +96,7 @@ def watch(
 
         try:
             with progress(intervals, quiet=quiet, verbose=verbose) as display:
-                done = run(Watcher(started, display.update, interrupt.asked))
+                done = run(RunCallbacks(started, display.update, interrupt.asked))
         except KeyboardInterrupt:
             print(f"stopped at once; {_how_to_go_on(directory)}", file=sys.stderr)
             raise typer.Exit(interrupt.exit_code) from None

@@ -35,17 +35,17 @@ def sweep_command(
 ) -> None:
     """Run every combination of the values under `sweep:`; repeat the command to continue."""
     from h2fdp.sweeps.api import Sweep
-    from h2fdp.sweeps.conduct import Options, conduct, default_directory, jobs_of
-    from h2fdp.sweeps.shared import Shared
+    from h2fdp.sweeps.conduct import SweepOptions, conduct, default_directory, jobs_of
+    from h2fdp.sweeps.shared import SharedInputs
     from h2fdp.sweeps.study import read_study
 
-    shared = Shared()
+    shared = SharedInputs()
     study = read_study(file, settings or [], shared)
     directory = out or default_directory(study)
     with interruptible() as interrupt:
         try:
             with sweep_progress(quiet=quiet) as watcher:
-                options = Options(
+                options = SweepOptions(
                     data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
                 )  # `listen` again once Ray is up, which takes SIGTERM for itself
                 outcomes = conduct(study, directory, shared, options)

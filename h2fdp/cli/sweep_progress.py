@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from h2fdp.sweeps.task import Outcome
-    from h2fdp.sweeps.work import Watcher
+    from h2fdp.sweeps.work import SweepWatcher
 
 _MOST_SHOWN = 8  # running runs on the display
 _SECONDS_BETWEEN_LINES = 30.0
 
 
 @dataclass(frozen=True)
-class UnderWay:
+class RunProgress:
     """A run under way: intervals that are done, how many there are at most, the newest row of its metrics."""
 
     done: int
@@ -30,7 +30,7 @@ class UnderWay:
     row: dict[str, Any] = field(default_factory=dict)
 
 
-class Tally:
+class SweepCounts:
     """Counts what a sweep has done and what is left.
 
     Attributes:
@@ -39,7 +39,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.runs = self.finished = self.failed = 0
-        self.running: dict[str, UnderWay] = {}
+        self.running: dict[str, RunProgress] = {}
         self._left = 0  # intervals still to come
         self._done = 0  # since the first run started
         self._start: float | None = None
@@ -49,12 +49,12 @@ class Tally:
 
     def started(self, name: str, done: int, intervals: int) -> None:
         self._start = self._start or time.monotonic()
-        self.running[name] = UnderWay(done, intervals)
+        self.running[name] = RunProgress(done, intervals)
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
         run = self.running[name]
         self._count(row["interval"] - run.done)
-        self.running[name] = UnderWay(row["interval"], run.intervals, row)
+        self.running[name] = RunProgress(row["interval"], run.intervals, row)
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
         run = self.running.pop(name)
@@ -87,7 +87,7 @@ class _Lines:
     """A line for each run that ends, and one now and then while none does."""
 
     def __init__(self) -> None:
-        self._tally = Tally()
+        self._tally = SweepCounts()
         self._last = time.monotonic()
 
     def begin(self, runs: int, finished: int, intervals: int) -> None:
@@ -129,7 +129,7 @@ class _Live:
         from rich.progress import BarColumn, Progress, TextColumn
 
         self._display = display
-        self._tally = Tally()
+        self._tally = SweepCounts()
         self._bar = Progress(BarColumn(bar_width=20), TextColumn("{task.description}"), console=display.console)
         self._task = self._bar.add_task("starting", total=None)
 
@@ -171,12 +171,12 @@ class _Live:
 
 
 @contextmanager
-def sweep_progress(*, quiet: bool) -> Iterator[Watcher]:
+def sweep_progress(*, quiet: bool) -> Iterator[SweepWatcher]:
     """The display that suits where the output goes; on standard error, so that results can be piped."""
     if quiet:
-        from h2fdp.sweeps.work import Unwatched
+        from h2fdp.sweeps.work import SilentWatcher
 
-        yield Unwatched()
+        yield SilentWatcher()
     elif not sys.stderr.isatty():
         yield _Lines()
     else:

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import numpy as np
 
-from h2fdp.data.pool import Pool, Request
+from h2fdp.data.pool import DataRequest, Pool
 from h2fdp.data.records import Records
 from h2fdp.data.scaling import Scaling
 
@@ -19,7 +19,7 @@ SCALING = Scaling(16.0, (0.3053,), (0.3761,))
 TEST_SHARE = 0.2
 
 
-def load_digits(_: Request) -> Pool:
+def load_digits(_: DataRequest) -> Pool:
     """1,438 training and 359 test records, x of shape (n, 1, 8, 8), uint8 from 0 to 16."""
     bunch = import_module("sklearn.datasets").load_digits()  # imported late: scikit-learn takes a second
     x = np.asarray(bunch.images, dtype=np.uint8)[:, None]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from h2fdp.data.download import download
-from h2fdp.data.pool import Pool, Request
+from h2fdp.data.pool import DataRequest, Pool
 from h2fdp.data.records import Records
 from h2fdp.data.scaling import Scaling
 from h2fdp.errors import UserError
@@ -51,7 +51,7 @@ class ImageSet:
     files: dict[str, int]
     scaling: Scaling
 
-    def load(self, request: Request) -> Pool:
+    def load(self, request: DataRequest) -> Pool:
         """All images as uint8, channels first.
 
         Raises:

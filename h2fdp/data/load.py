@@ -13,7 +13,7 @@ from h2fdp.data.drawn import LARGEST_HELD, DrawnData
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.npz import class_count
 from h2fdp.data.partition import partition
-from h2fdp.data.pool import Pool, Request
+from h2fdp.data.pool import DataRequest, Pool
 from h2fdp.data.records import Records, as_records
 from h2fdp.data.registry import PARTITION, read_pool
 from h2fdp.data.scaling import Scaling
@@ -32,7 +32,7 @@ def load(
     root: Path | None = None,
     *,
     groups: Sequence[tuple[str, int]] | None = None,
-    pools: Callable[[Request], Pool] = read_pool,
+    pools: Callable[[DataRequest], Pool] = read_pool,
 ) -> DeviceData:
     """Load a data set and spread it over devices.
 
@@ -62,7 +62,7 @@ def load(
         drawn = DrawnData.of(recipe_of(section.options), named, streams)
         if drawn.values > LARGEST_HELD:
             return drawn
-    pool = pools(Request(section.name, section.options, named, streams, root))
+    pool = pools(DataRequest(section.name, section.options, named, streams, root))
     pool_owners = pool.owners if pool.owners is not None else np.zeros(len(pool.train), dtype=np.int64)
     held = _hold_out(pool_owners, section.validation, streams.open("", "validation split"))
     if pool.owners is not None:

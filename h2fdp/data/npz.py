@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data.pool import Pool, Request
+from h2fdp.data.pool import DataRequest, Pool
 from h2fdp.data.records import Records, as_records
 from h2fdp.data.scaling import Scaling
 from h2fdp.errors import UserError
@@ -21,7 +21,7 @@ OPTIONAL = ("device_train", "device_test")
 _KEY = "data.path"
 
 
-def load_npz(request: Request) -> Pool:
+def load_npz(request: DataRequest) -> Pool:
     """x_train, y_train, x_test, y_test, and optionally who holds each training and test record.
 
     8-bit inputs are divided by 255, others taken as they are. Devices are numbered in the order of their identifiers.

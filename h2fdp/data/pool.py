@@ -17,7 +17,7 @@ from h2fdp.streams import Streams
 
 
 @dataclass(frozen=True)
-class Request:
+class DataRequest:
     """A data set wanted.
 
     Attributes:
@@ -57,7 +57,7 @@ class Pool:
     test_owners: NDArray[np.int64] | None = None
 
 
-def _on_files(request: Request) -> Hashable:
+def _on_files(request: DataRequest) -> Hashable:
     return request.root
 
 
@@ -74,6 +74,6 @@ class DataSet:
     """
 
     description: str
-    load: Callable[[Request], Pool]
+    load: Callable[[DataRequest], Pool]
     keys: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    depends_on: Callable[[Request], Hashable] = _on_files
+    depends_on: Callable[[DataRequest], Hashable] = _on_files

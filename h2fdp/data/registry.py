@@ -10,7 +10,7 @@ from h2fdp.data.digits import load_digits
 from h2fdp.data.images import CIFAR10, FASHION_MNIST, MNIST
 from h2fdp.data.npz import load_npz
 from h2fdp.data.partition_section import PartitionSection
-from h2fdp.data.pool import DataSet, Pool, Request
+from h2fdp.data.pool import DataRequest, DataSet, Pool
 from h2fdp.data.synthetic import DEFAULTS, load_synthetic, recipe_of
 
 PARTITION = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
@@ -43,12 +43,12 @@ DATA_SETS: Mapping[str, DataSet] = MappingProxyType(
 )
 
 
-def read_pool(request: Request) -> Pool:
+def read_pool(request: DataRequest) -> Pool:
     """All records of the data set that is wanted."""
     return DATA_SETS[request.name].load(request)
 
 
-def origin(request: Request) -> Hashable:
+def origin(request: DataRequest) -> Hashable:
     """Requests of equal origins are answered by equal pools, as long as no file changes."""
     return request.name, DATA_SETS[request.name].depends_on(request)
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.data.cut import Integers
-from h2fdp.data.pool import Pool, Request
+from h2fdp.data.pool import DataRequest, Pool
 from h2fdp.data.records import Records
 from h2fdp.data.scaling import Scaling
 from h2fdp.errors import UserError
@@ -147,7 +147,7 @@ def _draw_models(
     )
 
 
-def load_synthetic(request: Request) -> Pool:
+def load_synthetic(request: DataRequest) -> Pool:
     """All subnets' records, one after another; the test records of all devices are one test set.
 
     Raises:

@@ -1,7 +1,7 @@
 """What the cloud learns of the losses: constants measured by devices, or read off what they release anyway."""
 
 from h2fdp.estimation.device_estimates import gradient_dispersion, minibatch_deviation, secant_smoothness
-from h2fdp.estimation.feedback import DeviceSecants, Measurements, Observation
+from h2fdp.estimation.feedback import DeviceSecants, IntervalObservation, Measurements
 from h2fdp.estimation.from_releases import (
     Denoised,
     ReleasedConstants,
@@ -14,8 +14,8 @@ from h2fdp.estimation.loss_constants import Smoothed
 __all__ = [
     "Denoised",
     "DeviceSecants",
+    "IntervalObservation",
     "Measurements",
-    "Observation",
     "ReleasedConstants",
     "ReleasedInterval",
     "Smoothed",

@@ -20,7 +20,7 @@ SHORTEST_SECANT = 1e-10
 
 
 @dataclass(frozen=True)
-class Gauge:
+class GradientProbe:
     """How a group of devices measures.
 
     Attributes:
@@ -86,7 +86,12 @@ class SubnetMeasurements:
 
 
 def measure_devices(
-    gauge: Gauge, sampler: BatchSampler, records: DeviceRecords, model: Tensor, order: MeasuringOrder, held: np.ndarray
+    gradient_probe: GradientProbe,
+    sampler: BatchSampler,
+    records: DeviceRecords,
+    model: Tensor,
+    order: MeasuringOrder,
+    held: np.ndarray,
 ) -> tuple[np.ndarray, Tensor]:
     """Numbers (s, 2) and gradients (s, M) of the ordered devices at `model` (M,), from two mini-batches of each.
 
@@ -99,7 +104,7 @@ def measure_devices(
     one, other = (sampler.draw(order.interval, [order.slot], order.rows, f"estimate-{number}") for number in (1, 2))
 
     def gradients(points: Tensor, batches: Batches) -> Tensor:
-        return gauge.engine.train(points, records, held, batches, 1.0).updates.double()
+        return gradient_probe.engine.train(points, records, held, batches, 1.0).updates.double()
 
     here = model.expand(len(held), -1)
     gradient, second = gradients(here, one), gradients(here, other)
@@ -117,9 +122,9 @@ def measure_devices(
     return np.array(numbers), gradient
 
 
-def relayed(gauge: Gauge, released: np.ndarray, noise_std: np.ndarray) -> SubnetMeasurements:
+def relayed(gradient_probe: GradientProbe, released: np.ndarray, noise_std: np.ndarray) -> SubnetMeasurements:
     """What an untrusted edge server sends on: the mean of its devices' noisy numbers (s, 2), out of their units."""
-    ranges = gauge.ranges[:DEVICE_NUMBERS]
+    ranges = gradient_probe.ranges[:DEVICE_NUMBERS]
     noise = float(np.sqrt((noise_std**2).sum())) / len(released)
     unknown = np.full(EDGE_NUMBERS - DEVICE_NUMBERS, np.nan)
     return SubnetMeasurements(

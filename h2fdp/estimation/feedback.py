@@ -55,7 +55,7 @@ class DeviceSecants:
 
 
 @dataclass(frozen=True)
-class Observation:
+class IntervalObservation:
     """One interval as the cloud saw it.
 
     Attributes:

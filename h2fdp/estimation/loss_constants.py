@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from h2fdp.estimation.device_estimates import gradient_dispersion
-from h2fdp.estimation.feedback import Measurements, Observation
+from h2fdp.estimation.feedback import IntervalObservation, Measurements
 from h2fdp.estimation.from_releases import ReleasedInterval, released_constants
 from h2fdp.theory.ranges import require
 
@@ -75,7 +75,7 @@ class LearnedConstants:
             Smoothed(beta, _WEIGHT), Smoothed(sigma, _WEIGHT), Smoothed(zeta, _WEIGHT), Smoothed(zeta_c, _WEIGHT)
         )
 
-    def learned(self, seen: Observation) -> LearnedConstants:
+    def learned(self, seen: IntervalObservation) -> LearnedConstants:
         """With the estimates of one more interval: released vectors for all, measurements over them where made."""
         if not seen.uploads:  # nobody was there, and nothing is known of it
             return self

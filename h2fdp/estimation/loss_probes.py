@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from h2fdp.estimation.device_estimates import SHORTEST_SECANT
 from h2fdp.estimation.feedback import DeviceSecants
-from h2fdp.models import Flat
+from h2fdp.models import ParameterLayout
 from h2fdp.theory import DriftConstants
 from h2fdp.training import BatchSampler, DeviceRecords, Engine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
@@ -28,7 +28,7 @@ _LEAST_SMOOTHNESS = 1e-5  # of a device that moved at all
 
 
 @dataclass(frozen=True)
-class Prober:
+class LossProbe:
     """How a group of devices measures: an engine of plain, unclipped gradient steps, and the model for its losses."""
 
     engine: Engine
@@ -79,7 +79,12 @@ class SecantMeasurements:
 
 
 def measure_secants(
-    prober: Prober, sampler: BatchSampler, records: DeviceRecords, model: Tensor, order: SecantOrder, held: np.ndarray
+    loss_probe: LossProbe,
+    sampler: BatchSampler,
+    records: DeviceRecords,
+    model: Tensor,
+    order: SecantOrder,
+    held: np.ndarray,
 ) -> SecantMeasurements:
     """The measurements of a group at the model w (M,) that followed the interval.
 
@@ -91,9 +96,9 @@ def measure_secants(
     here = model.expand(len(held), -1)
 
     def gradients(points: Tensor) -> Tensor:
-        return prober.engine.train(points, records, held, batches, 1.0).updates
+        return loss_probe.engine.train(points, records, held, batches, 1.0).updates
 
-    flat = Flat(prober.module)
+    flat = ParameterLayout(loss_probe.module)
 
     def losses(points: Tensor) -> list[float]:
         found = []
@@ -104,8 +109,8 @@ def measure_secants(
                 continue
             x, y = records.gather(drawn + records.offsets[row])
             with torch.no_grad():
-                scores = functional_call(prober.module, flat.views(point), (x,))
-                found.append(float(prober.loss.mean(scores, y)))
+                scores = functional_call(loss_probe.module, flat.views(point), (x,))
+                found.append(float(loss_probe.loss.mean(scores, y)))
         return found
 
     at_end, at_model = gradients(ends), gradients(here)

@@ -12,9 +12,9 @@ from h2fdp.config import Document, check
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile, horizon
-from h2fdp.privacy import Request, placement_of
-from h2fdp.privacy.noise_placement import DpSgdOptions
-from h2fdp.schedules import Rhythm
+from h2fdp.privacy import RequestedExperiment, noise_placement_of
+from h2fdp.privacy.noise_placement_options import DpSgdOptions
+from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.registry import chosen, reconciled
 from h2fdp.topology import Topology
 
@@ -96,7 +96,7 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
 def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
     """With what the method's placement of noise makes of keys that are not stated."""
     training = experiment.training
-    placement = placement_of(experiment.method.privacy)
+    placement = noise_placement_of(experiment.method.privacy)
     defaults: dict[str, Any] = {}
     if not placement.private or placement.clips == "nothing":
         defaults["clip_norm"] = None
@@ -117,7 +117,7 @@ def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
 def problems(experiment: ExperimentFile) -> Found:
     """(key, what is wrong and would be right) of each combination that means nothing, or that no account covers."""
     yield from _of_state(experiment)
-    yield from placement_of(experiment.method.privacy).problems(_request(experiment))
+    yield from noise_placement_of(experiment.method.privacy).problems(_request(experiment))
     yield from _of_epochs(experiment)
     yield from _of_schedule(experiment)
     yield from _of_noise_under_a_schedule(experiment)
@@ -163,7 +163,7 @@ def _of_schedule(experiment: ExperimentFile) -> Found:
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
     schedule, name, control = chosen(experiment.method.schedule), experiment.method.schedule.name, experiment.control
-    if not placement_of(experiment.method.privacy).private:
+    if not noise_placement_of(experiment.method.privacy).private:
         if schedule.scales_noise:
             yield "method.schedule", "there is no noise to decay; expected a method with noise"
         return
@@ -183,15 +183,15 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
         yield "control.estimates", f"{text}; expected oracle (the run is marked), or the constants in method.schedule"
 
 
-def _request(experiment: ExperimentFile) -> Request:
+def _request(experiment: ExperimentFile) -> RequestedExperiment:
     """What a placement judges."""
     method, training, objective = experiment.method, experiment.training, objective_of(experiment.method.objective)
     schedule = chosen(method.schedule)
     step_size = schedule.largest_step_size(training.step_size, training.local_steps, training.intervals)
     local_steps = _LONGEST if schedule.varies_tau or training.local_steps is None else training.local_steps
-    rhythm = Rhythm(training.aggregate_every, training.aggregations_per_interval)
+    aggregation_times = AggregationTimes(training.aggregate_every, training.aggregations_per_interval)
     own = isinstance(experiment.model, OwnPart)  # whatever its name
-    return Request(
+    return RequestedExperiment(
         objective=method.objective.name,
         mu=objective.mu if isinstance(objective, Proximal) else 0.0,
         memory=objective.memory,
@@ -199,7 +199,7 @@ def _request(experiment: ExperimentFile) -> Request:
         step_size=step_size,
         model="a model of your own" if own else experiment.model.name,
         model_options={} if own else experiment.model.options(),
-        local_aggregations=method.topology != "star" and bool(rhythm.offsets(local_steps)),
+        local_aggregations=method.topology != "star" and bool(aggregation_times.offsets(local_steps)),
         clip_norm=training.clip_norm,
         clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
         momentum=training.momentum,

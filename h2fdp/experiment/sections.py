@@ -12,11 +12,11 @@ from h2fdp.config.fields import (
     Count,
     Expect,
     Flag,
+    HostResources,
     Magnitude,
     OpenProbability,
     Positive,
     Probability,
-    Share,
     Text,
     Whole,
     shape,
@@ -75,7 +75,7 @@ class TrainingSection(Section):
     aggregate_every: Slots = None
     aggregations_per_interval: Times = None
     batch_size: Count | None = None
-    sampling_rate: Share | None = None
+    sampling_rate: HostResources | None = None
     step_size: Magnitude = 0.1
     step_decay: Annotated[Literal["sqrt", "none"], Expect("one of sqrt, none")] = "sqrt"
     clip_norm: Magnitude | None = 1.0
@@ -83,7 +83,7 @@ class TrainingSection(Section):
     loss: LossSection = CrossEntropyOptions()
     momentum: Decay = 0.0
     sampling: Annotated[Literal["poisson", "fixed", "shuffled"], Expect("one of poisson, fixed, shuffled")] = "poisson"
-    participation: Share = 1.0
+    participation: HostResources = 1.0
     weights: Annotated[Literal["uniform", "by-size"], Expect("one of uniform, by-size")] = "uniform"
     evaluate_every: Count = 1
 
@@ -126,10 +126,10 @@ class TrainingSection(Section):
         """Epochs go through shuffled records, and know no local aggregations."""
         if not isinstance(value, dict) or value.get("local_epochs") is None:
             return value
-        rhythm = (
+        aggregation_times = (
             {} if {"aggregate_every", "aggregations_per_interval"} & set(value) else {"aggregations_per_interval": 0}
         )
-        return {"sampling": "shuffled", **rhythm, **value}
+        return {"sampling": "shuffled", **aggregation_times, **value}
 
     @model_validator(mode="after")
     def _epochs_are_shuffled(self) -> TrainingSection:

@@ -1,7 +1,7 @@
 """Models by name, or the user's own; their parameters as one vector.
 
-`build` and `Flat` need torch, which takes a second or two to import, so they are loaded at their first use: a file can
-be checked and the models listed without.
+`build` and `ParameterLayout` need torch, which takes a second or two to import, so they are loaded at their first use:
+files can be checked and models listed without it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from h2fdp.models.registry import CHOICES, MODELS, ModelSection, describe
 
 if TYPE_CHECKING:
     from h2fdp.models.construct import build
-    from h2fdp.models.flat import Flat
+    from h2fdp.models.parameter_layout import ParameterLayout
 
-__all__ = ["CHOICES", "MODELS", "Flat", "ModelSection", "build", "describe"]
+__all__ = ["CHOICES", "MODELS", "ModelSection", "ParameterLayout", "build", "describe"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,8 +22,8 @@ def __getattr__(name: str) -> Any:
         from h2fdp.models.construct import build
 
         return build
-    if name == "Flat":
-        from h2fdp.models.flat import Flat
+    if name == "ParameterLayout":
+        from h2fdp.models.parameter_layout import ParameterLayout
 
-        return Flat
+        return ParameterLayout
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,17 +4,22 @@ from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.mechanism import add_gaussian_noise
-from h2fdp.privacy.mechanisms.central import Central
-from h2fdp.privacy.mechanisms.device_side import AsTheyAre, DeviceNoise, DeviceSide, NoisyUpdate
+from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
-from h2fdp.privacy.mechanisms.gradient_sums import GradientSums
-from h2fdp.privacy.mechanisms.hierarchical import EveryDevice, Nowhere, WhereTrustEnds
-from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
-from h2fdp.privacy.mechanisms.objective import Objective
-from h2fdp.privacy.mechanisms.output import Output
-from h2fdp.privacy.mechanisms.placement import Placement, Request
+from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
+from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
+from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer, NoisyUpdate, RawUpdate
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement, RequestedExperiment
+from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
+from h2fdp.privacy.mechanisms.output import OutputPerturbation
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
-from h2fdp.privacy.noise_placement import NOISE_PLACEMENTS, PlacementOptions, PlacementSection, placement_of
+from h2fdp.privacy.noise_placement_options import (
+    NOISE_PLACEMENTS,
+    NoisePlacementOptions,
+    NoisePlacementSection,
+    noise_placement_of,
+)
 from h2fdp.privacy.releases import (
     OBSERVERS,
     Observer,
@@ -37,42 +42,42 @@ __all__ = [
     "OBSERVERS",
     "TRUST_MODELS",
     "Accounts",
+    "AggregationCounts",
     "AggregationKind",
-    "AsTheyAre",
     "BudgetFilter",
-    "Central",
+    "CentralDp",
     "DeviceNoise",
-    "DeviceSide",
     "DpSgd",
-    "EveryDevice",
-    "GradientSums",
-    "Made",
+    "GradientSumMechanism",
+    "HierarchicalDp",
+    "LocalDp",
+    "LocalRandomizer",
     "Mechanism",
+    "MechanismContext",
+    "NoisePlacement",
+    "NoisePlacementOptions",
+    "NoisePlacementSection",
     "NoiseSource",
     "NoisyUpdate",
-    "Nowhere",
-    "Objective",
+    "NonPrivate",
+    "ObjectivePerturbation",
     "Observer",
-    "Output",
+    "OutputPerturbation",
     "PaperCalibration",
-    "Placement",
-    "PlacementOptions",
-    "PlacementSection",
+    "RawUpdate",
     "Release",
     "ReleaseKind",
-    "Request",
+    "RequestedExperiment",
     "Sampling",
-    "Setting",
     "SubnetInterval",
     "Tier",
     "TierVector",
     "TrustModel",
     "Upload",
-    "WhereTrustEnds",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",
+    "noise_placement_of",
     "observers",
-    "placement_of",
     "releases_of",
     "tier_name",
     "views",

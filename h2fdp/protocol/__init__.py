@@ -1,28 +1,28 @@
 """The protocol itself: cloud, aggregators, groups of devices. Plain Python that does not know where it runs."""
 
-from h2fdp.protocol.aggregator import Aggregator, Call, in_step
+from h2fdp.protocol.aggregator import Aggregator, Broadcast, in_step
 from h2fdp.protocol.cloud import Cloud
 from h2fdp.protocol.devices import DeviceGroup
 from h2fdp.protocol.edge_server import EdgeServer
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts
-from h2fdp.protocol.messages import LocalTeam, Order, Plan, Team, Upload
+from h2fdp.protocol.messages import InProcessNodes, NodeGroup, Order, Plan, Upload
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator
 from h2fdp.protocol.tree_plan import TierFacts
 
 __all__ = [
     "Aggregator",
-    "Call",
+    "Broadcast",
     "Cloud",
     "DeviceGroup",
     "EdgeServer",
+    "InProcessNodes",
     "IntervalPlan",
-    "LocalTeam",
+    "NodeGroup",
     "Order",
     "Plan",
     "Planner",
     "SubnetFacts",
-    "Team",
     "TierFacts",
     "TierPlan",
     "Tiers",

@@ -16,7 +16,7 @@ from h2fdp.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class AggregationStage:
     """A stretch of an aggregator's interval: its children work, then what they send is averaged.
 
     Attributes:
@@ -34,7 +34,7 @@ class Stage:
     noise_std: float
 
 
-S = TypeVar("S", bound=Stage)
+S = TypeVar("S", bound=AggregationStage)
 
 
 class Children(Protocol[S]):
@@ -62,14 +62,14 @@ class Children(Protocol[S]):
 
 
 @dataclass(frozen=True)
-class Call:
+class Broadcast:
     """What an aggregator asks of its children in a stage: the model (M,) that it broadcasts, and a part for each."""
 
     model: Tensor
     parts: Mapping[str, Any]
 
 
-Interval = Generator[Call, Mapping[str, Any], Upload]
+Interval = Generator[Broadcast, Mapping[str, Any], Upload]
 
 
 class Aggregator(ABC):
@@ -105,17 +105,17 @@ class Aggregator(ABC):
         children = self.begin(broadcast, plan)
         model = children.received
         for stage in children.stages:
-            uploads = yield Call(model, children.parts(stage))
+            uploads = yield Broadcast(model, children.parts(stage))
             average = weighted_sum(*children.arrived(stage, model, uploads))
             if self.adds_noise(stage):
-                stream = self.streams.lent(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
+                stream = self.streams.borrowed(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
                 average = add_gaussian_noise(average, stage.noise_std, stream)
             model = model - average
         return children.upload(children.received - model)
 
 
 def in_step(
-    intervals: Mapping[str, Interval], perform: Callable[[Mapping[str, Call]], Mapping[str, Mapping[str, Any]]]
+    intervals: Mapping[str, Interval], perform: Callable[[Mapping[str, Broadcast]], Mapping[str, Mapping[str, Any]]]
 ) -> dict[str, Upload]:
     """Run the intervals of several aggregators side by side, stage by stage.
 
@@ -123,7 +123,7 @@ def in_step(
         perform: has the children of all these aggregators do what they are asked, by whatever means.
     """
     uploads: dict[str, Upload] = {}
-    calls: dict[str, Call] = {}
+    calls: dict[str, Broadcast] = {}
     answers: Mapping[str, Mapping[str, Any]] = {}
     waiting = list(intervals)
     while waiting:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from h2fdp.protocol.messages import Arrivals, DeviceWork, Plan, Upload
 from h2fdp.training.local_objective import LocalObjective
-from h2fdp.training.work import Trained
+from h2fdp.training.work import TrainingResult
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class _Work:
 
 
 @dataclass
-class Diary:
+class WorkAccumulator:
     """What the devices of one subnet did so far in an interval, in the rows of its plan.
 
     Attributes:
         memory: (s, M) what the devices remember; None where the objective has no memory.
         updates: (s, M) sums of each device's updates, where they remember.
         steps: (s,) local steps that were uploaded.
-        gradients: (s,) how many gradients these are worth.
-        worth: from the steps of a stretch to that.
+        gradients: (s,) the number of gradients that these steps add up.
+        gain: maps the local steps of a stretch to that number.
         local_models: (s, M) where each device ended last, where they remember.
     """
 
     objective: LocalObjective
-    worth: Callable[[int], float]
+    gain: Callable[[int], float]
     plan: Plan
     variate: Tensor | None
     memory: Tensor | None
@@ -60,26 +60,26 @@ class Diary:
     def begun(
         cls,
         objective: LocalObjective,
-        worth: Callable[[int], float],
+        gain: Callable[[int], float],
         plan: Plan,
         model: Tensor,
         variate: Tensor | None,
-    ) -> Diary:
+    ) -> WorkAccumulator:
         """An empty one, at the model (M,) that was sent."""
         memory = None if plan.memory is None else plan.memory.to(model.device)
         if plan.work is not None:  # of earlier stretches of the interval
             done = plan.work
             there = None if done.personal is None else done.personal.to(model.device).clone()
             own = done.updates.to(model.device).clone(), there, done.steps.copy(), done.gradients.copy()
-            diary = cls(objective, worth, plan, variate, memory, *own)
-            diary.local_models = done.local_models.to(model.device).clone()
-            return diary
+            work = cls(objective, gain, plan, variate, memory, *own)
+            work.local_models = done.local_models.to(model.device).clone()
+            return work
         updates = None if memory is None else torch.zeros_like(memory)
         personal = None if memory is None or not objective.personal else torch.zeros_like(memory)
         nothing = np.zeros(len(plan.rows), dtype=np.int64), np.zeros(len(plan.rows))
-        diary = cls(objective, worth, plan, variate, memory, updates, personal, *nothing)
-        diary.local_models = None if memory is None else torch.zeros_like(memory)
-        return diary
+        work = cls(objective, gain, plan, variate, memory, updates, personal, *nothing)
+        work.local_models = None if memory is None else torch.zeros_like(memory)
+        return work
 
     def corrections(self, rows: np.ndarray) -> Tensor | None:
         """(s, M) for the devices of these rows; None where nothing is corrected."""
@@ -87,7 +87,7 @@ class Diary:
             return None
         return self.objective.correction(self.memory[torch.from_numpy(self._places(rows))], self.variate)
 
-    def note(self, part: Arrivals, model: Tensor, trained: Trained) -> None:
+    def note(self, part: Arrivals, model: Tensor, trained: TrainingResult) -> None:
         """One aggregation, of devices that were sent `model` (M,)."""
         if self.plan.watched:
             self.ends, self.last_steps = model - trained.updates, trained.last_steps
@@ -101,7 +101,7 @@ class Diary:
             assert trained.personal is not None, "the objective trains personal models"
             self.personal[places] = trained.personal
         self.steps[places.numpy()] += part.steps
-        self.gradients[places.numpy()] += [self.worth(steps) for steps in part.steps.tolist()]
+        self.gradients[places.numpy()] += [self.gain(steps) for steps in part.steps.tolist()]
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, beside its update (M,)."""

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerUpdate, Uploaded
 from h2fdp.algorithms.fedavg import Average
-from h2fdp.estimation import DeviceSecants, Observation
+from h2fdp.estimation import DeviceSecants, IntervalObservation
 from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.privacy import Release, add_gaussian_noise
 from h2fdp.protocol.aggregator import weighted_sum
 from h2fdp.protocol.client_state import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan, observation
-from h2fdp.protocol.messages import Plan, SecantPlan, Team, Upload
+from h2fdp.protocol.messages import NodeGroup, Plan, SecantPlan, Upload
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
@@ -43,7 +43,7 @@ class Cloud:
         self,
         model: Tensor,
         planner: Planner,
-        edges: Team,
+        edges: NodeGroup,
         schedule: Schedule,
         server: ServerUpdate | None = None,
         remembers: bool = False,
@@ -100,7 +100,7 @@ class Cloud:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
         return self._planner.releases(plan)
 
-    def above(self, edges: Team) -> Cloud:
+    def above(self, edges: NodeGroup) -> Cloud:
         """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
         other = copy(self)
         other._tiers = self._tiers.above(edges)
@@ -154,7 +154,7 @@ class Cloud:
         """(M,) the model that training returns if it ends now."""
         return self._schedule.returned(self.model)
 
-    def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload]) -> Observation:
+    def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload]) -> IntervalObservation:
         """What the schedule is shown, measurements included."""
         measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
         measured = self._tiers.edges.call("measure", self.model, measuring) if measuring else {}
@@ -199,7 +199,7 @@ class Cloud:
                 self._memories.keep(name, part.rows, memory)
         average = weighted_sum([received[name].update for name in plan.parts], plan.branch_weights)
         if any(facts.trust_model.cloud_adds_noise for facts in self._planner.subnets):
-            stream = self._planner.streams.lent("cloud", "noise-central", plan.interval, plan.last_slot)
+            stream = self._planner.streams.borrowed("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)
         variates = [upload.variate for upload in map(held.__getitem__, plan.subnets) if upload.variate is not None]
         devices = sum(len(facts.records) for facts in self._planner.subnets)

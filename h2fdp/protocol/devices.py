@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from h2fdp.estimation.device_estimates import DeviceMeasurements, Gauge, MeasuringOrder, measure_devices
-from h2fdp.estimation.loss_probes import Prober, SecantMeasurements, SecantOrder, measure_secants
-from h2fdp.privacy import DeviceNoise, DeviceSide
+from h2fdp.estimation.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
+from h2fdp.estimation.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
+from h2fdp.privacy import DeviceNoise, LocalRandomizer
 from h2fdp.protocol.messages import Order
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
-from h2fdp.training.work import Terms, Trained
+from h2fdp.training.work import StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,21 @@ class DeviceGroup:
         first_row: the row within the subnet of the first device of `records`; below 0 where the block begins with
             devices of other subnets.
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
-        gauge: how to measure for the controller; None in runs that never do.
-        prober: likewise for schedules that want secants.
+        gradient_probe: how to measure for the controller; None in runs that never do.
+        loss_probe: likewise for schedules that want secants.
     """
 
     streams: Streams
-    mechanism: DeviceSide
+    mechanism: LocalRandomizer
     first_row: int
     device_name: Callable[[int], str]
     records: DeviceRecords
     sampler: BatchSampler
     engine: Engine
-    gauge: Gauge | None = None
-    prober: Prober | None = None
+    gradient_probe: GradientProbe | None = None
+    loss_probe: LossProbe | None = None
 
-    def train(self, model: Tensor, order: Order) -> Trained:
+    def train(self, model: Tensor, order: Order) -> TrainingResult:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
 
         Delta_i, made private by their own side of the mechanism where that is up to them.
@@ -51,13 +51,13 @@ class DeviceGroup:
         trained = self.engine.train(starts, self.records, self.held(order), batches, order.step_size, terms)
         return self.released(trained, model, order)
 
-    def terms(self, model: Tensor, order: Order) -> Terms:
+    def terms(self, model: Tensor, order: Order) -> StepTerms:
         """The terms of an order's steps from `model` (M,)."""
         noise = self._noise(order)
         own, corrections = self.mechanism.linear_terms(model, noise), order.corrections
         if own is not None:
             corrections = own if corrections is None else corrections + own
-        return Terms(corrections=corrections, noise=self.mechanism.step_noise(noise), watched=order.watched)
+        return StepTerms(corrections=corrections, noise=self.mechanism.step_noise(noise), watched=order.watched)
 
     def held(self, order: Order | MeasuringOrder) -> np.ndarray:
         """(s,) the ordered devices' rows in `records`."""
@@ -74,10 +74,10 @@ class DeviceGroup:
             return None
         return np.asarray((self.sampler.rates * self.sampler.sizes)[order.rows])
 
-    def released(self, trained: Trained, model: Tensor, order: Order) -> Trained:
+    def released(self, trained: TrainingResult, model: Tensor, order: Order) -> TrainingResult:
         """What may leave the devices, whose updates (s, M) since `model` it may overwrite; and what they keep."""
         whole = self.mechanism.upload(trained.updates, model, self._noise(order), order.kind)
-        return trained if whole else Trained(trained.updates, trained.personal)
+        return trained if whole else TrainingResult(trained.updates, trained.personal)
 
     def _noise(self, order: Order) -> DeviceNoise:
         if self.mechanism.noisy and len(order.noise_std) != len(order.rows):
@@ -87,20 +87,20 @@ class DeviceGroup:
 
     def measure_secants(self, model: Tensor, order: SecantOrder) -> SecantMeasurements:
         """What a schedule wants to know of the devices between where they ended and `model` (M,); raw."""
-        assert self.prober is not None, "this run does not measure"
+        assert self.loss_probe is not None, "this run does not measure"
         held = np.asarray(order.rows - self.first_row)
-        return measure_secants(self.prober, self.sampler, self.records, model, order, held)
+        return measure_secants(self.loss_probe, self.sampler, self.records, model, order, held)
 
     def measure(self, model: Tensor, order: MeasuringOrder) -> DeviceMeasurements:
         """Estimates of Sec. 10 at `model` (M,); under an untrusted edge server under noise, unless the run leaks."""
-        assert self.gauge is not None, "this run does not measure"
+        assert self.gradient_probe is not None, "this run does not measure"
         held = self.held(order)
-        values, gradients = measure_devices(self.gauge, self.sampler, self.records, model, order, held)
-        if self.gauge.leaks or not self.mechanism.noisy:
+        values, gradients = measure_devices(self.gradient_probe, self.sampler, self.records, model, order, held)
+        if self.gradient_probe.leaks or not self.mechanism.noisy:
             return DeviceMeasurements(values, gradients)
         if len(order.noise_std) != len(order.rows):
             raise AssertionError("no estimate leaves a device here without noise")
-        released = self.gauge.clipped(values)
+        released = self.gradient_probe.clipped(values)
         for position, row in enumerate(order.rows):
             stream = self.streams.open(self.device_name(int(row)), "noise-estimate", order.interval, order.slot)
             released[position] += order.noise_std[position] * stream.standard_normal(released.shape[1])

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.estimation.device_estimates import EDGE_NUMBERS, Gauge, MeasuringOrder, SubnetMeasurements, relayed
+from h2fdp.estimation.device_estimates import EDGE_NUMBERS, GradientProbe, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.estimation.loss_probes import SecantMeasurements, SecantOrder
 from h2fdp.privacy import TrustModel
-from h2fdp.protocol.aggregator import Aggregator, Children, Stage, in_step, weighted_sum
-from h2fdp.protocol.client_state import Diary
-from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Team, Upload
+from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, in_step, weighted_sum
+from h2fdp.protocol.client_state import WorkAccumulator
+from h2fdp.protocol.messages import Arrivals, NodeGroup, Order, Plan, SecantPlan, Upload
 from h2fdp.streams import Streams
 from h2fdp.training.local_objective import LocalObjective
-from h2fdp.training.work import Trained
+from h2fdp.training.work import TrainingResult
 
 _PLAIN = Plain()
 
@@ -32,26 +32,26 @@ class EdgeServer(Aggregator):
         ends_chain: whether the node above may not see raw averages.
         groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
         spans: name -> (first row, row after the last).
-        gauge: how to measure for the controller; None in runs that never do.
+        gradient_probe: how to measure for the controller; None in runs that never do.
         objective: what the devices minimise; it says what they remember.
-        worth: from a number of local steps to how many gradients an upload of so many is worth.
+        gain: from a number of local steps to how many gradients an upload of so many is gain.
     """
 
     name: str
     streams: Streams
     trust_model: TrustModel
-    groups: Team
+    groups: NodeGroup
     spans: dict[str, tuple[int, int]]
-    gauge: Gauge | None = None
+    gradient_probe: GradientProbe | None = None
     objective: LocalObjective = _PLAIN
-    worth: Callable[[int], float] = float
+    gain: Callable[[int], float] = float
     ends_chain: bool = True
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""
         return _Subnet(self, broadcast, plan)
 
-    def adds_noise(self, stage: Stage) -> bool:
+    def adds_noise(self, stage: AggregationStage) -> bool:
         """To every average that it broadcasts, or sends to a node that may not see it, where it is trusted itself."""
         return self.trust_model.edge_adds_noise and (stage.own or self.ends_chain)
 
@@ -89,9 +89,9 @@ class EdgeServer(Aggregator):
         values are raw.
         """
         noise, last = plan.estimate_noise, plan.aggregation(-1)
-        assert self.gauge is not None, "this run does not measure"
+        assert self.gradient_probe is not None, "this run does not measure"
         assert noise is not None, "this interval is not measured"
-        by_devices = self.trust_model.devices_add_noise and not self.gauge.leaks
+        by_devices = self.trust_model.devices_add_noise and not self.gradient_probe.leaks
         orders = {
             name: MeasuringOrder(
                 plan.interval,
@@ -105,23 +105,25 @@ class EdgeServer(Aggregator):
         measured = self.groups.call("measure", model, orders)
         values = np.concatenate([measured[name].values for name in orders])
         if by_devices:
-            return relayed(self.gauge, values, noise)
+            return relayed(self.gradient_probe, values, noise)
         gradients = torch.cat([measured[name].gradients for name in orders])
         chosen = self.streams.open(self.name, "estimate-device", plan.interval, plan.last_slot).integers(len(values))
         center = weighted_sum(list(gradients), last.weights)
         dispersion = float((gradients - center).norm(dim=1).max())
         raw = np.array([values[:, 0].max(), values[chosen, 1], dispersion])
         told = np.array([1.0, 1.0, 1.0 if len(values) > 1 else np.nan])  # one device is at no distance from itself
-        if self.gauge.leaks:
+        if self.gradient_probe.leaks:
             return SubnetMeasurements(raw * told, np.zeros(EDGE_NUMBERS), center.cpu())
         stream = self.streams.open(self.name, "noise-estimate", plan.interval, plan.last_slot)
         noise_std = float(noise[0])
-        released = self.gauge.clipped(raw) + noise_std * stream.standard_normal(EDGE_NUMBERS)
-        return SubnetMeasurements(released * self.gauge.ranges * told, noise_std * self.gauge.ranges, None)
+        released = self.gradient_probe.clipped(raw) + noise_std * stream.standard_normal(EDGE_NUMBERS)
+        return SubnetMeasurements(
+            released * self.gradient_probe.ranges * told, noise_std * self.gradient_probe.ranges, None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SubnetStage(Stage):
+class _SubnetStage(AggregationStage):
     """A stage of devices: which of them upload what after the slots `first_slot + 1 .. slot`."""
 
     first_slot: int
@@ -129,7 +131,7 @@ class _SubnetStage(Stage):
 
 
 class _Subnet(Children[_SubnetStage]):
-    """The devices of a subnet over one interval: orders go down, and a diary is kept of what they did."""
+    """The devices of a subnet over one interval: orders go down, and a work is kept of what they did."""
 
     def __init__(self, server: EdgeServer, broadcast: Tensor, plan: Plan) -> None:
         self._server = server
@@ -137,7 +139,7 @@ class _Subnet(Children[_SubnetStage]):
         self.received = broadcast if broadcast.ndim == 1 else broadcast[plan.received]
         variate = broadcast[-1] if plan.variate else None
         self.stages = list(self._stages())
-        self._diary = Diary.begun(server.objective, server.worth, plan, self.received, variate)
+        self._work = WorkAccumulator.begun(server.objective, server.gain, plan, self.received, variate)
 
     def parts(self, stage: _SubnetStage) -> dict[str, Order]:
         """An order for each group with devices whose uploads will arrive, in the order of their rows."""
@@ -151,22 +153,22 @@ class _Subnet(Children[_SubnetStage]):
             rows=part.rows,
             noise_std=part.noise_std if self._server.trust_model.devices_add_noise else np.empty(0),
             steps=None if (part.steps == stage.slot - stage.first_slot).all() else part.steps,
-            corrections=self._diary.corrections(part.rows),
+            corrections=self._work.corrections(part.rows),
             watched=plan.watched,
         )
         return {name: _of_group(order, held) for name, held in self._server.held(part.rows)}
 
     def arrived(
-        self, stage: _SubnetStage, model: Tensor, uploads: Mapping[str, Trained]
+        self, stage: _SubnetStage, model: Tensor, uploads: Mapping[str, TrainingResult]
     ) -> tuple[list[Tensor], np.ndarray]:
         """The devices' updates, and their weights rho_j."""
-        trained = Trained.joined([uploads[name] for name, _ in self._server.held(stage.arrivals.rows)])
-        self._diary.note(stage.arrivals, model, trained)
+        trained = TrainingResult.joined([uploads[name] for name, _ in self._server.held(stage.arrivals.rows)])
+        self._work.note(stage.arrivals, model, trained)
         return list(trained.updates), stage.arrivals.weights
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, beside its update (M,)."""
-        return self._diary.upload(update)
+        return self._work.upload(update)
 
     def _stages(self) -> Iterator[_SubnetStage]:
         plan, start = self._plan, self._plan.first_slot

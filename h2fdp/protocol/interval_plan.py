@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from h2fdp.estimation import Measurements, Observation
+from h2fdp.estimation import IntervalObservation, Measurements
 from h2fdp.estimation.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
 from h2fdp.privacy import AggregationKind, Mechanism, Observer, Sampling, Tier, TierVector, TrustModel, Upload, views
 from h2fdp.protocol.messages import Arrivals, Plan
@@ -83,7 +83,7 @@ class SubnetFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Branches:
+class BranchPlans:
     """What the cloud's children do in an interval.
 
     Attributes:
@@ -121,7 +121,7 @@ class IntervalPlan:
     weights: np.ndarray
     lost: dict[str, Plan] = field(default_factory=dict)
     noise_std: float = 0.0
-    branches: Branches | None = None
+    branches: BranchPlans | None = None
     vectors: Mapping[str, Mapping[int, tuple[TierVector, ...]]] = field(default_factory=dict)
     heights: tuple[int, ...] = ()
 
@@ -215,14 +215,14 @@ def observation(
     facts: Mapping[str, SubnetFacts],
     measured: Mapping[str, SubnetMeasurements] | None,
     noise: Mechanism | None,
-) -> Observation:
+) -> IntervalObservation:
     """What the cloud saw of an interval that began at `model` (M,), for a schedule that learns."""
     if plan.branches is None:
         variances = np.array([_noise_variance(noise, facts[name], plan, name) for name in plan.subnets])
         steps = np.array([_mean_steps(subnet) for subnet in plan.subnets.values()])
     else:
         variances, steps = plan.branches.noise_variance, plan.branches.mean_steps
-    return Observation(
+    return IntervalObservation(
         plan.interval,
         plan.decision.local_steps,
         plan.decision.step_size,
@@ -245,7 +245,7 @@ def _noise_variance(noise: Mechanism | None, facts: SubnetFacts, plan: IntervalP
 
 def _mean_steps(subnet: Plan) -> float:
     """How many gradients the upload accumulates: of each aggregation the mean over its devices."""
-    if subnet.turnout is None:
+    if subnet.completed is None:
         return float(sum(subnet.segments))
     parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
     return sum(float(part.weights @ part.steps) for part in parts)

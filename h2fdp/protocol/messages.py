@@ -11,10 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.privacy import AggregationKind
-from h2fdp.world import Turnout
+from h2fdp.world import CompletedWork
 
 
-class Team(Protocol):
+class NodeGroup(Protocol):
     """Nodes that are addressed together, by name: how a node talks to the nodes below it.
 
     Calls go down the tree only, never up: an actor that waits for one that calls it back is a deadlock.
@@ -28,7 +28,7 @@ class Team(Protocol):
         ...
 
 
-class LocalTeam:
+class InProcessNodes:
     """Nodes in this process, called one after another."""
 
     def __init__(self, nodes: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ class Plan:
         estimate_noise: (s_c^k,) or (1,), as above, on estimates for the controller that follow the interval, in units
             of their ranges; (0,) where they go up raw; None where nothing is measured. By the devices of the last
             aggregation.
-        turnout: who uploads what, where devices fail; None where all do what was planned.
+        completed: who uploads what, where devices fail; None where all do what was planned.
         memory: (s_c^k, M) what the devices remember, under an objective with a memory; None for others.
         watched: whether the devices' own last models, and their last steps, are wanted.
         heights: of the aggregators that end the segments: 1 the edge server itself, 2 and more those above it, 0 the
@@ -123,7 +123,7 @@ class Plan:
     weights: np.ndarray
     noise_std: np.ndarray
     estimate_noise: np.ndarray | None = None
-    turnout: Turnout | None = None
+    completed: CompletedWork | None = None
     memory: Tensor | None = None
     watched: bool = False
     heights: tuple[int, ...] | None = None
@@ -156,23 +156,23 @@ class Plan:
 
     def stretch(self, first: int, stop: int) -> Plan:
         """The segments first .. stop - 1, for a subnet above which somebody aggregates at their end."""
-        turnout = self.turnout
+        completed = self.completed
         return replace(
             self,
             first_slot=self.first_slot + sum(self.segments[:first]),
             segments=self.segments[first:stop],
             noise_std=self.noise_std[first:stop],
-            turnout=None if turnout is None else replace(turnout, steps=turnout.steps[first:stop]),
+            completed=None if completed is None else replace(completed, steps=completed.steps[first:stop]),
             heights=tuple(self.height(segment) for segment in range(first, stop)),
         )
 
     def aggregation(self, segment: int) -> Arrivals:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
         noise = self.noise_std[segment]
-        if self.turnout is None:
+        if self.completed is None:
             steps = np.full(len(self.rows), self.segments[segment])
             return Arrivals(rows=self.rows, steps=steps, weights=self.weights, noise_std=noise)
-        steps = self.turnout.steps[segment]
+        steps = self.completed.steps[segment]
         there = steps > 0
         if not there.any():
             noise = noise[:0]
@@ -184,21 +184,21 @@ class Plan:
     @property
     def releasing(self) -> np.ndarray:
         """(segments,) whether anybody's upload arrives at each aggregation."""
-        if self.turnout is None:
+        if self.completed is None:
             return np.ones(len(self.segments), dtype=bool)
-        return np.asarray((self.turnout.steps > 0).any(axis=1))
+        return np.asarray((self.completed.steps > 0).any(axis=1))
 
     @property
     def arriving(self) -> np.ndarray:
         """Rows of the devices of which anything arrives."""
-        return self.rows if self.turnout is None else self.rows[self.turnout.arrives]
+        return self.rows if self.completed is None else self.rows[self.completed.arrives]
 
     @property
     def steps_computed(self) -> np.ndarray:
         """(s_c^k,) local steps that each device does, in vain or not."""
-        if self.turnout is None:
+        if self.completed is None:
             return np.full(len(self.rows), sum(self.segments))
-        return np.asarray(self.turnout.steps.sum(axis=0) + self.turnout.lost)
+        return np.asarray(self.completed.steps.sum(axis=0) + self.completed.lost)
 
 
 def present_weights(weights: np.ndarray, there: np.ndarray) -> np.ndarray:

@@ -12,9 +12,9 @@ from h2fdp.privacy import Mechanism, Release, SubnetInterval
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, Weighting, numbers_released, uploads_of
 from h2fdp.protocol.messages import Plan, present_weights
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner
-from h2fdp.schedules import Decision, Rhythm, draw_participants
+from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
-from h2fdp.world import Faults, drawn_turnout, epochs_turnout, reached
+from h2fdp.world import Faults, completed_epochs, completed_work, reached
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Planner:
     """Draws what an interval draws, and works out its noises for those who are really averaged.
 
     Attributes:
-        rhythm: when edge servers aggregate within an interval.
+        aggregation_times: when edge servers aggregate within an interval.
         noise: None where none is added.
         faults: that subnets and devices meet.
         epochs: local epochs of a device; None where it takes the decision's local steps.
@@ -35,7 +35,7 @@ class Planner:
 
     streams: Streams
     subnets: tuple[SubnetFacts, ...]
-    rhythm: Rhythm
+    aggregation_times: AggregationTimes
     noise: Mechanism | None
     weighting: Weighting
     faults: Faults = Faults()  # noqa: RUF009 - a frozen value
@@ -53,7 +53,7 @@ class Planner:
 
     def plan(self, interval: int, slot: int, decision: Decision) -> IntervalPlan:
         """The plan of interval k, counted from 0, which begins at `slot`."""
-        segments = self.rhythm.segments(decision.local_steps)
+        segments = self.aggregation_times.segments(decision.local_steps)
         subnets: dict[str, Plan] = {}
         lost: dict[str, Plan] = {}
         mass = []
@@ -84,7 +84,7 @@ class Planner:
 
     def _with_tiers(self, plan: IntervalPlan) -> IntervalPlan:
         """The plan with those of the aggregators above edge servers."""
-        heights = self.rhythm.heights(plan.decision.local_steps, self.depth)
+        heights = self.aggregation_times.heights(plan.decision.local_steps, self.depth)
         planner = TreePlanner(
             tiers=self.tiers,
             facts=self.facts,
@@ -135,14 +135,14 @@ class Planner:
         step_size = decision.step_size
         known = self.faults, self.world or self.streams, facts.points, interval, rows
         if self.epochs is None:
-            turnout = drawn_turnout(*known, segments)
+            completed = completed_work(*known, segments)
         else:
-            turnout = epochs_turnout(*known, self.epochs, facts.steps_per_epoch[rows])
+            completed = completed_epochs(*known, self.epochs, facts.steps_per_epoch[rows])
         weights = facts.weights(rows, self.weighting)
         noise_std = np.empty((len(segments), 0))
-        heights = self.rhythm.heights(sum(segments), facts.depth) if self.tiers else ()
+        heights = self.aggregation_times.heights(sum(segments), facts.depth) if self.tiers else ()
         if self.noise is not None:
-            averaged = weights if turnout is None else present_weights(weights, turnout.steps > 0)
+            averaged = weights if completed is None else present_weights(weights, completed.steps > 0)
             public = facts.sampling_rates[rows], facts.records[rows]
             tiers = [facts.tier(height) for height in heights[:-1]]
             asked = SubnetInterval(facts.trust_model, segments, step_size, averaged, *public, tiers)
@@ -157,7 +157,7 @@ class Planner:
             rows=rows,
             weights=weights,
             noise_std=noise_std,
-            turnout=turnout,
+            completed=completed,
             heights=(*(facts.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
         )
         measuring = part.aggregation(-1).rows

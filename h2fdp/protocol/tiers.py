@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from h2fdp.privacy import AggregationKind
-from h2fdp.protocol.aggregator import Aggregator, Call, Children, Stage, in_step
-from h2fdp.protocol.messages import Plan, Team, Upload
+from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, in_step
+from h2fdp.protocol.messages import NodeGroup, Plan, Upload
 from h2fdp.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
-class TierStage(Stage):
+class TierStage(AggregationStage):
     """A stage of an aggregator whose children are aggregators.
 
     Attributes:
@@ -130,11 +130,11 @@ class Tiers:
     Stretches of the interval run side by side: what many subnets do at once is asked of their hosts in one call.
     """
 
-    def __init__(self, aggregators: Mapping[str, UpperAggregator], edges: Team) -> None:
+    def __init__(self, aggregators: Mapping[str, UpperAggregator], edges: NodeGroup) -> None:
         self._aggregators = dict(aggregators)
         self.edges = edges
 
-    def above(self, edges: Team) -> Tiers:
+    def above(self, edges: NodeGroup) -> Tiers:
         """The same above other hosts."""
         return Tiers(self._aggregators, edges)
 
@@ -156,7 +156,7 @@ class Tiers:
             if isinstance(part, TierPlan)
         }
 
-        def below(calls: Mapping[str, Call]) -> dict[str, dict[str, Upload]]:
+        def below(calls: Mapping[str, Broadcast]) -> dict[str, dict[str, Upload]]:
             parts = {name: (call.model, part) for call in calls.values() for name, part in call.parts.items()}
             found = self._run(parts, variate)
             return {name: {child: found[child] for child in call.parts} for name, call in calls.items()}

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from h2fdp.privacy import Mechanism, Tier, TierVector
-from h2fdp.protocol.interval_plan import Branches, SubnetFacts, Weighting
+from h2fdp.protocol.interval_plan import BranchPlans, SubnetFacts, Weighting
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.tiers import TierPlan, TierStage
-from h2fdp.schedules import Rhythm
+from h2fdp.schedules import AggregationTimes
 from h2fdp.topology import Topology
 
 
@@ -99,13 +99,13 @@ class TreePlanner:
     noise_variances: Mapping[str, np.ndarray]
     vectors: dict[str, dict[int, tuple[TierVector, ...]]] = field(default_factory=dict)
 
-    def root(self, children: Sequence[str]) -> Branches:
+    def root(self, children: Sequence[str]) -> BranchPlans:
         """The cloud's one stage."""
         whole = {name: self._stretch(name, 0, len(self.heights)) for name in children}
         present = {name: found for name, found in whole.items() if found is not None}
         raw = [each.last.exposure for each in present.values() if each.last is not None]
         assert not any(raw), "the cloud sees no raw update"
-        return Branches(
+        return BranchPlans(
             parts={name: each.part for name, each in present.items()},
             weights=_weights(present),
             noise_variance=np.array([each.noise_variance for each in present.values()]),
@@ -256,14 +256,14 @@ def _weights(present: Mapping[str, _Stretch]) -> np.ndarray:
     return np.array(mass) / (sum(mass) or 1.0)
 
 
-def tier_aggregations(rhythm: Rhythm, topology: Topology, local_steps: int) -> dict[Tier, int]:
+def tier_aggregations(aggregation_times: AggregationTimes, topology: Topology, local_steps: int) -> dict[Tier, int]:
     """The local aggregations of each tier in an interval of this length; none in a network of one tier.
 
     An aggregator makes those of its own height, and those of heights up to the next node above it.
     """
     if topology.depth == 1:
         return {}
-    heights = rhythm.heights(local_steps, topology.depth)[:-1]
+    heights = aggregation_times.heights(local_steps, topology.depth)[:-1]
     parents = [(each.name, each.parent) for each in topology.subnets]
     parents += [(each.name, each.parent) for each in topology.aggregators]
     tiers = {(topology.height(name), topology.height(parent)) for name, parent in parents}

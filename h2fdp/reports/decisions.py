@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from h2fdp.reports.figures import Column, Heat, Table, number, places
+from h2fdp.reports.figures import Column, Heatmap, Table, number, places
 
 MOST_ROWS = 60  # of the table of decisions
 MOST_SHOWN = 400  # intervals along a heat map, and edge servers up it
@@ -52,7 +52,7 @@ def reason(row: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def participation(series: int, name: str, decisions: Sequence[Mapping[str, Any]]) -> Heat:
+def participation(series: int, name: str, decisions: Sequence[Mapping[str, Any]]) -> Heatmap:
     """How many devices of each subnet the controller lets take part, interval by interval."""
     rows = [decisions[place] for place in places(len(decisions), MOST_SHOWN)]
     edges = list(rows[0]["participation"])
@@ -60,7 +60,7 @@ def participation(series: int, name: str, decisions: Sequence[Mapping[str, Any]]
     summed = set(edges) == {"smallest", "median", "largest"}
     what = "The smallest, median and largest number" if summed else "The number"
     thinned = "" if len(rows) == len(decisions) and len(shown) == len(edges) else " Evenly thinned out."
-    return Heat(
+    return Heatmap(
         key=f"participation-{series}",
         title=f"Participation chosen in {name}",
         caption=f"{what} of devices of each edge server that take part in an interval, as the controller chose it "

@@ -79,7 +79,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Heat:
+class Heatmap:
     """A matrix in colours.
 
     Attributes:
@@ -100,7 +100,7 @@ class Heat:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class ShapeDrawing:
     """Shapes in a plane with equal units along both axes.
 
     Attributes:
@@ -137,7 +137,7 @@ class Explorer:
     metrics: Mapping[str, tuple[str, Sequence[tuple[float, float, float] | None]]]
 
 
-Figure = Curves | Heat | Drawing | Explorer
+Figure = Curves | Heatmap | ShapeDrawing | Explorer
 
 
 @dataclass(frozen=True)

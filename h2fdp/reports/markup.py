@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from h2fdp.reports.figures import Curves, Drawing, Explorer, Figure, Section, Series, Table, number
+from h2fdp.reports.figures import Curves, Explorer, Figure, Section, Series, ShapeDrawing, Table, number
 from h2fdp.reports.palette import DASHES, MARKERS
 
 _GLYPHS = {"met": "✓", "broken": "✗", "open": "?"}
@@ -104,7 +104,7 @@ def section(content: Section, every: Sequence[Series]) -> str:
 
 def figure(content: Figure, every: Sequence[Series]) -> str:
     """A figure with its heading, controls, legend, caption and numbers; the script draws it."""
-    wide = ' class="wide"' if isinstance(content, (Drawing, Explorer)) else ""
+    wide = ' class="wide"' if isinstance(content, (ShapeDrawing, Explorer)) else ""
     logarithm = ""
     if isinstance(content, Curves) and content.scale != "plain":
         checked = " checked" if content.scale == "log" else ""
@@ -119,7 +119,7 @@ def figure(content: Figure, every: Sequence[Series]) -> str:
 
 
 def _legend(content: Figure, every: Sequence[Series]) -> str:
-    if isinstance(content, Drawing):
+    if isinstance(content, ShapeDrawing):
         entries = [(_node(word), text) for word, text in content.legend]
     elif isinstance(content, Curves) and len(content.labels()) > 1:
         alone = len(every) == 1

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.reports.figures import Column, Drawing, Section, Table, number
+from h2fdp.reports.figures import Column, Section, ShapeDrawing, Table, number
 from h2fdp.reports.run_view import RunView
 from h2fdp.topology import Aggregator, Subnet, Topology
 from h2fdp.topology.network import CLOUD
 from h2fdp.topology.picture import arrange, fits, label_of_server, shortened, trust_words
 from h2fdp.topology.summary import summarise
-from h2fdp.topology.wheel import MOST_BARS, RIM, Part, arcs, circles, parts
+from h2fdp.topology.wheel import MOST_BARS, RIM, TrustSector, arcs, circles, parts
 
 MOST_DRAWN = 4  # different networks; of the others there is a row in the table
 Label = tuple[float, float, str, float]
@@ -44,7 +44,7 @@ def networks_of(runs: Sequence[RunView]) -> list[tuple[Topology, list[RunView]]]
     return groups
 
 
-def drawing(at: int, topology: Topology, users: Sequence[RunView]) -> Drawing:
+def drawing(at: int, topology: Topology, users: Sequence[RunView]) -> ShapeDrawing:
     """The picture of one network.
 
     Args:
@@ -77,7 +77,7 @@ def drawing(at: int, topology: Topology, users: Sequence[RunView]) -> Drawing:
     legends = {which: f"{_WORD[which]} edge server: {words[which]}" for which in kinds} if tiers else _LEGEND
     legend = [(_WORD[which], legends[which]) for which in kinds]
     title = f"{topology.name} ({', '.join(run.name for run in users)})" if len(users) > 1 else topology.name
-    return Drawing(f"network-{at}", f"Network {title}", caption, traces, labels, cloud, legend)
+    return ShapeDrawing(f"network-{at}", f"Network {title}", caption, traces, labels, cloud, legend)
 
 
 def _every_device(topology: Topology, accuracy: Mapping[str, float]) -> Shapes:
@@ -137,7 +137,7 @@ def _wheel(topology: Topology) -> Shapes:
     return traces, labels, (0.0, 0.0)
 
 
-def _rim(topology: Topology, part: Part) -> dict[str, Any]:
+def _rim(topology: Topology, part: TrustSector) -> dict[str, Any]:
     colour = f"@{_WORD[part.trusted]}"
     marker = {
         "size": 7,

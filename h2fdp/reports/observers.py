@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from h2fdp.privacy import OBSERVERS, Observer, placement_of
+from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Curve, Curves, Scale, Section, Series, Table
@@ -115,7 +115,7 @@ def _verdict(
 
 
 def _silence(run: RunView, observer: Observer) -> str:
-    trusted = placement_of(run.setting("method", "privacy")).trusted
+    trusted = noise_placement_of(run.setting("method", "privacy")).trusted
     return "trusted" if observer in trusted else "nothing released"
 
 

@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from h2fdp.records.json_values import json_values
-from h2fdp.reports.figures import AXES, Curves, Drawing, Explorer, Figure, Heat, Section, Series
+from h2fdp.reports.figures import AXES, Curves, Explorer, Figure, Heatmap, Section, Series, ShapeDrawing
 from h2fdp.reports.markup import marker_of, properties, run_sample, section
 from h2fdp.reports.palette import DARK, DASHES, LIGHT
 
@@ -92,7 +92,7 @@ def _rounded(values: Sequence[Any]) -> list[Any]:
 
 
 def _figure(content: Figure) -> dict[str, Any]:
-    kinds = {Curves: "curves", Heat: "heat", Drawing: "drawing", Explorer: "explorer"}
+    kinds = {Curves: "curves", Heatmap: "heat", ShapeDrawing: "drawing", Explorer: "explorer"}
     values = {key: value for key, value in vars(content).items() if key not in ("caption", "legend")}
     if isinstance(content, Curves):
         values["curves"] = [vars(curve) for curve in content.curves]

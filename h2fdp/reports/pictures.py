@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from h2fdp.errors import UserError
-from h2fdp.reports.figures import AXES, Curve, Curves, Explorer, Figure, Heat, Series
+from h2fdp.reports.figures import AXES, Curve, Curves, Explorer, Figure, Heatmap, Series
 from h2fdp.reports.markup import marker_of
 from h2fdp.reports.palette import DASHES, LIGHT
 
@@ -87,7 +87,7 @@ def _pictures(figures: Sequence[Figure], every: Sequence[Series]) -> Iterator[tu
                         content.key if len(names) == 1 or content.x else f"{content.key}-{x}",
                         _curves(content, every, x),
                     )
-        elif isinstance(content, Heat):
+        elif isinstance(content, Heatmap):
             yield content.key, _heat(content)
         elif isinstance(content, Explorer) and len(content.keys) == 2:
             for metric in content.metrics:
@@ -167,7 +167,7 @@ def _handles(content: Curves, every: Sequence[Series], alone: bool) -> list[Line
     return [*runs, *dashes]
 
 
-def _heat(content: Heat) -> Picture:
+def _heat(content: Heatmap) -> Picture:
     picture, axes = _new()
     values = [[float("nan") if each is None else each for each in row] for row in content.values]
     mesh = axes.pcolormesh(content.columns, range(len(content.rows)), values, cmap="cividis_r", shading="nearest")

@@ -11,13 +11,13 @@ import pandas as pd
 
 from h2fdp.records.atomic import write_text
 from h2fdp.reproduction.decisions import decide
-from h2fdp.reproduction.plan import Part, Reproduction
+from h2fdp.reproduction.plan import FigurePart, Reproduction
 from h2fdp.reproduction.results import Results
 from h2fdp.reproduction.reuse import borrow
 from h2fdp.run.fingerprint import package_digest
-from h2fdp.sweeps.conduct import Options, conduct
+from h2fdp.sweeps.conduct import SweepOptions, conduct
 from h2fdp.sweeps.directory import SweepDirectory, read_entries
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study
 from h2fdp.sweeps.task import Outcome
 
@@ -25,7 +25,13 @@ MADE = "made.json"
 
 
 def make(
-    of: Reproduction, part: Part, study: Study, out: Path, command: str, shared: Shared, options: Options
+    of: Reproduction,
+    part: FigurePart,
+    study: Study,
+    out: Path,
+    command: str,
+    shared: SharedInputs,
+    options: SweepOptions,
 ) -> dict[str, Outcome]:
     """Carry out a part's study in its directory; runs that other parts have are not made again.
 
@@ -80,7 +86,7 @@ def made_by(path: Path) -> dict[str, str]:
         return {}
 
 
-def results_of(part: Part, study: Study, out: Path) -> Results | str:
+def results_of(part: FigurePart, study: Study, out: Path) -> Results | str:
     """What the runs of a part found, or why there is nothing to say."""
     directory = SweepDirectory(part.path(out).absolute())
     if not directory.table.is_file():

@@ -17,17 +17,17 @@ from h2fdp.records.directory import locked
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
-from h2fdp.sweeps.conduct import Options
-from h2fdp.sweeps.directory import Entry, States, SweepDirectory, read_entries
-from h2fdp.sweeps.shared import Shared
-from h2fdp.sweeps.study import Planned, Study
+from h2fdp.sweeps.conduct import SweepOptions
+from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import PlannedRun, Study
 from h2fdp.sweeps.table import RUN
 from h2fdp.sweeps.task import Outcome
 
 DECIDED = "decided"
 
 
-def decide(study: Study, path: Path, shared: Shared, options: Options) -> dict[str, Outcome]:
+def decide(study: Study, path: Path, shared: SharedInputs, options: SweepOptions) -> dict[str, Outcome]:
     """Write `sweep.json` and `sweep.parquet` of a study as a sweep does, the latter with what was decided.
 
     Its rows: `run`, the swept keys, `interval`, `local_steps` (tau_k), `devices_per_subnet` (the mean of s_c^k over
@@ -38,7 +38,7 @@ def decide(study: Study, path: Path, shared: Shared, options: Options) -> dict[s
     """
     directory = SweepDirectory(path.absolute())
     code = package_digest()
-    wanted = {each.point.name: Entry(each.point.values, each.digest, code, DECIDED) for each in study.runs}
+    wanted = {each.point.name: SweepEntry(each.point.values, each.digest, code, DECIDED) for each in study.runs}
     before = read_entries(directory)
     with locked(directory.path, str(path), "sweep"):
         if before == wanted and directory.table.is_file():
@@ -49,13 +49,13 @@ def decide(study: Study, path: Path, shared: Shared, options: Options) -> dict[s
             if options.stop():
                 return {}
             tables.append(_decided(study, planned, shared, options))
-        States(directory, study.name, study.keys, wanted).write()
+        SweepStates(directory, study.name, study.keys, wanted).write()
         with replacing(directory.table) as file:
             pd.concat(tables, ignore_index=True).to_parquet(file, index=False)
     return {name: Outcome(DECIDED) for name in wanted}
 
 
-def _decided(study: Study, planned: Planned, shared: Shared, options: Options) -> pd.DataFrame:
+def _decided(study: Study, planned: PlannedRun, shared: SharedInputs, options: SweepOptions) -> pd.DataFrame:
     name = planned.point.name
     options.watcher.started(name, 0, 1)
     config, topology = shared.experiment(study.document, planned.settings)

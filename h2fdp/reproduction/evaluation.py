@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from h2fdp.reproduction.claims import Claim
 from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.measures import MEASURES, reachable
-from h2fdp.reproduction.plan import Part
+from h2fdp.reproduction.plan import FigurePart
 from h2fdp.reproduction.points import Point, points_of
 from h2fdp.reproduction.quantities import Finding, find
 from h2fdp.reproduction.results import Results
@@ -22,12 +22,12 @@ class NoColumn(str):
     """Why a figure has no such column."""
 
 
-Found = Mapping[Part, Results | str]
+Found = Mapping[FigurePart, Results | str]
 LEAST_TARGET = 2 / 3  # of the claim's: below it runs are compared at what they reach by doing little
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedClaim:
     """A claim in one column.
 
     Attributes:
@@ -51,7 +51,7 @@ class Row:
 
     claim: Claim
     data_set: str
-    columns: dict[Column, Judged]
+    columns: dict[Column, JudgedClaim]
 
 
 def evaluate(claims: list[Claim], found: Found) -> list[Row]:
@@ -63,33 +63,33 @@ def evaluate(claims: list[Claim], found: Found) -> list[Row]:
     ]
 
 
-def _judged(claim: Claim, data_set: str, found: Found, column: Column) -> Judged:
-    results = found.get(Part(claim.figure, data_set, column), "no runs were made")
+def _judged(claim: Claim, data_set: str, found: Found, column: Column) -> JudgedClaim:
+    results = found.get(FigurePart(claim.figure, data_set, column), "no runs were made")
     if isinstance(results, str):
-        return Judged(Verdict.NOT_RUN, why=results, absent=isinstance(results, NoColumn))
+        return JudgedClaim(Verdict.NOT_RUN, why=results, absent=isinstance(results, NoColumn))
     return judge(claim, data_set, results)
 
 
-def judge(claim: Claim, data_set: str, results: Results) -> Judged:
+def judge(claim: Claim, data_set: str, results: Results) -> JudgedClaim:
     """One claim against the results of one study."""
     ladders = [points_of(ladder) for ladder in claim.points]
     seeds = results.seeds_at(point for ladder in ladders for point in ladder)
     if not seeds:
-        return Judged(Verdict.NOT_RUN, why="no seed has finished runs at all of its points")
+        return JudgedClaim(Verdict.NOT_RUN, why="no seed has finished runs at all of its points")
     target = target_of(claim.target, results, [point for ladder in ladders for point in ladder], seeds)
     if target is not None and claim.target is not None and target < LEAST_TARGET * claim.target:
         why = f"the highest accuracy that all its runs reach is {target:.1f} %, too low to compare"
-        return Judged(Verdict.NOT_RUN, target=target, why=why)
+        return JudgedClaim(Verdict.NOT_RUN, target=target, why=why)
     numbers = [_numbers(claim.measure, ladder, seeds, results, target) for ladder in ladders]
     if any(np.isnan(each).any() for each in numbers):
-        return Judged(Verdict.NOT_RUN, why=f"{claim.measure} is not known of all runs")
+        return JudgedClaim(Verdict.NOT_RUN, why=f"{claim.measure} is not known of all runs")
     finding = find(claim.how, numbers)
     found = (claim.relation, claim.paper[data_set] or 0, claim.tolerance, finding.size, finding.direction)
     judged = verdict(*found)
     if judged is Verdict.HOLDS and target is not None and target != claim.target:
         judged = Verdict.IN_DIRECTION
     why = "one seed, so no interval" if judged is Verdict.NOT_RUN else ""
-    return Judged(judged, finding, target, why, remark(judged, *found))
+    return JudgedClaim(judged, finding, target, why, remark(judged, *found))
 
 
 def target_of(

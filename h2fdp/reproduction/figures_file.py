@@ -32,7 +32,7 @@ class Line(Section):
     at: At
 
 
-class Climb(Section):
+class LadderLine(Section):
     """A line over the points of a ladder."""
 
     label: Text
@@ -59,7 +59,7 @@ class Bars(Section):
     _measure = field_validator("measure")(_known_measure)
 
 
-class Levels(Section):
+class LadderPanel(Section):
     """A measure over the points of ladders; `x` are the points' places, under the words `axis`."""
 
     kind: Literal["levels"]
@@ -68,7 +68,7 @@ class Levels(Section):
     axis: Text
     x: Annotated[list[Number], Field(min_length=2), Expect("a list of at least two numbers")]
     log: Flag = False
-    lines: Annotated[list[Climb], Field(min_length=1), Expect("a list of lines")]
+    lines: Annotated[list[LadderLine], Field(min_length=1), Expect("a list of lines")]
 
     _measure = field_validator("measure")(_known_measure)
 
@@ -78,7 +78,7 @@ def _kind(value: Any) -> Any:
 
 
 Panel = Annotated[
-    Annotated[Curves, Tag("curves")] | Annotated[Bars, Tag("bars")] | Annotated[Levels, Tag("levels")],
+    Annotated[Curves, Tag("curves")] | Annotated[Bars, Tag("bars")] | Annotated[LadderPanel, Tag("levels")],
     Discriminator(_kind),
     Expect("a panel of kind curves, bars or levels"),
 ]

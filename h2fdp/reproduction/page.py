@@ -10,7 +10,7 @@ from pathlib import Path
 
 from h2fdp.records.atomic import write_text
 from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.evaluation import Judged, Row
+from h2fdp.reproduction.evaluation import JudgedClaim, Row
 from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.measures import MEASURES
 from h2fdp.reproduction.plan import Reproduction
@@ -67,7 +67,7 @@ def _body(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureRes
 
 def _totals(of: Reproduction, rows: Sequence[Row]) -> Iterator[str]:
     """How many claims there are of each verdict: of the paper by data set and column, and of other papers."""
-    columns: dict[str, list[Judged]] = {}
+    columns: dict[str, list[JudgedClaim]] = {}
     for row in rows:
         apart = of.file.figures[row.claim.figure].apart
         for column, judged in row.columns.items():
@@ -80,7 +80,7 @@ def _totals(of: Reproduction, rows: Sequence[Row]) -> Iterator[str]:
         yield f"| {verdict} | " + " | ".join(_count(verdict, column) for column in columns.values()) + " |"
 
 
-def _count(verdict: Verdict, column: Iterable[Judged]) -> str:
+def _count(verdict: Verdict, column: Iterable[JudgedClaim]) -> str:
     """With how many of them have which remark."""
     found = [judged for judged in column if judged.verdict is verdict]
     remarks = Counter(judged.remark for judged in found if judged.remark)
@@ -121,7 +121,7 @@ def paper_words(row: Row) -> str:
     return f"{_SIGNS[row.claim.relation]} {number:g} {row.claim.unit}{tolerance}"
 
 
-def found_words(claim: Claim, judged: Judged) -> str:
+def found_words(claim: Claim, judged: JudgedClaim) -> str:
     """What was found, with its interval over n seeds; a dash where nothing was."""
     if judged.finding is None:
         return "–"
@@ -130,7 +130,7 @@ def found_words(claim: Claim, judged: Judged) -> str:
     return words if judged.target is None else f"{words}, at {judged.target:.1f} %"
 
 
-def verdict_words(judged: Judged) -> str:
+def verdict_words(judged: JudgedClaim) -> str:
     """The verdict, with what it leaves out."""
     return f"**{judged.verdict}**" + (f" ({judged.remark})" if judged.remark else "")
 

@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from h2fdp.reproduction.evaluation import LEAST_TARGET, numbers_at, target_of
-from h2fdp.reproduction.figures_file import Bars, Curves, Levels
+from h2fdp.reproduction.figures_file import Bars, Curves, LadderPanel
 from h2fdp.reproduction.measures import MEASURES, PERCENT
 from h2fdp.reproduction.points import points_of
 from h2fdp.reproduction.results import Results
-from h2fdp.sweeps.bootstrap import Means, means_with_intervals
+from h2fdp.sweeps.bootstrap import MeanIntervals, means_with_intervals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def symbols(text: str) -> str:
     return text
 
 
-def draw_panel(axes: Axes, panel: Curves | Bars | Levels, results: Results) -> None:
+def draw_panel(axes: Axes, panel: Curves | Bars | LadderPanel, results: Results) -> None:
     """Draw a panel of a study's results."""
     if isinstance(panel, Curves):
         _curves(axes, panel, results)
@@ -77,7 +77,7 @@ def _bars(axes: Axes, panel: Bars, results: Results) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _levels(axes: Axes, panel: Levels, results: Results) -> None:
+def _levels(axes: Axes, panel: LadderPanel, results: Results) -> None:
     for line, style, marker in zip(panel.lines, _styles(), cycle(_MARKERS), strict=False):
         numbers = numbers_at(panel.measure, points_of(line.points), results)
         found = means_with_intervals(numbers)
@@ -106,7 +106,7 @@ def _styles() -> Any:
     return ({"color": colour, "linestyle": dash} for colour, dash in cycle(zip(COLOURS, _DASHES, strict=True)))
 
 
-def _errors(found: Means) -> Any:
+def _errors(found: MeanIntervals) -> Any:
     """Lengths below and above the means; none where one run is all."""
     errors = np.array([found.mean - found.low, found.high - found.mean])
     return None if np.isnan(errors).all() else np.maximum(np.nan_to_num(errors), 0)

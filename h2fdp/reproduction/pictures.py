@@ -11,13 +11,13 @@ from matplotlib.figure import Figure as Picture
 from h2fdp.errors import UserError
 from h2fdp.reproduction.figures_file import COLUMNS
 from h2fdp.reproduction.panels import draw_panel, symbols
-from h2fdp.reproduction.plan import Part, Reproduction
+from h2fdp.reproduction.plan import FigurePart, Reproduction
 from h2fdp.reproduction.results import Results
 
 _PANEL_IN = (3.3, 3.0)
 
 
-def draw(of: Reproduction, figure: str, results: Mapping[Part, Results], path: Path) -> bool:
+def draw(of: Reproduction, figure: str, results: Mapping[FigurePart, Results], path: Path) -> bool:
     """Draw what there is of a figure; false where that is nothing.
 
     A figure of one panel has data sets as rows and columns side by side; one of several has a row for each data set

@@ -17,14 +17,14 @@ from h2fdp.reproduction.points import points_of
 from h2fdp.reproduction.results import combinations_at, from_table
 from h2fdp.sweeps.grid import points_of as grid_of
 from h2fdp.sweeps.grid import word
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study, study_of
 
 FIGURES, CLAIMS = "figures.yaml", "claims.yaml"
 
 
 @dataclass(frozen=True)
-class Part:
+class FigurePart:
     """A figure on a data set, with noise by the formula or by the account."""
 
     figure: str
@@ -50,13 +50,13 @@ class Reproduction:
     file: FiguresFile
     claims: ClaimsFile
 
-    def parts(self, figures: Iterable[str], data_sets: Iterable[str], quick: bool = False) -> Iterator[Part]:
+    def parts(self, figures: Iterable[str], data_sets: Iterable[str], quick: bool = False) -> Iterator[FigurePart]:
         """All parts of some figures on some data sets, as far as the paper shows them."""
         wanted = list(data_sets)
         for name in figures:
             for data_set in self.file.figures[name].data_sets:
                 for column in self.columns(name, data_set, quick) if data_set in wanted else ():
-                    yield Part(name, data_set, column)
+                    yield FigurePart(name, data_set, column)
 
     def columns(self, figure: str, data_set: str, quick: bool) -> Iterable[Column]:
         """Those of a figure; the first, where it has one only."""
@@ -74,7 +74,7 @@ class Reproduction:
         name = self.file.figures[figure].table
         return None if name is None else self.folder / name
 
-    def study(self, part: Part, quick: bool, shared: Shared) -> Study:
+    def study(self, part: FigurePart, quick: bool, shared: SharedInputs) -> Study:
         """The study of a part, every run checked.
 
         Raises:
@@ -82,7 +82,7 @@ class Reproduction:
         """
         return study_of(*self._source(part, quick), shared)
 
-    def _source(self, part: Part, quick: bool) -> tuple[Document, list[Setting]]:
+    def _source(self, part: FigurePart, quick: bool) -> tuple[Document, list[Setting]]:
         figure = self.file.figures[part.figure]
         assert figure.file is not None, "a table has no study"
         at: list[tuple[tuple[str, ...], dict[str, Any]]] = [

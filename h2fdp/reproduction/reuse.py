@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from h2fdp.run.fingerprint import package_digest
-from h2fdp.sweeps.directory import Entry, States, SweepDirectory, read_entries
+from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries
 from h2fdp.sweeps.study import Study
 
 
@@ -32,13 +32,13 @@ def borrow(study: Study, directory: SweepDirectory, others: Iterable[SweepDirect
         _link(path, directory.run(planned.point.name))
         entries[planned.point.name] = replace(entry, values=planned.point.values)
     if given:
-        States(directory, study.name, study.keys, entries).write()
+        SweepStates(directory, study.name, study.keys, entries).write()
     return {planned.point.name: offered[planned.digest][0] for planned in given}
 
 
-def _offered(others: Iterable[SweepDirectory], code: str) -> dict[str, tuple[Path, Entry]]:
+def _offered(others: Iterable[SweepDirectory], code: str) -> dict[str, tuple[Path, SweepEntry]]:
     """Digest of a configuration -> a finished run, and what its sweep says of it."""
-    found: dict[str, tuple[Path, Entry]] = {}
+    found: dict[str, tuple[Path, SweepEntry]] = {}
     for other in others:
         entries = read_entries(other)
         for name in other.finished(entries):

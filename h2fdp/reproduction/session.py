@@ -12,11 +12,11 @@ from h2fdp.reproduction.conduct import made_by, make, results_of
 from h2fdp.reproduction.evaluation import Found, NoColumn, Row, evaluate
 from h2fdp.reproduction.figures_file import Column
 from h2fdp.reproduction.page import FigureResults, write_page
-from h2fdp.reproduction.plan import Part, Reproduction
+from h2fdp.reproduction.plan import FigurePart, Reproduction
 from h2fdp.reproduction.results import Results, from_table, largest_accounted, makers_of
-from h2fdp.sweeps.conduct import Options
+from h2fdp.sweeps.conduct import SweepOptions
 from h2fdp.sweeps.directory import SweepDirectory
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study
 from h2fdp.sweeps.task import Outcome
 
@@ -36,9 +36,9 @@ class Session:
     out: Path
     quick: bool
     command: str
-    _shared: Shared = field(default_factory=Shared)
+    _shared: SharedInputs = field(default_factory=SharedInputs)
 
-    def plan(self, figures: Iterable[str], data_sets: Iterable[str]) -> dict[Part, Study]:
+    def plan(self, figures: Iterable[str], data_sets: Iterable[str]) -> dict[FigurePart, Study]:
         """The studies of some figures, every run of each checked.
 
         Raises:
@@ -47,13 +47,13 @@ class Session:
         parts = [part for part in self.of.parts(figures, data_sets, self.quick) if self.of.table(part.figure) is None]
         return {part: self.of.study(part, self.quick, self._shared) for part in parts}
 
-    def make(self, part: Part, study: Study, options: Options) -> dict[str, Outcome]:
+    def make(self, part: FigurePart, study: Study, options: SweepOptions) -> dict[str, Outcome]:
         return make(self.of, part, study, self.out, self.command, self._shared, options)
 
     @cached_property
     def found(self) -> Found:
         """What there is of every part, whichever command made it; asked for once all is made."""
-        found: dict[Part, Results | str] = {}
+        found: dict[FigurePart, Results | str] = {}
         for part in self.of.parts(self.of.file.figures, self.of.file.data_sets, self.quick):
             table, figure = self.of.table(part.figure), self.of.file.figures[part.figure]
             why = self.of.one_column(part.figure, part.data_set, self.quick)

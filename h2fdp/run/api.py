@@ -18,7 +18,7 @@ from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of
 from h2fdp.run.own_data import DataSource, DeviceFunction, own_data
 from h2fdp.run.prepare import prepare
-from h2fdp.run.recorders import OnInterval, Watcher
+from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import OwnParts, RunSetup
 from h2fdp.topology import Topology
@@ -144,7 +144,7 @@ class Experiment:
     ) -> Run:
         """Run into the directory `out` (default `runs/<name>-<time>`) and return what was recorded."""
         directory = Path(out) if out is not None else default_directory(self.config)
-        watcher = Watcher() if on_interval is None else Watcher(on_interval=on_interval)
+        watcher = RunCallbacks() if on_interval is None else RunCallbacks(on_interval=on_interval)
         return start_run(self.prepare(data_root), directory, watcher, overwrite=overwrite)
 
     @property

@@ -13,7 +13,7 @@ from h2fdp.errors import UserError
 from h2fdp.run.api import Experiment
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
-from h2fdp.schedules.problem import Problem, Terms
+from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
 from h2fdp.schedules.solvers import solve
 
 _MOST_LEVELS = 20  # rows of the map
@@ -35,7 +35,7 @@ class ObjectiveMap:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FirstDecision:
     """What Algorithm 1 decides for the first interval under mean costs, and all that it takes to recompute it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Plan:
     tau: int
     participation: dict[str, int]
     objective: float
-    terms: Terms
+    terms: ObjectiveTerms
     runner_up: dict[str, float] | None
     constants: dict[str, float | None]
     edges: dict[str, dict[str, float | bool]]
@@ -63,7 +63,7 @@ class Plan:
         return asdict(self)
 
 
-def plan(path: str | Path, settings: Sequence[str] = (), data_root: str | Path | None = None) -> Plan:
+def plan(path: str | Path, settings: Sequence[str] = (), data_root: str | Path | None = None) -> FirstDecision:
     """The first decision for an experiment file, with the controller on whether or not the file enables it.
 
     Args:
@@ -76,14 +76,14 @@ def plan(path: str | Path, settings: Sequence[str] = (), data_root: str | Path |
     return first_decision(experiment.prepare(data_root))
 
 
-def first_decision(run: RunSetup) -> Plan:
+def first_decision(run: RunSetup) -> FirstDecision:
     section = run.config.control.model_copy(update={"channel": "expected"})
     schedule, costs = H2fdpController.of(replace(run.context, control=section)), run.costs.expected()
     problem = schedule.problem(0, costs)
     solutions = solve(problem, section.solver)
     best, other = solutions.best, solutions.runner_up
     names = [subnet.name for subnet in run.topology.subnets]
-    return Plan(
+    return FirstDecision(
         tau=best.tau,
         participation=dict(zip(names, best.participation.tolist(), strict=True)),
         objective=best.objective,
@@ -95,7 +95,7 @@ def first_decision(run: RunSetup) -> Plan:
     )
 
 
-def _map(problem: Problem) -> ObjectiveMap:
+def _map(problem: ControlProblem) -> ObjectiveMap:
     lengths = list(range(1, problem.tau_max + 1))
     most = int(problem.limits.max())
     levels = sorted({int(level) for level in np.linspace(1, most, min(most, _MOST_LEVELS)).round()})
@@ -103,7 +103,7 @@ def _map(problem: Problem) -> ObjectiveMap:
     return ObjectiveMap(lengths, levels, rows)
 
 
-def draw(plan: Plan, path: Path) -> None:
+def draw(plan: FirstDecision, path: Path) -> None:
     """Draw the map of a plan's objective, the best level marked at each tau, and the chosen tau.
 
     Raises:

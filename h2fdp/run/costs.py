@@ -28,4 +28,4 @@ def interval_costs(topology: Topology, costs: NetworkCosts, plan: IntervalPlan) 
 
 
 def _failing(subnet: Plan) -> Failing | None:
-    return None if subnet.turnout is None else Failing(subnet.turnout.steps > 0, subnet.steps_computed)
+    return None if subnet.completed is None else Failing(subnet.completed.steps > 0, subnet.steps_computed)

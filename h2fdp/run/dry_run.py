@@ -58,6 +58,8 @@ def _work(run: RunSetup) -> _Work:
     return _Work(
         intervals=sum(times for _, times in expected),
         slots=sum(times * plan.decision.local_steps for plan, times in expected),
-        local_aggregations=sum(times * len(run.rhythm.offsets(plan.decision.local_steps)) for plan, times in expected),
+        local_aggregations=sum(
+            times * len(run.aggregation_times.offsets(plan.decision.local_steps)) for plan, times in expected
+        ),
         steps=sum(times * plan.device_steps for plan, times in expected),
     )

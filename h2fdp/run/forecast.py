@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from h2fdp.privacy import Release
-from h2fdp.protocol import IntervalPlan, LocalTeam
+from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.run.setup import RunSetup
 
 
 @dataclass(frozen=True)
-class Expected:
+class EqualIntervals:
     """Intervals that are planned alike.
 
     Attributes:
@@ -29,7 +29,7 @@ class Expected:
     times: int = 1
 
 
-def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Expected]:
+def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[EqualIntervals]:
     """The plans of all intervals, in order, with the participants and the faults that the run will draw.
 
     Where the schedule learns during the run these are the choices that it would make if it learned nothing. Intervals
@@ -38,7 +38,7 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Expec
     Args:
         by_participants: intervals in which other devices take part are not alike.
     """
-    cloud = setup.cloud(LocalTeam({}))
+    cloud = setup.cloud(InProcessNodes({}))
     intervals = setup.config.training.intervals
     for interval in range(intervals):
         if cloud.ended and interval > 0:
@@ -46,9 +46,9 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Expec
         plan = cloud.plan(interval)
         releases = partial(cloud.releases, plan)
         if cloud.repeats and not (by_participants and plan.participants < setup.topology.devices):
-            yield Expected(plan, releases, times=intervals)
+            yield EqualIntervals(plan, releases, times=intervals)
             return
-        yield Expected(plan, releases)
+        yield EqualIntervals(plan, releases)
         cloud.skip(plan)
 
 

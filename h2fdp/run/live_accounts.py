@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import BudgetFilter, Made, Mechanism, Observer, Release, Tier
+from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.statement import statement
 from h2fdp.protocol import IntervalPlan
@@ -148,7 +148,7 @@ class LiveAccounts(Recorder):
         return {"claimed": claimed, "target": self._setup.target, "notes": notes, **found}
 
     def _claimed(self, noise: Mechanism) -> float | None:
-        return noise.claimed(self.accounts, Made(self._local, self._global, self._unplanned, self._tiers))
+        return noise.claimed(self.accounts, AggregationCounts(self._local, self._global, self._unplanned, self._tiers))
 
     def _attained(self, observer: Observer) -> float | None:
         """About the device that is worst by `rdp`; as every attained epsilon, a lower bound."""

@@ -21,7 +21,7 @@ from h2fdp.run.fingerprint import run_digest
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import Scoreboard
-from h2fdp.run.recorders import Journal, Recorder, Row, Watcher
+from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import Checkpoints, HostsDiffer, RunState
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 def start_run(
     setup: RunSetup,
     out: Path,
-    watcher: Watcher | None = None,
+    watcher: RunCallbacks | None = None,
     *,
     overwrite: bool = False,
     verbose: bool = False,
@@ -55,9 +55,9 @@ def start_run(
     try:
         with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
             made = True
-            with full_disk_told(directory):
+            with full_disk_reported(directory):
                 write_inputs(setup, directory)
-                carry_out(setup, directory, state, watcher or Watcher())
+                carry_out(setup, directory, state, watcher or RunCallbacks())
     except UserError:
         if made and state.cloud is None:
             # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger
@@ -67,7 +67,7 @@ def start_run(
     return Run(out)
 
 
-def carry_out(setup: RunSetup, directory: RunDirectory, state: RunState, watcher: Watcher) -> None:
+def carry_out(setup: RunSetup, directory: RunDirectory, state: RunState, watcher: RunCallbacks) -> None:
     """Run what is not done yet; whatever happens, what was recorded is written."""
     started, end = time.perf_counter(), "failed"
     directory.write_summary(summary_of(setup, state, "running", state.wall_s))
@@ -106,7 +106,7 @@ def run_intervals(
     state: RunState,
     digest: dict[str, str],
     sinks: list[Sink],
-    watcher: Watcher,
+    watcher: RunCallbacks,
 ) -> End:
     """Run the intervals that are not done yet, or stop cleanly: before one in which the watcher says so, or that a
     budget does not allow.
@@ -181,7 +181,7 @@ def _row(plan: IntervalPlan, scores: Mapping[str, float], wall_s: float) -> Row:
 
 
 @contextmanager
-def full_disk_told(directory: RunDirectory) -> Iterator[None]:
+def full_disk_reported(directory: RunDirectory) -> Iterator[None]:
     """A full disk is the user's to mend, and the run continues after it."""
     try:
         yield

@@ -14,13 +14,13 @@ from h2fdp.algorithms import objective_of
 from h2fdp.algorithms.fedprox import ProximalOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, load
-from h2fdp.data.pool import Pool, Request
+from h2fdp.data.pool import DataRequest, Pool
 from h2fdp.data.registry import read_pool
 from h2fdp.data.unit_ball import within_unit_ball
 from h2fdp.experiment.rules import check_tiers
 from h2fdp.experiment.sections import ExperimentFile, horizon
-from h2fdp.models import Flat, build
-from h2fdp.privacy import Mechanism, Setting, Tier, placement_of
+from h2fdp.models import ParameterLayout, build
+from h2fdp.privacy import Mechanism, MechanismContext, Tier, noise_placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.protocol.tree_plan import tier_aggregations
 from h2fdp.radio import NetworkCosts
@@ -28,10 +28,10 @@ from h2fdp.run.own_data import DataSource, named_data
 from h2fdp.run.planned_privacy import calibrated
 from h2fdp.run.setup import OwnParts, RunSetup, interval_steps
 from h2fdp.runtime import Blueprint
-from h2fdp.runtime.blueprint import Measuring
+from h2fdp.runtime.blueprint import EstimateSettings
 from h2fdp.runtime.local_hosts import training_device
 from h2fdp.runtime.step_time import fastest_engine
-from h2fdp.schedules import Horizon, Rhythm
+from h2fdp.schedules import AggregationTimes, Horizon
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
@@ -67,13 +67,13 @@ def prepare(
     streams, training, method = Streams(config.seed), config.training, config.method
     star = method.topology == "star"
     network = topology.as_star() if star else topology
-    placement = placement_of(method.privacy)
+    placement = noise_placement_of(method.privacy)
     data = (data_source or configured_data(config))(topology, streams, data_root)
     if placement.input_norm is not None:
         data = within_unit_ball(data, placement.input_norm)
     module = _module(config, data, streams)
     initial = module()
-    vector = Flat(initial).to_vector(initial)
+    vector = ParameterLayout(initial).to_vector(initial)
     rates = _sampling_rates(config, data)
     device, engine = training_device(config.runtime), config.runtime.engine
     norm = None if placement.clips == "update" else training.clip_norm
@@ -101,11 +101,15 @@ def prepare(
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
-    rhythm = Rhythm() if star else Rhythm(training.aggregate_every, training.aggregations_per_interval)
+    aggregation_times = (
+        AggregationTimes() if star else AggregationTimes(training.aggregate_every, training.aggregations_per_interval)
+    )
     local_steps = interval_steps(training, data.sizes, rates)
     noise = None
     if placement.private:
-        noise = placement.mechanism(_noise_setting(config, network, rhythm, local_steps, data.sizes, rates, initial))
+        noise = placement.mechanism(
+            _noise_setting(config, network, aggregation_times, local_steps, data.sizes, rates, initial)
+        )
     return calibrated(
         RunSetup(
             config=config,
@@ -114,7 +118,7 @@ def prepare(
             data=data,
             blueprint=blueprint,
             initial=vector,
-            rhythm=rhythm,
+            aggregation_times=aggregation_times,
             local_steps=local_steps,
             costs=NetworkCosts(network, vector.numel(), streams),
             world=streams,
@@ -125,7 +129,7 @@ def prepare(
     )
 
 
-def configured_data(config: ExperimentFile, pools: Callable[[Request], Pool] = read_pool) -> DataSource:
+def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool] = read_pool) -> DataSource:
     """The data of a configuration; `pools` see `load`."""
     section = config.data
     if isinstance(section, OwnPart):
@@ -146,14 +150,14 @@ def _module(config: ExperimentFile, data: DeviceData, streams: Streams) -> Modul
     return partial(build, model.name, *of_data, model.options(), key)
 
 
-def _measuring(config: ExperimentFile) -> Measuring | None:
+def _measuring(config: ExperimentFile) -> EstimateSettings | None:
     """What the nodes measure for the controller, if anything: beta, sigma and zeta_c up to stated ranges."""
     control, training = config.control, config.training
     measured = chosen(config.method.schedule).measures
     if measured != "gradients" or control.estimates == "released":
         return None
     assert training.clip_norm is not None
-    return Measuring(
+    return EstimateSettings(
         (horizon(config).largest_beta(control), 2 * training.clip_norm, 2 * training.clip_norm),
         leaks=control.estimates == "oracle",
     )
@@ -176,12 +180,12 @@ def _sampling_rates(config: ExperimentFile, data: DeviceData) -> np.ndarray:
 def _noise_setting(
     config: ExperimentFile,
     topology: Topology,
-    rhythm: Rhythm,
+    aggregation_times: AggregationTimes,
     local_steps: int,
     records: np.ndarray,
     rates: np.ndarray,
     module: nn.Module,
-) -> Setting:
+) -> MechanismContext:
     """What the noise is worked out from, with the numbers of releases that are planned.
 
     Where a schedule chooses tau that is K_g intervals with the most local aggregations that any tau has, so that the
@@ -190,8 +194,8 @@ def _noise_setting(
     training, privacy, schedule = config.training, config.privacy, chosen(config.method.schedule)
     objective = config.method.objective
     planned = Horizon.planned(training.intervals, local_steps, training.step_size, config.control)
-    most_local = max(len(rhythm.offsets(length)) for length in schedule.lengths(planned))
-    return Setting(
+    most_local = max(len(aggregation_times.offsets(length)) for length in schedule.lengths(planned))
+    return MechanismContext(
         epsilon=privacy.epsilon,
         delta=privacy.delta,
         c2=privacy.c2,
@@ -200,7 +204,7 @@ def _noise_setting(
         intervals=training.intervals,
         local_aggregations=most_local * training.intervals,
         local_steps=schedule.steps_to_cover(planned),
-        tiers=_most_of_tiers(rhythm, topology, schedule.lengths(planned), training.intervals),
+        tiers=_most_of_tiers(aggregation_times, topology, schedule.lengths(planned), training.intervals),
         records=records,
         sampling_rates=rates,
         sampling="poisson" if training.sampling == "poisson" else "fixed",
@@ -212,11 +216,13 @@ def _noise_setting(
     )
 
 
-def _most_of_tiers(rhythm: Rhythm, topology: Topology, lengths: Iterable[int], intervals: int) -> dict[Tier, int]:
+def _most_of_tiers(
+    aggregation_times: AggregationTimes, topology: Topology, lengths: Iterable[int], intervals: int
+) -> dict[Tier, int]:
     """The most local aggregations that each tier makes in a run of intervals of these lengths."""
     most: dict[Tier, int] = {}
     for length in lengths:
-        for tier, count in tier_aggregations(rhythm, topology, length).items():
+        for tier, count in tier_aggregations(aggregation_times, topology, length).items():
             most[tier] = max(most.get(tier, 0), count * intervals)
     return most
 

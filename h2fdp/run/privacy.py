@@ -8,7 +8,7 @@ from typing import Any
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Observer, Release, observers, placement_of
+from h2fdp.privacy import Accounts, Observer, Release, noise_placement_of, observers
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.statement import statement
@@ -104,7 +104,7 @@ def _notes_of(run: Path) -> tuple[str, ...]:
     method = _configuration(run).get("method")
     if not isinstance(method, dict) or "privacy" not in method:
         return ()
-    return placement_of(method["privacy"]).notes
+    return noise_placement_of(method["privacy"]).notes
 
 
 def _delta_of(run: Path) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import ADDED_BY, Accounts, Made, Observer, ReleaseKind
+from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, ReleaseKind
 from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.statement import MOST_CLOSELY
@@ -91,10 +91,10 @@ def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
     """What is claimed of the planned run, which will hold these accounts."""
     assert run.noise is not None, "nothing is claimed where nothing is promised"
     intervals = run.config.training.intervals
-    local = len(run.rhythm.offsets(run.local_steps)) * intervals
-    counts = tier_aggregations(run.rhythm, run.topology, run.local_steps)
+    local = len(run.aggregation_times.offsets(run.local_steps)) * intervals
+    counts = tier_aggregations(run.aggregation_times, run.topology, run.local_steps)
     return run.noise.claimed(
-        accounts, Made(local, intervals, tiers={tier: count * intervals for tier, count in counts.items()})
+        accounts, AggregationCounts(local, intervals, tiers={tier: count * intervals for tier, count in counts.items()})
     )
 
 

@@ -149,7 +149,7 @@ def _no_row(row: Row) -> None:
 
 
 @dataclass(frozen=True)
-class Watcher(Recorder):
+class RunCallbacks(Recorder):
     """Whoever watches a run from outside, and may stop it.
 
     Attributes:

@@ -22,10 +22,10 @@ from h2fdp.records.checkpoint import load_checkpoint
 from h2fdp.records.directory import reopen
 from h2fdp.run.api import Experiment
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
-from h2fdp.run.loop import carry_out, full_disk_told
+from h2fdp.run.loop import carry_out, full_disk_reported
 from h2fdp.run.own_data import DeviceFunction
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.recorders import OnInterval, Watcher
+from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import HostsDiffer, RunState
@@ -56,14 +56,14 @@ def resume(
             began with; its ledger was changed.
     """
     experiment = Experiment.of_run(run, settings, data=data, test_data=test_data, model=model)
-    watcher = Watcher() if on_interval is None else Watcher(on_interval=on_interval)
+    watcher = RunCallbacks() if on_interval is None else RunCallbacks(on_interval=on_interval)
     return resume_run(experiment, Path(run), watcher, data_root=data_root)
 
 
 def resume_run(
     experiment: Experiment,
     path: Path,
-    watcher: Watcher | None = None,
+    watcher: RunCallbacks | None = None,
     *,
     data_root: str | Path | None = None,
     verbose: bool = False,
@@ -71,9 +71,9 @@ def resume_run(
     """Continue the run of an `Experiment.of_run`; see `start_run` for the rest."""
     if is_finished(path):
         return Run(path)
-    with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_told(directory):
+    with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_reported(directory):
         setup = experiment.prepare(data_root)
-        watcher = watcher or Watcher()
+        watcher = watcher or RunCallbacks()
         try:
             run, state = _continuation(setup, directory)
             carry_out(run, directory, state, watcher)

@@ -13,14 +13,14 @@ from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, TrainingSection
-from h2fdp.privacy import Accounts, Mechanism, Observer, Placement, observers
+from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, observers
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
-from h2fdp.protocol import Cloud, Planner, Team
+from h2fdp.protocol import Cloud, NodeGroup, Planner
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.costs import interval_costs
 from h2fdp.runtime import Blueprint
-from h2fdp.schedules import Rhythm, Schedule, ScheduleContext, ScheduleTraits
+from h2fdp.schedules import AggregationTimes, Schedule, ScheduleContext, ScheduleTraits
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
@@ -65,7 +65,7 @@ class RunSetup:
     data: DeviceData
     blueprint: Blueprint
     initial: Tensor
-    rhythm: Rhythm
+    aggregation_times: AggregationTimes
     local_steps: int
     costs: NetworkCosts
     world: Streams
@@ -75,7 +75,7 @@ class RunSetup:
     own: OwnParts = OwnParts()
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> NoisePlacement:
         """Where noise is added."""
         return self.blueprint.noise_placement
 
@@ -172,14 +172,14 @@ class RunSetup:
         streams = replace(self.blueprint.streams, attempt=attempt)
         return replace(self, blueprint=replace(self.blueprint, streams=streams))
 
-    def cloud(self, edges: Team) -> Cloud:
+    def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""
         config, method, schedule = self.config, self.config.method, self.schedule()
         estimates = "released" if self.blueprint.measuring is None else config.control.estimates
         planner = Planner(
             streams=self.blueprint.streams,
             subnets=tuple(self.blueprint.facts()),
-            rhythm=self.rhythm,
+            aggregation_times=self.aggregation_times,
             noise=self.noise,
             weighting=config.training.weights,
             faults=config.faults.faults(),
@@ -215,7 +215,7 @@ class RunSetup:
             topology=self.topology,
             costs=self.costs,
             streams=self.blueprint.streams,
-            rhythm=self.rhythm,
+            aggregation_times=self.aggregation_times,
             edge_adds_noise=np.array([facts.trust_model.edge_adds_noise for facts in self.blueprint.facts()]),
             intervals=training.intervals,
             local_steps=self.local_steps,

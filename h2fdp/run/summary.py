@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from h2fdp.methods import name_of
-from h2fdp.models import Flat
+from h2fdp.models import ParameterLayout
 from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, RunDirectory, versions, write_columns
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.run import steps
@@ -40,7 +40,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
         return {}
     module = setup.blueprint.module()
     returned = state.cloud.returned
-    Flat(module).load(module, returned)
+    ParameterLayout(module).load(module, returned)
     with replacing(directory.model) as file:
         torch.save(module.state_dict(), file)
     steps.reached("results", len(state.rows))

@@ -15,10 +15,10 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import DeviceData, Records
 from h2fdp.data.drawn import LARGEST_HELD
-from h2fdp.estimation.device_estimates import Gauge
-from h2fdp.estimation.loss_probes import Prober
-from h2fdp.privacy import DeviceSide, Placement
-from h2fdp.protocol import DeviceGroup, EdgeServer, LocalTeam, SubnetFacts, Team, TierFacts, UpperAggregator
+from h2fdp.estimation.device_estimates import GradientProbe
+from h2fdp.estimation.loss_probes import LossProbe
+from h2fdp.privacy import LocalRandomizer, NoisePlacement
+from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
@@ -28,14 +28,14 @@ from h2fdp.training.descent import gain
 from h2fdp.training.epochs import EpochSampler
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
-from h2fdp.training.per_thread import EngineOfEachThread
+from h2fdp.training.thread_local_engine import ThreadLocalEngine
 
 _CPU = torch.device("cpu")
 _PLAIN = Plain()
 
 
 @dataclass(frozen=True)
-class Measuring:
+class EstimateSettings:
     """What nodes measure for the controller: the range of each number, and whether raw values go up."""
 
     ranges: tuple[float, float, float]
@@ -68,9 +68,9 @@ class Blueprint:
     clipping: Clipping | None
     sampling: Sampling
     rates: np.ndarray
-    noise_placement: Placement
+    noise_placement: NoisePlacement
     star: bool
-    measuring: Measuring | None = None
+    measuring: EstimateSettings | None = None
     device: torch.device = _CPU
     momentum: float = 0.0
     epochs: int | None = None
@@ -178,10 +178,10 @@ class Blueprint:
 
     def edge_server(self, number: int, group: DeviceGroup | None = None) -> EdgeServer:
         """The number-th edge server, with its devices as one group beside it."""
-        groups = LocalTeam({"devices": group or self.device_group(number)})
+        groups = InProcessNodes({"devices": group or self.device_group(number)})
         return self.edge_server_above(number, groups, {"devices": (0, self.topology.subnets[number].size)})
 
-    def edge_server_above(self, number: int, groups: Team, spans: dict[str, tuple[int, int]]) -> EdgeServer:
+    def edge_server_above(self, number: int, groups: NodeGroup, spans: dict[str, tuple[int, int]]) -> EdgeServer:
         """The number-th edge server with groups of its devices anywhere; `spans` says which rows each group holds."""
         subnet = self.topology.subnets[number]
         return EdgeServer(
@@ -190,7 +190,7 @@ class Blueprint:
             self.noise_placement.trust_model(subnet.trusted),
             groups,
             spans,
-            self._gauge(),
+            self._gradient_probe(),
             self.objective,
             partial(gain, self.momentum),
             self._ends_chain(subnet.name),
@@ -227,7 +227,7 @@ class Blueprint:
 
     def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
         width = self._widths[0]
-        return EngineOfEachThread(
+        return ThreadLocalEngine(
             lambda: build_engine(self.engine, self.module(), clipping, objective, width, momentum, self.loss)
         )
 
@@ -246,23 +246,23 @@ class Blueprint:
         sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
-            mechanism=self._device_side(subnet.trusted),
+            mechanism=self._local_randomizer(subnet.trusted),
             first_row=block_begins - devices.start,
             device_name=subnet.device_name,
             records=records,
             sampler=sampler,
             engine=engine,
-            gauge=self._gauge(),
-            prober=Prober(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
+            gradient_probe=self._gradient_probe(),
+            loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
         )
 
-    def _device_side(self, trusted: bool) -> DeviceSide:
-        return self.noise_placement.device_side(trusted, self.clip_norm)
+    def _local_randomizer(self, trusted: bool) -> LocalRandomizer:
+        return self.noise_placement.local_randomizer(trusted, self.clip_norm)
 
-    def _gauge(self) -> Gauge | None:
+    def _gradient_probe(self) -> GradientProbe | None:
         if self.measuring is None:
             return None
-        return Gauge(self._engine(None, _PLAIN), np.array(self.measuring.ranges), self.measuring.leaks)
+        return GradientProbe(self._engine(None, _PLAIN), np.array(self.measuring.ranges), self.measuring.leaks)
 
 
 def device_records(data: DeviceData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:

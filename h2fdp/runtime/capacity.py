@@ -25,7 +25,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Share:
+class HostResources:
     """What one host takes; 0 of what it does not ask for."""
 
     cpus: float
@@ -43,10 +43,10 @@ class Share:
         return f"{self.cpus:g} CPUs{memory}"
 
 
-def fitting(machines: Sequence[Machine], share: Share) -> int:
+def fitting(machines: Sequence[Machine], share: HostResources) -> int:
     """How many hosts of this share fit on all machines; a host does not span two.
 
-    >>> fitting([Machine(cpus=3), Machine(cpus=1)], Share(cpus=2))
+    >>> fitting([Machine(cpus=3), Machine(cpus=1)], HostResources(cpus=2))
     1
     """
     return sum(share.fits(machine) for machine in machines)
@@ -59,12 +59,12 @@ def even_cpus(machines: Sequence[Machine], hosts: int) -> float:
     0.25
     """
     cpus = min(1.0, sum(machine.cpus for machine in machines) / hosts)
-    while cpus >= _GRAIN and fitting(machines, Share(cpus)) < hosts:
-        cpus = max(machine.cpus / (Share(cpus).fits(machine) + 1) for machine in machines)
+    while cpus >= _GRAIN and fitting(machines, HostResources(cpus)) < hosts:
+        cpus = max(machine.cpus / (HostResources(cpus).fits(machine) + 1) for machine in machines)
     return max(int(cpus / _GRAIN + _ROUNDING) * _GRAIN, _GRAIN)
 
 
-def shares(section: RuntimeSection, machines: Sequence[Machine], smallest: int) -> Share:
+def shares(section: RuntimeSection, machines: Sequence[Machine], smallest: int) -> HostResources:
     """What a host takes.
 
     Args:
@@ -74,11 +74,11 @@ def shares(section: RuntimeSection, machines: Sequence[Machine], smallest: int) 
     cpus = section.cpus_per_host
     if cpus == "auto":
         cpus = 1.0 if section.placement == "packed" else even_cpus(machines, smallest)
-    return Share(cpus, gpus, section.memory_gib_per_host or 0)
+    return HostResources(cpus, gpus, section.memory_gib_per_host or 0)
 
 
 def number_of_hosts(
-    section: RuntimeSection, machines: Sequence[Machine], share: Share, smallest: int, free: float | None = None
+    section: RuntimeSection, machines: Sequence[Machine], share: HostResources, smallest: int, free: float | None = None
 ) -> int:
     """How many hosts to start where `runtime.hosts` counts them; `auto` is as many as fit on the free CPUs.
 
@@ -92,7 +92,7 @@ def number_of_hosts(
     cpus = sum(machine.cpus for machine in machines)
     there = f"this machine has {cpus:g} CPUs" if len(machines) == 1 else f"{len(machines)} machines have {cpus:g} CPUs"
     most = fitting(machines, share)
-    if share.memory_gib and fitting(machines, Share(share.cpus)) > most < smallest:
+    if share.memory_gib and fitting(machines, HostResources(share.cpus)) > most < smallest:
         memory = max(machine.memory_gib for machine in machines)
         text = f"hosts of {share.words()} were requested, the largest of {len(machines)} machines has {memory:.3g} GiB"
         raise UserError(f"{text}; {most} such hosts fit", key="runtime.memory_gib_per_host")
@@ -114,11 +114,11 @@ def number_of_hosts(
     return max(1, unused - smallest + 1)
 
 
-def _check_gpus(section: RuntimeSection, machines: Sequence[Machine], share: Share) -> None:
+def _check_gpus(section: RuntimeSection, machines: Sequence[Machine], share: HostResources) -> None:
     if share.gpus == 0:
         return
     gpus = sum(machine.gpus for machine in machines)
-    sharing = fitting(machines, Share(0, share.gpus))
+    sharing = fitting(machines, HostResources(0, share.gpus))
     if sharing < 1 or (section.hosts != "auto" and section.hosts > sharing):
         there = "this machine has" if len(machines) == 1 else f"{len(machines)} machines have"
         text = f"hosts of {section.gpus_per_host:g} GPUs were requested, {there} {gpus:g} GPUs"

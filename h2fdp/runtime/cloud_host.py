@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Team
+from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup
 from h2fdp.runtime.hardware import kinds_of
 from h2fdp.topology import CLOUD
 
@@ -18,13 +18,13 @@ class CloudNode:
     So the host keeps nothing that could be lost with it, and the driver has a model to resume from whatever happens.
     """
 
-    edges: Team
+    edges: NodeGroup
 
     def run(self, cloud: Cloud, plan: IntervalPlan) -> Cloud:
         """The cloud after an interval."""
         here = cloud.above(self.edges)
         here.run_interval(plan)
-        return here.above(LocalTeam({}))
+        return here.above(InProcessNodes({}))
 
     def relay(self, shared: Any, call: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Call the edge servers."""
@@ -33,9 +33,9 @@ class CloudNode:
 
 
 class CloudHost:
-    """The driver's end of it; also a `Team` of the edge servers."""
+    """The driver's end of it; also a `NodeGroup` of the edge servers."""
 
-    def __init__(self, hosts: Team) -> None:
+    def __init__(self, hosts: NodeGroup) -> None:
         self._hosts = hosts
 
     @property
@@ -49,10 +49,10 @@ class CloudHost:
 
     def run_interval(self, cloud: Cloud, plan: IntervalPlan) -> None:
         """Run a plan there; `cloud` then is what came back."""
-        cloud.become(self._hosts.call("run", cloud.above(LocalTeam({})), {CLOUD: plan})[CLOUD])
+        cloud.become(self._hosts.call("run", cloud.above(InProcessNodes({})), {CLOUD: plan})[CLOUD])
 
 
-def run_interval(edges: Team, cloud: Cloud, plan: IntervalPlan) -> None:
+def run_interval(edges: NodeGroup, cloud: Cloud, plan: IntervalPlan) -> None:
     """Run a plan where the cloud lives: on a host of its own if it has one, else here."""
     if isinstance(edges, CloudHost):
         edges.run_interval(cloud, plan)

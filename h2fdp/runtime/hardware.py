@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from h2fdp.protocol import Team
+from h2fdp.protocol import NodeGroup
 from h2fdp.records import versions
 
 ARITHMETIC = ("numpy", "torch")  # libraries that compute every run
@@ -44,12 +44,12 @@ def _digest(known: object) -> str:
     return blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
 
 
-def kinds_of(edges: Team) -> Mapping[str, str]:
+def kinds_of(edges: NodeGroup) -> Mapping[str, str]:
     """Host -> its `arithmetic`, of all hosts that these edge servers are on; empty where this process is all."""
     found: Mapping[str, str] = getattr(edges, "kinds", {})
     return found
 
 
-def alike(edges: Team) -> bool:
+def alike(edges: NodeGroup) -> bool:
     """Whether every host of these edge servers computes as this process does."""
     return set(kinds_of(edges).values()) <= {arithmetic()}

@@ -10,19 +10,19 @@ from typing import Any
 
 import ray
 
-from h2fdp.protocol import LocalTeam, Team
+from h2fdp.protocol import InProcessNodes, NodeGroup
 from h2fdp.records import PACKAGE
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.cloud_host import CloudNode
 from h2fdp.runtime.hardware import arithmetic, kinds_of
-from h2fdp.runtime.local_hosts import local_team, set_arithmetic
-from h2fdp.runtime.placement import Place
+from h2fdp.runtime.host_placement import HostSpec
+from h2fdp.runtime.local_hosts import inline_nodes, set_arithmetic
 
-Below = Callable[[Blueprint], Team]
+Below = Callable[[Blueprint], NodeGroup]
 
 
 @dataclass(frozen=True)
-class Whereabouts:
+class HostLocation:
     """Where a host runs.
 
     Attributes:
@@ -48,25 +48,25 @@ class Host:
     def __init__(self) -> None:
         set_arithmetic()
         self._stack = ExitStack()
-        self._team: Team = LocalTeam({})
+        self._nodes: NodeGroup = InProcessNodes({})
 
-    def build(self, blueprint: Blueprint, place: Place, below: Below) -> Whereabouts:
-        """Build the nodes; `below` makes the team of the places below."""
-        lower = below(blueprint) if place.below else LocalTeam({})
-        self._team = self._built(blueprint, place, lower)
+    def build(self, blueprint: Blueprint, place: HostSpec, below: Below) -> HostLocation:
+        """Build the nodes; `below` makes the nodes of the places below."""
+        lower = below(blueprint) if place.below else InProcessNodes({})
+        self._nodes = self._built(blueprint, place, lower)
         machine = ray.get_runtime_context().get_node_id()
-        return Whereabouts(os.getpid(), machine, str(PACKAGE), {place.name: arithmetic(), **kinds_of(lower)})
+        return HostLocation(os.getpid(), machine, str(PACKAGE), {place.name: arithmetic(), **kinds_of(lower)})
 
-    def _built(self, blueprint: Blueprint, place: Place, lower: Team) -> Team:
+    def _built(self, blueprint: Blueprint, place: HostSpec, lower: NodeGroup) -> NodeGroup:
         if place.kind == "subnets":
-            return self._stack.enter_context(local_team(blueprint, place.numbers, workers=1))
+            return self._stack.enter_context(inline_nodes(blueprint, place.numbers, workers=1))
         (name,) = place.nodes
         if place.kind == "device":
-            return LocalTeam({name: blueprint.lone_device(place.numbers[0], place.row)})
+            return InProcessNodes({name: blueprint.lone_device(place.numbers[0], place.row)})
         if place.kind == "cloud":
-            return LocalTeam({name: CloudNode(lower)})
+            return InProcessNodes({name: CloudNode(lower)})
         devices = {node: (device.row, device.row + 1) for device in place.below for node in device.nodes}
-        return LocalTeam({name: blueprint.edge_server_above(place.numbers[0], lower, devices)})
+        return InProcessNodes({name: blueprint.edge_server_above(place.numbers[0], lower, devices)})
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        return self._team.call(method, shared, each)
+        return self._nodes.call(method, shared, each)

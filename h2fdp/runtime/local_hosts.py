@@ -13,8 +13,8 @@ import torch
 
 from h2fdp.data.drawn import LARGEST_HELD
 from h2fdp.estimation.loss_probes import SecantMeasurements
-from h2fdp.models import Flat
-from h2fdp.protocol import Team, Upload
+from h2fdp.models import ParameterLayout
+from h2fdp.protocol import NodeGroup, Upload
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.runtime.section import RuntimeSection
@@ -55,7 +55,7 @@ def blocks(sizes: np.ndarray, numbers: Sequence[int], workers: int, most: int = 
     return found
 
 
-class LockstepTeam:
+class LockstepNodes:
     """All edge servers of one process, block by block, some blocks at once.
 
     What a device computes does not depend on its block or its thread, so neither changes a bit.
@@ -104,15 +104,15 @@ def _on_cpu(answer: Any) -> Any:
 
 
 @contextmanager
-def local_team(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> Iterator[Team]:
+def inline_nodes(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> Iterator[NodeGroup]:
     """The edge servers of these subnets in this process; `workers` threads share the blocks, or a single block."""
     engine = blueprint.local_engine()
-    most = devices_in_lockstep(Flat(blueprint.module()).size)
+    most = devices_in_lockstep(ParameterLayout(blueprint.module()).size)
     runs = blocks(blueprint.topology.sizes, numbers, workers, most)
     alone = len(runs) == 1
     with ThreadPoolExecutor(workers, "devices", initializer=set_arithmetic) as pool:
         threads = pool if workers > 1 else None
-        yield LockstepTeam(
+        yield LockstepNodes(
             [subnet.name for subnet in blueprint.topology.subnets],
             runs,
             lambda run: blueprint.lockstep(run, engine, threads if alone else None, workers),

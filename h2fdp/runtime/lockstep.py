@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.protocol import Call, DeviceGroup, EdgeServer, LocalTeam, Order, Plan, Upload, in_step
+from h2fdp.protocol import Broadcast, DeviceGroup, EdgeServer, InProcessNodes, Order, Plan, Upload, in_step
 from h2fdp.training.batches import Batches, draw_together, joined
-from h2fdp.training.work import Terms, Trained
+from h2fdp.training.work import StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class _Job:
         """Jobs with equal slots and step sizes train together."""
         return self.order.first_slot, self.order.last_slot, self.order.step_size
 
-    def released(self, trained: Trained) -> Trained:
+    def released(self, trained: TrainingResult) -> TrainingResult:
         """What may leave the devices."""
         return self.group.released(trained, self.model, self.order)
 
 
 class Lockstep:
-    """Edge servers by name, a `Team`. All their device groups are here, with one block of records and one engine.
+    """Edge servers by name, a `NodeGroup`. All their device groups are here, with one block of records and one engine.
 
     Args:
         threads: where parts of the devices may train side by side; None for the caller's thread alone.
@@ -48,23 +48,23 @@ class Lockstep:
         self._threads = threads
         self._parts = parts
         self._servers = dict(servers)
-        self._team = LocalTeam(servers)
+        self._nodes = InProcessNodes(servers)
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         """Intervals run in lockstep; everything else is asked of one edge server after another."""
-        return self._run(shared, each) if method == "run_interval" else self._team.call(method, shared, each)
+        return self._run(shared, each) if method == "run_interval" else self._nodes.call(method, shared, each)
 
     def _run(self, broadcast: Tensor, plans: Mapping[str, Plan]) -> dict[str, Upload]:
         """Run an interval of several edge servers, stage by stage, the devices of all at once."""
         intervals = {name: self._servers[name].interval(broadcast, plan) for name, plan in plans.items()}
         return in_step(intervals, self._train)
 
-    def _train(self, calls: Mapping[str, Call]) -> dict[str, dict[str, Trained]]:
+    def _train(self, calls: Mapping[str, Broadcast]) -> dict[str, dict[str, TrainingResult]]:
         """Edge server -> group -> what its devices upload."""
         together: dict[tuple[int, int, float], list[_Job]] = {}
         for job in self._jobs(calls):
             together.setdefault(job.alike, []).append(job)
-        uploads: dict[str, dict[str, Trained]] = {name: {} for name in calls}
+        uploads: dict[str, dict[str, TrainingResult]] = {name: {} for name in calls}
         for jobs in together.values():
             counts = [len(job.order.rows) for job in jobs]
             starts = torch.cat([job.model.expand(count, -1) for job, count in zip(jobs, counts, strict=True)])
@@ -84,27 +84,27 @@ class Lockstep:
         rows: np.ndarray,
         batches: Batches,
         step_size: float,
-        terms: Terms,
-    ) -> Trained:
+        terms: StepTerms,
+    ) -> TrainingResult:
         """These rows of the block; what a device computes does not depend on the part it is in."""
 
-        def part(devices: np.ndarray) -> Trained:
+        def part(devices: np.ndarray) -> TrainingResult:
             own = starts[torch.from_numpy(devices)]
             given = batches.part(devices), step_size, terms.part(devices)
             return group.engine.train(own, group.records, rows[devices], *given)
 
         if self._threads is None or len(rows) < 2 * self._parts:
             return group.engine.train(starts, group.records, rows, batches, step_size, terms)
-        return Trained.joined(self._at_once(part, np.array_split(np.arange(len(rows)), self._parts)))
+        return TrainingResult.joined(self._at_once(part, np.array_split(np.arange(len(rows)), self._parts)))
 
-    def _at_once(self, work: Callable[..., Trained], *items: Sequence[Any]) -> list[Trained]:
+    def _at_once(self, work: Callable[..., TrainingResult], *items: Sequence[Any]) -> list[TrainingResult]:
         """The work on each item, in their order, by whatever threads there are."""
         return list(map(work, *items) if self._threads is None else self._threads.map(work, *items))
 
-    def _jobs(self, calls: Mapping[str, Call]) -> Iterator[_Job]:
+    def _jobs(self, calls: Mapping[str, Broadcast]) -> Iterator[_Job]:
         for edge, call in calls.items():
             groups = self._servers[edge].groups
-            assert isinstance(groups, LocalTeam), "devices in lockstep are in one process"
+            assert isinstance(groups, InProcessNodes), "devices in lockstep are in one process"
             for name, order in call.parts.items():
                 yield _Job(edge, name, groups.node(name), call.model, order)
 
@@ -131,6 +131,6 @@ def _together(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
     return np.concatenate(found) if found else None
 
 
-def _terms(jobs: Sequence[_Job]) -> Terms:
+def _terms(jobs: Sequence[_Job]) -> StepTerms:
     """The terms of all jobs, device after device."""
-    return Terms.joined([job.group.terms(job.model, job.order) for job in jobs])
+    return StepTerms.joined([job.group.terms(job.model, job.order) for job in jobs])

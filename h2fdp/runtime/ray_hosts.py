@@ -8,19 +8,19 @@ from contextlib import contextmanager
 
 import ray
 
-from h2fdp.protocol import Team
+from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.capacity import number_of_hosts, shares
 from h2fdp.runtime.cloud_host import CloudHost
-from h2fdp.runtime.placement import PLACEMENTS, smallest_number_of_hosts
-from h2fdp.runtime.ray_rooms import machines, rooms
+from h2fdp.runtime.host_placement import PLACEMENTS, smallest_number_of_hosts
+from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
+from h2fdp.runtime.ray_placement_groups import machines, placement_groups
 from h2fdp.runtime.ray_session import ray_session
-from h2fdp.runtime.ray_team import Ground, RayTeam
 from h2fdp.runtime.section import RuntimeSection
 
 
 @contextmanager
-def ray_team(blueprint: Blueprint, section: RuntimeSection) -> Iterator[Team]:
+def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGroup]:
     """The run's edge servers on hosts that end with the context.
 
     Raises:
@@ -33,10 +33,10 @@ def ray_team(blueprint: Blueprint, section: RuntimeSection) -> Iterator[Team]:
         free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
         hosts = number_of_hosts(section, there, share, smallest, free)
         places = PLACEMENTS[section.placement](blueprint.topology, hosts)
-        with rooms(places, share) as groups:
-            ground = Ground(share, f"h2fdp-{secrets.token_hex(4)}", section.timeout_s, groups)
-            team = RayTeam(places, blueprint, ground)
+        with placement_groups(places, share) as groups:
+            settings = HostSettings(share, f"h2fdp-{secrets.token_hex(4)}", section.timeout_s, groups)
+            nodes = RayNodes(places, blueprint, settings)
             try:
-                yield CloudHost(team) if section.placement == "entity" else team
+                yield CloudHost(nodes) if section.placement == "entity" else nodes
             finally:
-                team.end()
+                nodes.end()

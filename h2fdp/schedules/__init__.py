@@ -1,6 +1,6 @@
 """Schedules: how long an interval is, when aggregators aggregate, who takes part, with which step size."""
 
-from h2fdp.schedules.aggregation_times import Rhythm
+from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.ali_dpfl import AliSchedule
 from h2fdp.schedules.ali_rules import ClosedFormRule, SearchRule
 from h2fdp.schedules.client_sampling import draw_participants
@@ -12,13 +12,13 @@ from h2fdp.schedules.noise_decay import NoiseDecay
 from h2fdp.schedules.own import OwnSchedule
 from h2fdp.schedules.problem import ControlledNetwork
 from h2fdp.schedules.resource_budget import BudgetControl, ResourceBudgetSchedule
-from h2fdp.schedules.resource_prices import Budget
+from h2fdp.schedules.resource_prices import ResourceBudget
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.traits import ScheduleTraits
 
 __all__ = [
+    "AggregationTimes",
     "AliSchedule",
-    "Budget",
     "BudgetControl",
     "ClosedFormRule",
     "ControlSection",
@@ -30,8 +30,8 @@ __all__ = [
     "Horizon",
     "NoiseDecay",
     "OwnSchedule",
+    "ResourceBudget",
     "ResourceBudgetSchedule",
-    "Rhythm",
     "Schedule",
     "ScheduleContext",
     "ScheduleTraits",

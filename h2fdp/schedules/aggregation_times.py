@@ -10,7 +10,7 @@ Tiers = int | Sequence[int]  # a number for the lowest edge servers alone, or on
 
 
 @dataclass(frozen=True)
-class Rhythm:
+class AggregationTimes:
     """Local aggregations every n slots, or n in each interval; neither means none.
 
     A number is about the lowest edge servers. A list goes on with the tiers above: `every=[2, 4]` has aggregators of
@@ -23,9 +23,11 @@ class Rhythm:
         every: slots; in a list each is a multiple of the one before.
         per_interval: numbers of aggregations; in a list each divides the one before.
 
-    >>> Rhythm(every=5).segments(20), Rhythm(per_interval=2).segments(20), Rhythm().segments(20)
-    ((5, 5, 5, 5), (7, 6, 7), (20,))
-    >>> Rhythm(every=[2, 4]).segments(10), Rhythm(every=[2, 4]).heights(10, depth=2)
+    >>> AggregationTimes(every=5).segments(20), AggregationTimes(per_interval=2).segments(20)
+    ((5, 5, 5, 5), (7, 6, 7))
+    >>> AggregationTimes().segments(20)
+    (20,)
+    >>> AggregationTimes(every=[2, 4]).segments(10), AggregationTimes(every=[2, 4]).heights(10, depth=2)
     ((2, 2, 2, 2, 2), (1, 2, 1, 2, 3))
     """
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from h2fdp.config.fields import Count, Expect, Magnitude, NonNegative, Positive
 from h2fdp.errors import UserError
-from h2fdp.estimation.feedback import Observation
-from h2fdp.schedules.ali_rules import LONGEST, AliRule, ClosedFormRule, SearchRule, Stage
+from h2fdp.estimation.feedback import IntervalObservation
+from h2fdp.schedules.ali_rules import LONGEST, AliRule, BudgetProgress, ClosedFormRule, SearchRule
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
 from h2fdp.schedules.options import DriftOptions, ScheduleOptions
@@ -79,7 +79,7 @@ class AliSchedule(Schedule):
         }
         return Decision(tau, self._step_size, self._participation, reasons)
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, seen: IntervalObservation) -> None:
         self.skipped(seen.interval, seen.local_steps, seen.spent)
         if seen.secants is not None:
             self._learned |= self._rule.learned(seen.secants)
@@ -100,7 +100,7 @@ class AliSchedule(Schedule):
         plentiful = self._rounds >= self._iterations
         if plentiful or self._last_tau is None or any(letter not in known for letter in self._rule.letters):
             return 1.0, known
-        stage = Stage(self._rounds, self._iterations, self._rounds - interval, left, self._last_tau)
+        stage = BudgetProgress(self._rounds, self._iterations, self._rounds - interval, left, self._last_tau)
         optimum, numbers = self._rule.optimum(known, stage)
         return optimum, {"rounds_left": stage.rounds_left, "last_tau": stage.last_tau, **known, **numbers}
 

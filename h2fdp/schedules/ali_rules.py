@@ -14,7 +14,7 @@ LONGEST = 100  # tau is never above it
 
 
 @dataclass(frozen=True)
-class Stage:
+class BudgetProgress:
     """Where a run with two budgets stands.
 
     Attributes:
@@ -54,7 +54,7 @@ class AliRule(Protocol):
         """The constants that devices' measurements tell, by letter; without those that they do not."""
         ...
 
-    def optimum(self, constants: Mapping[str, float], stage: Stage) -> tuple[float, Mapping[str, float]]:
+    def optimum(self, constants: Mapping[str, float], stage: BudgetProgress) -> tuple[float, Mapping[str, float]]:
         """tau*, not yet rounded nor cut to `LONGEST`, and the numbers that it followed from by letter."""
         ...
 
@@ -90,7 +90,7 @@ class ClosedFormRule:
     def learned(self, seen: DeviceSecants) -> Mapping[str, float]:
         return _known({"mu": mean_curvature(seen, self.curvature_from), "Gamma": mean_loss_change(seen)})
 
-    def optimum(self, constants: Mapping[str, float], stage: Stage) -> tuple[float, Mapping[str, float]]:
+    def optimum(self, constants: Mapping[str, float], stage: BudgetProgress) -> tuple[float, Mapping[str, float]]:
         total = iterations_in_reach(stage.rounds, stage.iterations, stage.last_tau)
         best = ali_optimum(total, constants["mu"], constants["Gamma"], self.noise, self.form)
         return float(best), {"T": total, **_letters_of(self.noise)}
@@ -128,7 +128,7 @@ class SearchRule:
     def learned(self, seen: DeviceSecants) -> Mapping[str, float]:
         return _by_letter(drift_constants(seen))
 
-    def optimum(self, constants: Mapping[str, float], stage: Stage) -> tuple[float, Mapping[str, float]]:
+    def optimum(self, constants: Mapping[str, float], stage: BudgetProgress) -> tuple[float, Mapping[str, float]]:
         """See `AliRule`; 1 where the bound says nothing of any tau."""
         longest = min(2 * stage.last_tau, LONGEST)
         drift = DriftConstants(*(constants[letter] for letter in self.letters))

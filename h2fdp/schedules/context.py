@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from h2fdp.radio import NetworkCosts
-from h2fdp.schedules.aggregation_times import Rhythm
+from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.client_sampling import share_of
 from h2fdp.schedules.control_section import ControlSection, Horizon
 from h2fdp.streams import Streams
@@ -27,7 +27,7 @@ class ScheduleContext:
         topology: the simulated network of N subnets.
         costs: of messages on its links.
         streams: from which participants and fading are drawn.
-        rhythm: when edge servers aggregate within an interval.
+        aggregation_times: when edge servers aggregate within an interval.
         edge_adds_noise: (N,) whether the edge server adds the noise of its subnet.
         intervals: K_g, the most that there may be.
         local_steps: tau_0 of the experiment file.
@@ -46,7 +46,7 @@ class ScheduleContext:
     topology: Topology
     costs: NetworkCosts
     streams: Streams
-    rhythm: Rhythm
+    aggregation_times: AggregationTimes
     edge_adds_noise: np.ndarray
     intervals: int
     local_steps: int

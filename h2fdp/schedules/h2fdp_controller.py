@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.estimation.feedback import Observation
+from h2fdp.estimation.feedback import IntervalObservation
 from h2fdp.estimation.loss_constants import LearnedConstants
 from h2fdp.radio import MessageCosts, NetworkCosts
-from h2fdp.schedules.aggregation_times import Rhythm
+from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Horizon
 from h2fdp.schedules.options import ScheduleOptions
-from h2fdp.schedules.problem import ControlledNetwork, Counts, Problem, prices
+from h2fdp.schedules.problem import ControlledNetwork, ControlProblem, Counts, prices
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.solvers import Solutions, solve
+from h2fdp.schedules.solvers import BestSolutions, solve
 from h2fdp.schedules.traits import Measured
 from h2fdp.theory import PrivacyTerms, gap_scale, largest_first_step_size
 
@@ -41,7 +41,7 @@ class H2fdpController(Schedule):
         section: ControlSection,
         horizon: Horizon,
         network: ControlledNetwork,
-        rhythm: Rhythm,
+        aggregation_times: AggregationTimes,
         costs: NetworkCosts,
         terms: PrivacyTerms,
         step_joules: float,
@@ -49,7 +49,7 @@ class H2fdpController(Schedule):
         self._section = section
         self._horizon = horizon
         self._network = network
-        self._rhythm = rhythm
+        self._rhythm = aggregation_times
         self._costs = costs
         self._terms = terms
         self._step_joules = step_joules
@@ -69,7 +69,13 @@ class H2fdpController(Schedule):
         )
         joules = context.topology.compute.joules_per_step
         return cls(
-            context.control, context.horizon, network, context.rhythm, context.costs, context.privacy_terms, joules
+            context.control,
+            context.horizon,
+            network,
+            context.aggregation_times,
+            context.costs,
+            context.privacy_terms,
+            joules,
         )
 
     def ends(self, slot: int) -> bool:
@@ -86,7 +92,7 @@ class H2fdpController(Schedule):
         reasons = self._reasons(interval, slot, step_size, solutions, costs)
         return Decision(best.tau, step_size, best.participation, reasons)
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, seen: IntervalObservation) -> None:
         """See `Schedule.observe`."""
         self._constants = self._constants.learned(seen)
         self.skipped(seen.interval, seen.local_steps, seen.spent)
@@ -115,16 +121,16 @@ class H2fdpController(Schedule):
         """gamma_k."""
         return largest_first_step_size(self.beta, self._last_tau, self._horizon.intervals)
 
-    def problem(self, slot: int, costs: MessageCosts) -> Problem:
+    def problem(self, slot: int, costs: MessageCosts) -> ControlProblem:
         """P at this slot, at these costs."""
         section = self._section
         return self._problem(slot, costs, section.alpha1, section.alpha2, section.alpha3, self.phi)
 
     def _problem(
         self, slot: int, costs: MessageCosts, alpha1: float, alpha2: float, alpha3: float, phi: float
-    ) -> Problem:
+    ) -> ControlProblem:
         remaining = self._horizon.slots - slot
-        return Problem(
+        return ControlProblem(
             remaining=remaining,
             tau_max=min(self._section.tau_max, remaining),
             limits=self._network.limits,
@@ -203,7 +209,7 @@ class H2fdpController(Schedule):
         }
 
     def _reasons(
-        self, interval: int, slot: int, step_size: float, solutions: Solutions, costs: MessageCosts
+        self, interval: int, slot: int, step_size: float, solutions: BestSolutions, costs: MessageCosts
     ) -> dict[str, Any]:
         best, other = solutions.best, solutions.runner_up
         rates = self._costs.message_bits / self._network.means(costs.seconds) / 1e6

@@ -130,7 +130,7 @@ def _upper_joules(network: ControlledNetwork, costs: MessageCosts) -> Floats:
 
 
 @dataclass(frozen=True)
-class Terms:
+class ObjectiveTerms:
     """The three terms of the objective, unweighted or weighted alike; `total` is their sum."""
 
     energy: float
@@ -144,7 +144,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ControlProblem:
     """One instance of P.
 
     Attributes:
@@ -195,7 +195,7 @@ class Problem:
             gap * self.trusted * self.edge_gap,
         )
 
-    def terms(self, tau: int, participation: Counts) -> Terms:
+    def terms(self, tau: int, participation: Counts) -> ObjectiveTerms:
         """The weighted terms at one point; `participation` (N,) holds 0 for subnets that sit out."""
         active = participation > 0
         local, rest, taking = self.aggregations(tau), self.remaining / tau, participation[active]
@@ -207,7 +207,7 @@ class Problem:
         trusted = self.trusted[active]
         weights = trusted * self.edge_gap / taking**2 + (1 - trusted) * self.device_gap / taking
         gap = self.gap_scale(tau, local, int(active.sum())) * float(weights.sum()) / self.phi
-        return Terms(self.alpha1 * energy, self.alpha2 * delay, self.alpha3 * gap)
+        return ObjectiveTerms(self.alpha1 * energy, self.alpha2 * delay, self.alpha3 * gap)
 
 
 @dataclass(frozen=True)

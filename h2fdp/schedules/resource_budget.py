@@ -14,12 +14,12 @@ from torch import Tensor
 
 from h2fdp.config.fields import Expect, Magnitude, NonNegative, Positive
 from h2fdp.errors import UserError
-from h2fdp.estimation.feedback import Observation
+from h2fdp.estimation.feedback import IntervalObservation
 from h2fdp.estimation.loss_probes import drift_constants, mean_loss
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
 from h2fdp.schedules.options import DriftOptions
-from h2fdp.schedules.resource_prices import Account, Budget, radio_prices
+from h2fdp.schedules.resource_prices import ResourceAccount, ResourceBudget, radio_prices
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.theory import DriftConstants, affordable_local_steps
 from h2fdp.theory.ranges import require, require_count
@@ -76,7 +76,7 @@ class ResourceBudgetSchedule(Schedule):
 
     def __init__(
         self,
-        budgets: Sequence[Budget],
+        budgets: Sequence[ResourceBudget],
         control: BudgetControl,
         step_size: float,
         participation: np.ndarray,
@@ -85,7 +85,7 @@ class ResourceBudgetSchedule(Schedule):
         names = [budget.name for budget in budgets]
         require(0 < len(set(names)) == len(names), "budgets", names, "one budget or more, each of another name")
         require(0 < step_size < math.inf, "step_size", step_size, "a finite number above 0")
-        self._accounts = [Account(budget) for budget in budgets]
+        self._accounts = [ResourceAccount(budget) for budget in budgets]
         self._control = control
         self._step_size = step_size
         self._participation = participation
@@ -142,7 +142,7 @@ class ResourceBudgetSchedule(Schedule):
         }
         return Decision(tau, self._step_size, self._participation, reasons)
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, seen: IntervalObservation) -> None:
         self.skipped(seen.interval, seen.local_steps, seen.spent)
         self._started = seen.model
         if self._stated is None and seen.secants is not None:
@@ -216,7 +216,7 @@ class ResourceBudgetSchedule(Schedule):
         return affordable_local_steps(longest, prices, self._step_size, self._constants, control.control_parameter)
 
 
-def _row(account: Account, interval: int) -> dict[str, float]:
+def _row(account: ResourceAccount, interval: int) -> dict[str, float]:
     """A budget's numbers."""
     step, aggregation = account.budget.prices(interval)
     expected = account.expected(interval)
@@ -266,16 +266,16 @@ class ResourceBudgetOptions(DriftOptions):
             self._budgets(context), control, context.step_size, context.participation, self.drift
         )
 
-    def _budgets(self, context: ScheduleContext) -> list[Budget]:
+    def _budgets(self, context: ScheduleContext) -> list[ResourceBudget]:
         metered = {"energy_j": (self.joules, "joules"), "clock_s": (self.seconds, "seconds")}
         budgets = [
-            Budget(name, total, partial(_price, context, name), f"method.schedule.{key}")
+            ResourceBudget(name, total, partial(_price, context, name), f"method.schedule.{key}")
             for name, (total, key) in metered.items()
             if total is not None
         ]
         if self.units is not None and self.step_cost is not None and self.aggregation_cost is not None:
             key = "method.schedule.units"
-            budgets.append(Budget.stated("units", self.units, self.step_cost, self.aggregation_cost, key))
+            budgets.append(ResourceBudget.stated("units", self.units, self.step_cost, self.aggregation_cost, key))
         return budgets
 
     @model_validator(mode="after")

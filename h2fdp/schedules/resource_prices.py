@@ -18,7 +18,7 @@ Prices = Callable[[int], tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Budget:
+class ResourceBudget:
     """A limit, and what an interval takes of it.
 
     Attributes:
@@ -42,17 +42,19 @@ class Budget:
         require(0 < self.total < math.inf, self.name, self.total, "a finite number above 0")
 
     @classmethod
-    def stated(cls, name: str, total: float, step_cost: float, aggregation_cost: float, key: str = "") -> Budget:
+    def stated(
+        cls, name: str, total: float, step_cost: float, aggregation_cost: float, key: str = ""
+    ) -> ResourceBudget:
         """With c and b that the operator states, the same in all intervals.
 
-        >>> Budget.stated("tokens", 100.0, step_cost=1.0, aggregation_cost=5.0).prices(7)
+        >>> ResourceBudget.stated("tokens", 100.0, step_cost=1.0, aggregation_cost=5.0).prices(7)
         (1.0, 5.0)
         """
         return cls(name, total, partial(_always, (step_cost, aggregation_cost)), key)
 
 
 @dataclass(frozen=True)
-class Account:
+class ResourceAccount:
     """A budget and what has been taken of it.
 
     Attributes:
@@ -61,7 +63,7 @@ class Account:
         step_costs, aggregation_costs: the sums of c and b over these.
     """
 
-    budget: Budget
+    budget: ResourceBudget
     used: float = 0.0
     intervals: int = 0
     step_costs: float = 0.0
@@ -94,7 +96,7 @@ class Account:
         step, aggregation = self.budget.prices(interval)
         return self.used + step + aggregation <= self.budget.total
 
-    def charged(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> Account:
+    def charged(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> ResourceAccount:
         """After an interval: what it really cost where that was metered, c tau + b where it was not."""
         step, aggregation = self.budget.prices(interval)
         return replace(
@@ -109,7 +111,7 @@ class Account:
         """What has been taken."""
         return {key: value for key, value in vars(self).items() if key != "budget"}
 
-    def loaded(self, state: Mapping[str, Any]) -> Account:
+    def loaded(self, state: Mapping[str, Any]) -> ResourceAccount:
         """As it was when `state` was taken."""
         return replace(self, **state)
 

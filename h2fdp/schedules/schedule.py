@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from h2fdp.estimation.feedback import Observation
+from h2fdp.estimation.feedback import IntervalObservation
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Schedule(Protocol):
         """The decision for `interval`, counted from 0, which begins at `slot`; the same when asked again."""
         ...
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, seen: IntervalObservation) -> None:
         """Learn from what the cloud received in the interval that just ended."""
         return
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.schedules.problem import Coefficients, Counts, Problem, Terms
+from h2fdp.schedules.problem import Coefficients, ControlProblem, Counts, ObjectiveTerms
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Solution:
 
     tau: int
     participation: Counts
-    terms: Terms
+    terms: ObjectiveTerms
 
     @property
     def objective(self) -> float:
@@ -26,34 +26,34 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class Solutions:
+class BestSolutions:
     """The optimum, and the best point of any other tau; None where tau has one value only."""
 
     best: Solution
     runner_up: Solution | None
 
 
-Participation = Callable[[Problem, int], Counts]
+Participation = Callable[[ControlProblem, int], Counts]
 
 
-def solve(problem: Problem, solver: str = "exact") -> Solutions:
+def solve(problem: ControlProblem, solver: str = "exact") -> BestSolutions:
     """Minimise over tau; of equal objectives the smaller tau wins."""
     found = []
     for tau in range(1, min(problem.tau_max, problem.remaining) + 1):
         participation = SOLVERS[solver](problem, tau)
         found.append(Solution(tau, participation, problem.terms(tau, participation)))
     found.sort(key=lambda each: (each.objective, each.tau))
-    return Solutions(found[0], found[1] if len(found) > 1 else None)
+    return BestSolutions(found[0], found[1] if len(found) > 1 else None)
 
 
-def exact(problem: Problem, tau: int) -> Counts:
+def exact(problem: ControlProblem, tau: int) -> Counts:
     """(N,) the best participation for one tau: each subnet's own optimum, since P separates over subnets."""
     if problem.allow_idle:
         return _with_idle_subnets(problem, tau)
     return problem.coefficients(tau).best(problem.limits)
 
 
-def two_level(problem: Problem, tau: int) -> Counts:
+def two_level(problem: ControlProblem, tau: int) -> Counts:
     """(N,) one level for all trusted and one for all untrusted subnets, each at most a subnet's own limit."""
     participation = np.empty_like(problem.limits)
     shares = problem.coefficients(tau)
@@ -70,7 +70,7 @@ def two_level(problem: Problem, tau: int) -> Counts:
 SOLVERS: dict[str, Participation] = {"exact": exact, "two-level": two_level}
 
 
-def _with_idle_subnets(problem: Problem, tau: int) -> Counts:
+def _with_idle_subnets(problem: ControlProblem, tau: int) -> Counts:
     """(N,) the best participation when subnets may sit out (0).
 
     For each number n of active subnets nu counts n of them; every subnet takes its best s and the n cheapest stay.

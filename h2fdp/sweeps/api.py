@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from h2fdp.run.result import Run
-from h2fdp.sweeps.conduct import Options, conduct, default_directory, jobs_of
+from h2fdp.sweeps.conduct import SweepOptions, conduct, default_directory, jobs_of
 from h2fdp.sweeps.directory import SweepDirectory
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def sweep(
         UserError: a wrong value in any run of the grid; runs that are there and would differ now; a directory that
             holds something else, or is in use.
     """
-    shared = Shared()
+    shared = SharedInputs()
     study = read_study(Path(file), settings, shared)
     directory = default_directory(study) if out is None else Path(out)
     root = None if data_root is None else Path(data_root)
-    conduct(study, directory, shared, Options(root, jobs_of(jobs, inline), overwrite))
+    conduct(study, directory, shared, SweepOptions(root, jobs_of(jobs, inline), overwrite))
     return Sweep(directory, tuple(planned.point.name for planned in study.runs))

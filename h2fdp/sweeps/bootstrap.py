@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Means:
+class MeanIntervals:
     """Means over runs and their intervals.
 
     Attributes:
@@ -35,7 +35,7 @@ class Means:
     high: Floats
 
 
-def means_with_intervals(values: NDArray[Any]) -> Means:
+def means_with_intervals(values: NDArray[Any]) -> MeanIntervals:
     """Means over the known values of each column, and their bootstrap intervals.
 
     All columns of the same runs are resampled together, and so are all groups of equally many runs: what is compared
@@ -49,7 +49,7 @@ def means_with_intervals(values: NDArray[Any]) -> Means:
     ([2.0, 5.0], [1.0, 5.0], [3.0, 5.0])
     """
     known = ~np.isnan(values)
-    found = Means(*(np.full(values.shape[1], np.nan) for _ in range(3)))
+    found = MeanIntervals(*(np.full(values.shape[1], np.nan) for _ in range(3)))
     patterns, pattern_of = np.unique(known, axis=1, return_inverse=True)
     for number, rows in enumerate(patterns.T):
         columns = np.flatnonzero(pattern_of.reshape(-1) == number)

@@ -11,9 +11,9 @@ from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
 from h2fdp.run.fingerprint import counted
 from h2fdp.run.own_code import own_parts_of
-from h2fdp.sweeps.directory import Entry, SweepDirectory
-from h2fdp.sweeps.shared import Shared
-from h2fdp.sweeps.study import Planned, Study, configuration_of
+from h2fdp.sweeps.directory import SweepDirectory, SweepEntry
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import PlannedRun, Study, configuration_of
 from h2fdp.topology.yaml_text import yaml_text
 
 _ABSENT = object()
@@ -22,7 +22,7 @@ _MOST_PROBLEMS = 20
 
 
 def changed_runs(
-    study: Study, directory: SweepDirectory, entries: Mapping[str, Entry], code: str, shared: Shared
+    study: Study, directory: SweepDirectory, entries: Mapping[str, SweepEntry], code: str, shared: SharedInputs
 ) -> dict[str, list[Problem]]:
     """The points whose run is there and would be another one now -> what changed."""
     found: dict[str, list[Problem]] = {}
@@ -64,7 +64,7 @@ def refuse(changed: Mapping[str, Sequence[Problem]]) -> None:
     raise UserError([*lines, Problem(hint)])
 
 
-def _differences(study: Study, planned: Planned, directory: SweepDirectory, shared: Shared) -> list[Problem]:
+def _differences(study: Study, planned: PlannedRun, directory: SweepDirectory, shared: SharedInputs) -> list[Problem]:
     """Keys that differ between a run's own files and what it would run now."""
     config, topology = shared.experiment(study.document, planned.settings)
     run = directory.run(planned.point.name)

@@ -13,13 +13,13 @@ from h2fdp.records.directory import locked
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.sweeps.changes import changed_runs, refuse
-from h2fdp.sweeps.directory import Entry, States, SweepDirectory, read_entries, remove_run
+from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries, remove_run
 from h2fdp.sweeps.here import one_after_another
-from h2fdp.sweeps.shared import Shared
-from h2fdp.sweeps.study import Planned, Study
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import PlannedRun, Study
 from h2fdp.sweeps.table import write_tables
-from h2fdp.sweeps.task import Ground, Outcome, Task
-from h2fdp.sweeps.work import Unwatched, Watcher, Work
+from h2fdp.sweeps.task import Outcome, Task, TaskContext
+from h2fdp.sweeps.work import SilentWatcher, SweepWatcher, Work
 
 
 def _never() -> bool:
@@ -31,7 +31,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Options:
+class SweepOptions:
     """How a study is carried out.
 
     Attributes:
@@ -45,7 +45,7 @@ class Options:
     data_root: Path | None = None
     jobs: int | None = None
     overwrite: bool = False
-    watcher: Watcher = field(default_factory=Unwatched)
+    watcher: SweepWatcher = field(default_factory=SilentWatcher)
     on_start: Callable[[], None] = _nothing
     stop: Callable[[], bool] = _never
 
@@ -68,7 +68,7 @@ def default_directory(study: Study) -> Path:
     return Path("sweeps") / study.name
 
 
-def conduct(study: Study, path: Path, shared: Shared, options: Options) -> dict[str, Outcome]:
+def conduct(study: Study, path: Path, shared: SharedInputs, options: SweepOptions) -> dict[str, Outcome]:
     """Make the runs of a study that are not finished, in the directory of a sweep, and write the tables.
 
     Args:
@@ -103,7 +103,7 @@ def conduct(study: Study, path: Path, shared: Shared, options: Options) -> dict[
             states.write()
 
 
-def _check_data(left: Iterable[Planned], study: Study, shared: Shared, root: Path | None) -> None:
+def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs, root: Path | None) -> None:
     """Refuse a study if the data of none of the runs that are left can be read: told once, and not by every run."""
     problems: list[Problem] = []
     tried = set()
@@ -123,7 +123,9 @@ def _check_data(left: Iterable[Planned], study: Study, shared: Shared, root: Pat
         raise UserError(problems)
 
 
-def _begun(study: Study, directory: SweepDirectory, before: dict[str, Entry], changed: Iterable[str]) -> States:
+def _begun(
+    study: Study, directory: SweepDirectory, before: dict[str, SweepEntry], changed: Iterable[str]
+) -> SweepStates:
     """The states of all runs that are there or to come; `sweep.json` says what each is made of before it is made.
 
     Args:
@@ -133,11 +135,13 @@ def _begun(study: Study, directory: SweepDirectory, before: dict[str, Entry], ch
     for name in changed:
         remove_run(directory.run(name))
     current = {
-        planned.point.name: Entry(planned.point.values, planned.digest, code, directory.state_of(planned.point.name))
+        planned.point.name: SweepEntry(
+            planned.point.values, planned.digest, code, directory.state_of(planned.point.name)
+        )
         for planned in study.runs
     }
     aside = {name: entry for name, entry in before.items() if directory.run(name).is_dir()}
-    states = States(directory, study.name, study.keys, aside | current)
+    states = SweepStates(directory, study.name, study.keys, aside | current)
     (directory.path / "runs").mkdir(exist_ok=True)
     write_text(directory.study, study.text())
     states.write()
@@ -153,7 +157,7 @@ def _tasks(study: Study, directory: SweepDirectory, finished: set[str]) -> list[
     return [_task(planned, directory) for planned in sorted(left, key=lambda planned: firsts[planned.alike])]
 
 
-def _task(planned: Planned, directory: SweepDirectory) -> Task:
+def _task(planned: PlannedRun, directory: SweepDirectory) -> Task:
     name = planned.point.name
     return Task(
         name,
@@ -168,7 +172,7 @@ def _task(planned: Planned, directory: SweepDirectory) -> Task:
 
 
 def _carried_out(
-    tasks: list[Task], study: Study, states: States, shared: Shared, options: Options
+    tasks: list[Task], study: Study, states: SweepStates, shared: SharedInputs, options: SweepOptions
 ) -> dict[str, Outcome]:
     """Runs without Ray of their own side by side; then the others, which have the machine for themselves."""
     light = [task for task in tasks if not task.on_ray]
@@ -176,11 +180,11 @@ def _carried_out(
     outcomes: dict[str, Outcome] = {}
     cpus = usable_cpus()
     jobs = min(cpus if options.jobs is None else options.jobs, len(light))
-    ground = Ground(study.document, options.data_root, None, shared, options.on_start)
+    context = TaskContext(study.document, options.data_root, None, shared, options.on_start)
     if light:
         work = Work(light, states, options.watcher, options.stop)
         if jobs == 1:
-            one_after_another(work, ground, own_ray=False)
+            one_after_another(work, context, own_ray=False)
         else:
             from h2fdp.sweeps.side_by_side import side_by_side  # Ray takes a second to import
 
@@ -188,6 +192,6 @@ def _carried_out(
         outcomes |= work.outcomes
     if heavy:
         work = Work(heavy, states, options.watcher, options.stop)
-        one_after_another(work, ground, own_ray=all(each.address is None for each in study.runs))
+        one_after_another(work, context, own_ray=all(each.address is None for each in study.runs))
         outcomes |= work.outcomes
     return outcomes

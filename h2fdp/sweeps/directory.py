@@ -86,7 +86,7 @@ def remove_run(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Entry:
+class SweepEntry:
     """What `sweep.json` says about a point.
 
     Attributes:
@@ -103,7 +103,7 @@ class Entry:
 
 
 @dataclass
-class States:
+class SweepStates:
     """`sweep.json` as it is kept while a sweep goes on: written at most once a second, and at the end.
 
     Attributes:
@@ -113,13 +113,13 @@ class States:
     directory: SweepDirectory
     name: str
     keys: tuple[str, ...]
-    entries: dict[str, Entry]
+    entries: dict[str, SweepEntry]
     _written: float = field(default=0.0, init=False)
 
     def note(self, name: str, state: str, error: str = "") -> None:
         """A run has another state."""
         before = self.entries[name]
-        self.entries[name] = Entry(before.values, before.digest, before.code, state, error)
+        self.entries[name] = SweepEntry(before.values, before.digest, before.code, state, error)
         if time.monotonic() - self._written >= _SECONDS_BETWEEN_WRITES:
             self.write()
 
@@ -135,7 +135,7 @@ class States:
         self._written = time.monotonic()
 
 
-def read_entries(directory: SweepDirectory) -> dict[str, Entry]:
+def read_entries(directory: SweepDirectory) -> dict[str, SweepEntry]:
     """The points of an earlier start of the sweep; none where the directory is new.
 
     Raises:
@@ -156,5 +156,5 @@ def read_entries(directory: SweepDirectory) -> dict[str, Entry]:
         raise UserError(text, str(directory.state)) from None
 
 
-def _entry(values: Mapping[str, Any]) -> Entry:
-    return Entry(dict(values["values"]), str(values["digest"]), str(values["code"]), str(values["state"]))
+def _entry(values: Mapping[str, Any]) -> SweepEntry:
+    return SweepEntry(dict(values["values"]), str(values["digest"]), str(values["code"]), str(values["state"]))

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from h2fdp.config import Document
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data.pool import Pool, Request
+from h2fdp.data.pool import DataRequest, Pool
 from h2fdp.data.registry import origin, read_pool
 from h2fdp.experiment.file import Settings, draw_topology, experiment_from
 from h2fdp.experiment.sections import ExperimentFile
@@ -27,10 +27,10 @@ MOST_TOPOLOGIES, MOST_POOLS = 8, 2  # a pool may take 200 MB
 _DRAWN = ("synthetic",)
 
 
-class Kept(Generic[Value]):
+class LeastRecentlyUsed(Generic[Value]):
     """The values that were asked for last, each made once as long as it is kept.
 
-    >>> kept = Kept[str](most=1)
+    >>> kept = LeastRecentlyUsed[str](most=1)
     >>> [kept.get(key, lambda: made) for key, made in (("a", "first"), ("a", "second"), ("b", "third"))]
     ['first', 'first', 'third']
     """
@@ -54,13 +54,13 @@ def _digest_of(topology: Topology) -> str:
     return hash_of([yaml_text(topology), own_code] if own_code else [yaml_text(topology)])
 
 
-class Shared:
+class SharedInputs:
     """Experiments that share what equal parts of their configurations determine. Files are taken not to change."""
 
     def __init__(self) -> None:
-        self._topologies = Kept[Topology](MOST_TOPOLOGIES)
-        self._networks = Kept[tuple[Topology, str]](MOST_TOPOLOGIES)
-        self._pools = Kept[Pool](MOST_POOLS)
+        self._topologies = LeastRecentlyUsed[Topology](MOST_TOPOLOGIES)
+        self._networks = LeastRecentlyUsed[tuple[Topology, str]](MOST_TOPOLOGIES)
+        self._pools = LeastRecentlyUsed[Pool](MOST_POOLS)
 
     def experiment(self, document: Document, settings: Settings) -> tuple[ExperimentFile, Topology]:
         """See `experiment_from`; the document stays as it is."""
@@ -74,14 +74,14 @@ class Shared:
     def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> RunSetup:
         return prepare(config, topology, data_root=root, data_source=configured_data(config, self._pool))
 
-    def request(self, config: ExperimentFile, topology: Topology, root: Path | None) -> Request | None:
+    def request(self, config: ExperimentFile, topology: Topology, root: Path | None) -> DataRequest | None:
         """What a run asks of its data set; None of a user's own function."""
         if isinstance(config.data, OwnPart):
             return None
         groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
-        return Request(config.data.name, config.data.options, groups, Streams(config.seed), root)
+        return DataRequest(config.data.name, config.data.options, groups, Streams(config.seed), root)
 
-    def read(self, request: Request) -> None:
+    def read(self, request: DataRequest) -> None:
         """Read the records of a data set, to find out whether that is possible; drawn ones always are.
 
         Raises:
@@ -95,5 +95,5 @@ class Shared:
         key = json.dumps([str(document.folder), wanted, values, seed])
         return self._topologies.get(key, lambda: draw_topology(document, wanted, seed, settings))
 
-    def _pool(self, request: Request) -> Pool:
+    def _pool(self, request: DataRequest) -> Pool:
         return self._pools.get(origin(request), lambda: read_pool(request))

@@ -14,8 +14,8 @@ import ray
 
 from h2fdp.config import Document
 from h2fdp.runtime.ray_session import ray_session
-from h2fdp.sweeps.shared import Shared
-from h2fdp.sweeps.task import FAILED, Ground, Outcome, Task, carry_out
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.task import FAILED, Outcome, Task, TaskContext, carry_out
 from h2fdp.sweeps.work import Work
 
 _SECONDS_BETWEEN_LOOKS = 0.25
@@ -23,7 +23,7 @@ _SECONDS_TO_ANSWER = 2.0
 
 
 @dataclass(frozen=True)
-class Look:
+class LatestRow:
     """How far a worker has come: the newest row of the metrics of its last run, if there is one."""
 
     name: str = ""
@@ -38,26 +38,26 @@ class Worker:
 
     def __init__(self, folder: str, document: Document, data_root: Path | None, threads: int) -> None:
         os.chdir(folder)  # relative paths of the study are the driver's
-        self._ground = Ground(document, data_root, threads, Shared())
+        self._context = TaskContext(document, data_root, threads, SharedInputs())
         self._stop = threading.Event()
-        self._look = Look()
+        self._latest = LatestRow()
 
     def run(self, task: Task) -> Outcome:
         """Carry out a task."""
 
         def keep(row: dict[str, Any]) -> None:
-            self._look = Look(task.name, row)
+            self._latest = LatestRow(task.name, row)
 
-        return carry_out(task, self._ground, keep, self._stop.is_set)
+        return carry_out(task, self._context, keep, self._stop.is_set)
 
-    def look(self, stop: bool) -> Look:
+    def latest(self, stop: bool) -> LatestRow:
         """How far the run is; `stop` ends it after its interval."""
         if stop:
             self._stop.set()
-        return self._look
+        return self._latest
 
 
-class _Place:
+class _WorkerSlot:
     """A worker's place: the process that is there now, and its task."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -98,7 +98,7 @@ def side_by_side(
         options = {"num_cpus": min(1.0, cpus / workers), "max_concurrency": 2, "max_restarts": 0}
         actor = ray.remote(Worker).options(**options)
         shared = ray.put(document)
-        places = [_Place(lambda: actor.remote(os.getcwd(), shared, data_root, threads)) for _ in range(workers)]
+        places = [_WorkerSlot(lambda: actor.remote(os.getcwd(), shared, data_root, threads)) for _ in range(workers)]
         while True:
             for place in places:
                 if place.task is None and (task := work.next()) is not None:
@@ -114,15 +114,15 @@ def side_by_side(
                 work.ended(task, busy[reference].result())
 
 
-def _tell_progress(places: list[_Place], work: Work) -> None:
+def _tell_progress(places: list[_WorkerSlot], work: Work) -> None:
     """Ask workers how far they are, and pass on the wish to stop; one that is slow to answer is asked again later."""
-    looks = {place.worker.look.remote(work.stop()): place for place in places}
-    if not looks:
+    answers = {place.worker.latest.remote(work.stop()): place for place in places}
+    if not answers:
         return
-    ready, _ = ray.wait(list(looks), num_returns=len(looks), timeout=_SECONDS_TO_ANSWER)
+    ready, _ = ray.wait(list(answers), num_returns=len(answers), timeout=_SECONDS_TO_ANSWER)
     for reference in ready:
         with suppress(ray.exceptions.RayError):  # of a lost worker, its task tells
-            look: Look = ray.get(reference)
-            task = looks[reference].task
+            look: LatestRow = ray.get(reference)
+            task = answers[reference].task
             if look.row is not None and task is not None and look.name == task.name:
                 work.interval(task, look.row)

@@ -20,7 +20,7 @@ from h2fdp.run.fingerprint import counted
 from h2fdp.run.own_code import code_of
 from h2fdp.runtime import chosen_backend
 from h2fdp.sweeps.grid import SWEEP, Point, points_of
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.shared import SharedInputs
 
 _MOST_PROBLEMS = 50
 _MOST_RUNS_NAMED = 2
@@ -28,7 +28,7 @@ _PATHS = ("topology", "data.path")  # keys whose texts are paths, relative to th
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """A run of a study, checked.
 
     Attributes:
@@ -63,7 +63,7 @@ class Study:
     document: Document
     settings: tuple[Setting, ...]
     keys: tuple[str, ...]
-    runs: tuple[Planned, ...]
+    runs: tuple[PlannedRun, ...]
 
     def text(self) -> str:
         """The study as a file that stands for itself, wherever it lies: settings written in, paths absolute."""
@@ -83,7 +83,7 @@ class Study:
         return yaml.safe_dump(values, sort_keys=False, width=120)
 
 
-def read_study(path: Path, settings: Sequence[str], shared: Shared) -> Study:
+def read_study(path: Path, settings: Sequence[str], shared: SharedInputs) -> Study:
     """Read a study and check each of its runs; settings as `--set` takes them, those of `sweep.` change the grid.
 
     Raises:
@@ -92,7 +92,7 @@ def read_study(path: Path, settings: Sequence[str], shared: Shared) -> Study:
     return study_of(named_document(path), [parse_setting(text) for text in settings], shared)
 
 
-def study_of(document: Document, settings: Sequence[Setting], shared: Shared) -> Study:
+def study_of(document: Document, settings: Sequence[Setting], shared: SharedInputs) -> Study:
     """A study from its document, which is written to, and settings from anywhere; see `read_study`."""
     base = []
     for setting in settings:
@@ -119,11 +119,11 @@ def _check_not_swept(base: Sequence[Setting], keys: Sequence[str]) -> None:
 
 
 def _checked(
-    document: Document, base: Sequence[Setting], points: Sequence[Point], shared: Shared
-) -> tuple[tuple[Planned, ...], str]:
+    document: Document, base: Sequence[Setting], points: Sequence[Point], shared: SharedInputs
+) -> tuple[tuple[PlannedRun, ...], str]:
     """The runs, and the name of the study."""
     told: dict[Problem, list[Point]] = {}
-    runs: list[Planned] = []
+    runs: list[PlannedRun] = []
     name = ""
     for point in points:
         settings = (*base, *point.settings)
@@ -142,9 +142,9 @@ def _checked(
     return tuple(runs), name
 
 
-def _planned(point: Point, settings: tuple[Setting, ...], config: ExperimentFile, network: str) -> Planned:
+def _planned(point: Point, settings: tuple[Setting, ...], config: ExperimentFile, network: str) -> PlannedRun:
     data = json.dumps(config.model_dump(mode="json", include={"data"}))
-    return Planned(
+    return PlannedRun(
         point,
         settings,
         digest_of(config, network),
@@ -156,7 +156,7 @@ def _planned(point: Point, settings: tuple[Setting, ...], config: ExperimentFile
 
 
 def digest_of(config: ExperimentFile, network: str) -> str:
-    """Of all in a configuration that bits depend on; `network` see `Shared.network`."""
+    """Of all in a configuration that bits depend on; `network` see `SharedInputs.network`."""
     stated = [json.dumps(configuration_of(config), sort_keys=True), config.runtime.engine, network]
     own_code = code_of(part.part for part in own_parts_in(config))
     return hash_of([*stated, own_code] if own_code else stated)

@@ -13,12 +13,12 @@ from h2fdp.experiment.file import Setting
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.run.api import Experiment
 from h2fdp.run.loop import start_run
-from h2fdp.run.recorders import OnInterval, Watcher
+from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.resume import resume_run
 from h2fdp.run.summary import FINISHED
 from h2fdp.sweeps.directory import remove_run
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import digest_of
 
 FAILED = "failed"
@@ -68,7 +68,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Ground:
+class TaskContext:
     """What the tasks of a process share.
 
     Attributes:
@@ -79,15 +79,15 @@ class Ground:
     document: Document
     data_root: Path | None
     threads: int | None
-    shared: Shared
+    shared: SharedInputs
     on_start: Callable[[], None] | None = None
 
 
-def carry_out(task: Task, ground: Ground, on_interval: OnInterval, stop: Callable[[], bool]) -> Outcome:
+def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: Callable[[], bool]) -> Outcome:
     """Run a task to its end, or until `stop` says so; errors are what comes of it, too."""
     try:
-        watcher = Watcher(ground.on_start or _nothing, on_interval, stop)
-        run = _resumed(task, ground, watcher) if task.begun else _started(task, ground, watcher)
+        watcher = RunCallbacks(context.on_start or _nothing, on_interval, stop)
+        run = _resumed(task, context, watcher) if task.begun else _started(task, context, watcher)
         return Outcome(run.summary["state"])
     except UserError as error:
         return Outcome(FAILED, str(error), mistake=True)
@@ -99,25 +99,25 @@ def _nothing() -> None:
     return
 
 
-def _started(task: Task, ground: Ground, watcher: Watcher) -> Run:
+def _started(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
     remove_run(task.path)  # one that was killed before it had written its inputs
-    config, topology = ground.shared.experiment(ground.document, task.settings)
-    if digest_of(config, ground.shared.network(topology)) != task.digest:
+    config, topology = context.shared.experiment(context.document, task.settings)
+    if digest_of(config, context.shared.network(topology)) != task.digest:
         raise UserError("the topology file changed during the sweep; start the sweep again", task.name)
-    setup = ground.shared.prepare(_placed(config, task, ground), topology, ground.data_root)
+    setup = context.shared.prepare(_placed(config, task, context), topology, context.data_root)
     return start_run(setup, task.path, watcher)
 
 
-def _resumed(task: Task, ground: Ground, watcher: Watcher) -> Run:
-    alone = task.on_ray or ground.threads is None
-    settings = [] if alone else ["runtime.backend=inline", f"runtime.hosts={ground.threads}"]
+def _resumed(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
+    alone = task.on_ray or context.threads is None
+    settings = [] if alone else ["runtime.backend=inline", f"runtime.hosts={context.threads}"]
     experiment = Experiment.of_run(task.path, settings)
-    return resume_run(experiment, task.path, watcher, data_root=ground.data_root)
+    return resume_run(experiment, task.path, watcher, data_root=context.data_root)
 
 
-def _placed(config: ExperimentFile, task: Task, ground: Ground) -> ExperimentFile:
+def _placed(config: ExperimentFile, task: Task, context: TaskContext) -> ExperimentFile:
     """The configuration with as many threads as the process may take; which changes no bit."""
-    if task.on_ray or ground.threads is None:
+    if task.on_ray or context.threads is None:
         return config
-    runtime = config.runtime.model_copy(update={"backend": "inline", "hosts": ground.threads})
+    runtime = config.runtime.model_copy(update={"backend": "inline", "hosts": context.threads})
     return config.model_copy(update={"runtime": runtime})

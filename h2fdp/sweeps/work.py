@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from h2fdp.records.atomic import write_text
-from h2fdp.sweeps.directory import States
+from h2fdp.sweeps.directory import SweepStates
 from h2fdp.sweeps.task import Outcome, Task
 
 _RUNNING = "running"
 
 
-class Watcher(Protocol):
+class SweepWatcher(Protocol):
     """Shows a sweep as it goes on."""
 
     def begin(self, runs: int, finished: int, intervals: int) -> None:
@@ -34,7 +34,7 @@ class Watcher(Protocol):
         ...
 
 
-class Unwatched:
+class SilentWatcher:
     """Nobody looks."""
 
     def begin(self, runs: int, finished: int, intervals: int) -> None: ...
@@ -56,7 +56,9 @@ class Work:
         outcomes: of the tasks that came to an end for good, by name.
     """
 
-    def __init__(self, tasks: Iterable[Task], states: States, watcher: Watcher, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, tasks: Iterable[Task], states: SweepStates, watcher: SweepWatcher, stop: Callable[[], bool]
+    ) -> None:
         self._waiting = deque(tasks)
         self._states = states
         self._watcher = watcher

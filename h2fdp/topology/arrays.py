@@ -15,19 +15,19 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Numbers:
+class AllowedNumbers:
     """Which numbers an array may hold: what a user calls them, and where they are."""
 
     words: str
     among: Callable[[Floats], NDArray[np.bool_]]
 
 
-FINITE = Numbers("finite numbers", np.isfinite)
-ABOVE_ZERO = Numbers("numbers above 0", lambda values: values > 0)
-FINITE_ABOVE_ZERO = Numbers("finite numbers above 0", lambda values: np.isfinite(values) & (values > 0))
+FINITE = AllowedNumbers("finite numbers", np.isfinite)
+ABOVE_ZERO = AllowedNumbers("numbers above 0", lambda values: values > 0)
+FINITE_ABOVE_ZERO = AllowedNumbers("finite numbers above 0", lambda values: np.isfinite(values) & (values > 0))
 
 
-def read_only(values: ArrayLike, numbers: Numbers, size: int, key: str) -> Floats:
+def read_only(values: ArrayLike, numbers: AllowedNumbers, size: int, key: str) -> Floats:
     """A copy of (size,) values that nobody can change.
 
     Raises:

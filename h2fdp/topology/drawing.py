@@ -17,7 +17,7 @@ from h2fdp.topology.picture import (
     INK,
     TRUSTED,
     UNTRUSTED,
-    Look,
+    TrustStyle,
     arrange,
     draw_cloud,
     fits,
@@ -123,7 +123,7 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
     axes.margins(0.04)
 
 
-def _line(axes: Axes, start: Floats, end: Floats, style: Look, colour: str, width: float) -> None:
+def _line(axes: Axes, start: Floats, end: Floats, style: TrustStyle, colour: str, width: float) -> None:
     axes.plot([start[0], end[0]], [start[1], end[1]], linestyle=style.line, color=colour, linewidth=width, zorder=1)
 
 

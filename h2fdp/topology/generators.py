@@ -33,7 +33,7 @@ from h2fdp.topology.schema import (
     UniformDistance,
     UpperEdgeSection,
 )
-from h2fdp.topology.templates import DRAWN_DECIMALS, Drawn, draw_trust, expand
+from h2fdp.topology.templates import DRAWN_DECIMALS, ExpandedNetwork, draw_trust, expand
 
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
 _LAYOUT = "layout"
@@ -59,7 +59,9 @@ class _Arguments(Section):
     side_m: Positive = 1.0
 
 
-def regular(edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Drawn:
+def regular(
+    edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None
+) -> ExpandedNetwork:
     """Every edge server has equally many devices, 10 to 100 m away.
 
     Args:
@@ -80,7 +82,9 @@ def regular(edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1
     return _alike([given.edges, given.devices], given)
 
 
-def deep(tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None) -> Drawn:
+def deep(
+    tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None
+) -> ExpandedNetwork:
     """A tree of any depth in which every node has as many children as the others of its tier.
 
     Args:
@@ -102,7 +106,7 @@ def deep(tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, na
     return _alike(given.tiers, given)
 
 
-def _alike(tiers: Sequence[int], given: _Arguments) -> Drawn:
+def _alike(tiers: Sequence[int], given: _Arguments) -> ExpandedNetwork:
     """Every node of a tier has equally many children; `tiers` as `deep` takes them."""
     *above, lowest, devices = tiers
     name = "{parent}-{i}" if above else "edge-{i}"
@@ -115,7 +119,7 @@ def _alike(tiers: Sequence[int], given: _Arguments) -> Drawn:
     return expand(file, given.seed)
 
 
-def config1(edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Drawn:
+def config1(edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None) -> ExpandedNetwork:
     """Config. 1 of H2FDP, Sec. 6.3.2: subnets of 5 devices; there are 2 to 10 of them.
 
     >>> from h2fdp import Topology
@@ -125,7 +129,7 @@ def config1(edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None
     return regular(edges, 5, trust, seed, name or f"config1-{edges}")
 
 
-def config2(devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Drawn:
+def config2(devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None) -> ExpandedNetwork:
     """Config. 2 of H2FDP, Sec. 6.3.2: two subnets; each has 5 to 25 devices.
 
     >>> from h2fdp import Topology
@@ -135,7 +139,7 @@ def config2(devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | No
     return regular(2, devices, trust, seed, name or f"config2-{devices}")
 
 
-def star(devices: int = 50, seed: int = 1, name: str | None = None) -> Drawn:
+def star(devices: int = 50, seed: int = 1, name: str | None = None) -> ExpandedNetwork:
     """One untrusted edge server with all devices: a network without a hierarchy.
 
     >>> [subnet.size for subnet in star(devices=7).subnets]
@@ -146,7 +150,7 @@ def star(devices: int = 50, seed: int = 1, name: str | None = None) -> Drawn:
 
 def geometric(
     edges: int = 10, devices: int = 5, trust: float = 0.5, side_m: float = 500.0, seed: int = 1, name: str | None = None
-) -> Drawn:
+) -> ExpandedNetwork:
     """Edge servers and devices at random in a square; each device joins the nearest edge server.
 
     Args:
@@ -165,14 +169,14 @@ def geometric(
     given = _checked(
         edges=edges, devices=devices, trust=trust, seed=seed, side_m=side_m, name=name or f"geometric-{edges}x{devices}"
     )
-    return Drawn(
+    return ExpandedNetwork(
         given.name,
         _placed(given.edges, given.devices, given.trust, given.side_m, given.seed),
         trust_probability=given.trust,
     )
 
 
-GENERATORS: dict[str, Callable[..., Drawn]] = {
+GENERATORS: dict[str, Callable[..., ExpandedNetwork]] = {
     "regular": regular,
     "config1": config1,
     "config2": config2,

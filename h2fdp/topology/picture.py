@@ -119,7 +119,7 @@ def trust_words(topology: Topology) -> dict[bool, str]:
 
 
 @dataclass(frozen=True)
-class Look:
+class TrustStyle:
     """How nodes and links of one kind of trust look."""
 
     word: str
@@ -130,11 +130,11 @@ class Look:
     hatch: str
 
 
-TRUSTED = Look("trusted", "#0072B2", "#0072B2", "s", "-", "")
-UNTRUSTED = Look("untrusted", "#D55E00", "white", "o", (0, (4, 2)), "/////")
+TRUSTED = TrustStyle("trusted", "#0072B2", "#0072B2", "s", "-", "")
+UNTRUSTED = TrustStyle("untrusted", "#D55E00", "white", "o", (0, (4, 2)), "/////")
 
 
-def look(trusted: bool) -> Look:
+def look(trusted: bool) -> TrustStyle:
     """The look of a subnet."""
     return TRUSTED if trusted else UNTRUSTED
 

@@ -78,7 +78,7 @@ def _range(values: Any) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Glyphs:
+class TreeGlyphs:
     """What the tree is made of."""
 
     trusted: str
@@ -92,19 +92,19 @@ class Glyphs:
     dash: str
 
 
-UNICODE = Glyphs("■", "○", "•", "◦", "├── ", "└── ", "│", "…", "–")
-ASCII = Glyphs("#", "o", "*", ".", "|-- ", "`-- ", "|", "..", "-")
+UNICODE = TreeGlyphs("■", "○", "•", "◦", "├── ", "└── ", "│", "…", "–")
+ASCII = TreeGlyphs("#", "o", "*", ".", "|-- ", "`-- ", "|", "..", "-")
 
 
 @dataclass(frozen=True)
-class Line:
+class TreeLine:
     """A line of the tree, and the trust of the edge server it is about."""
 
     text: str
     trusted: bool | None = None
 
 
-def listing(topology: Topology, glyphs: Glyphs = UNICODE) -> list[Line]:
+def listing(topology: Topology, glyphs: TreeGlyphs = UNICODE) -> list[TreeLine]:
     """The tree; of a large network the two groups and the first edge servers.
 
     >>> for line in listing(Topology.regular(edges=2, devices=3, trust=1.0)):
@@ -114,23 +114,23 @@ def listing(topology: Topology, glyphs: Glyphs = UNICODE) -> list[Line]:
     └── ■ edge-2  trusted    3 devices  31–46 m   •••
     """
     if topology.aggregators and topology.edges + len(topology.aggregators) <= MOST_LINES:
-        return [Line("cloud"), *_deep_tree(topology, glyphs)]
+        return [TreeLine("cloud"), *_deep_tree(topology, glyphs)]
     if topology.edges <= MOST_LINES and not topology.aggregators:
-        return [Line("cloud"), *_tree(topology.subnets, topology.edges, glyphs)]
+        return [TreeLine("cloud"), *_tree(topology.subnets, topology.edges, glyphs)]
     groups = [
         _group([subnet for subnet in topology.subnets if subnet.trusted is trusted], trusted, glyphs)
         for trusted in (True, False)
     ]
     return [
-        Line("cloud"),
+        TreeLine("cloud"),
         *_upper_tiers(topology, glyphs),
         *(line for line in groups if line is not None),
-        Line("first edge servers:"),
+        TreeLine("first edge servers:"),
         *_tree(topology.subnets[:FIRST_LINES], topology.edges, glyphs),
     ]
 
 
-def _tree(subnets: Sequence[Subnet], of: int, glyphs: Glyphs) -> list[Line]:
+def _tree(subnets: Sequence[Subnet], of: int, glyphs: TreeGlyphs) -> list[TreeLine]:
     names = [_short(subnet.name, glyphs) for subnet in subnets]
     width = max(map(len, names))
     digits = max(len(str(subnet.size)) for subnet in subnets)
@@ -140,18 +140,18 @@ def _tree(subnets: Sequence[Subnet], of: int, glyphs: Glyphs) -> list[Line]:
         symbol, word, dot = _signs(subnet.trusted, glyphs)
         dots = dot * min(subnet.size, _MOST_DOTS) + (glyphs.more if subnet.size > _MOST_DOTS else "")
         lines.append(
-            Line(
+            TreeLine(
                 f"{stem}{symbol} {name:<{width}}  {word:<9}  {_devices(subnet.size, digits)}  "
                 f"{_metres([subnet], glyphs):<8}  {dots}",
                 subnet.trusted,
             )
         )
     if len(subnets) < of:
-        lines.append(Line(f"{glyphs.last}{glyphs.more} {of - len(subnets):,} more (--json lists all)"))
+        lines.append(TreeLine(f"{glyphs.last}{glyphs.more} {of - len(subnets):,} more (--json lists all)"))
     return lines
 
 
-def _deep_tree(topology: Topology, glyphs: Glyphs) -> list[Line]:
+def _deep_tree(topology: Topology, glyphs: TreeGlyphs) -> list[TreeLine]:
     """Every edge server of every tier, each below the one above it."""
     nodes = {server.name: server for server in topology.servers()}
     stems: dict[str | None, str] = {None: ""}
@@ -171,11 +171,11 @@ def _deep_tree(topology: Topology, glyphs: Glyphs) -> list[Line]:
         if isinstance(server, Subnet):
             facts = f"  {_devices(server.size, digits)}  {_metres([server], glyphs):<8}"
         cut = text if len(text) <= width else text[: width - len(glyphs.more)] + glyphs.more
-        lines.append(Line(f"{cut:<{width}}  {word:<9}{facts}", server.trusted))
+        lines.append(TreeLine(f"{cut:<{width}}  {word:<9}{facts}", server.trusted))
     return lines
 
 
-def _upper_tiers(topology: Topology, glyphs: Glyphs) -> list[Line]:
+def _upper_tiers(topology: Topology, glyphs: TreeGlyphs) -> list[TreeLine]:
     """A line for each tier above the lowest and each kind of trust, of a large network."""
     lines = []
     for height in range(topology.depth, 1, -1):
@@ -184,24 +184,24 @@ def _upper_tiers(topology: Topology, glyphs: Glyphs) -> list[Line]:
             count = sum(each.trusted is trusted for each in tier)
             symbol, word, _ = _signs(trusted, glyphs)
             if count:
-                lines.append(Line(f"{glyphs.branch}{symbol} {count:>6,} {word:<9} of tier {height}", trusted))
+                lines.append(TreeLine(f"{glyphs.branch}{symbol} {count:>6,} {word:<9} of tier {height}", trusted))
     return lines
 
 
-def _group(subnets: list[Subnet], trusted: bool, glyphs: Glyphs) -> Line | None:
+def _group(subnets: list[Subnet], trusted: bool, glyphs: TreeGlyphs) -> TreeLine | None:
     if not subnets:
         return None
     symbol, word, _ = _signs(trusted, glyphs)
     sizes = [subnet.size for subnet in subnets]
     spread = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)}{glyphs.dash}{max(sizes)}"
-    return Line(
+    return TreeLine(
         f"{glyphs.branch}{symbol} {len(subnets):>6,} {word:<9} {sum(sizes):>9,} devices  {spread} each  "
         f"{_metres(subnets, glyphs)}",
         trusted,
     )
 
 
-def _signs(trusted: bool, glyphs: Glyphs) -> tuple[str, str, str]:
+def _signs(trusted: bool, glyphs: TreeGlyphs) -> tuple[str, str, str]:
     if trusted:
         return glyphs.trusted, "trusted", glyphs.device
     return glyphs.untrusted, "untrusted", glyphs.noisy_device
@@ -211,11 +211,11 @@ def _devices(size: int, digits: int) -> str:
     return f"{size:>{digits}} {'device ' if size == 1 else 'devices'}"
 
 
-def _metres(subnets: Sequence[Subnet], glyphs: Glyphs) -> str:
+def _metres(subnets: Sequence[Subnet], glyphs: TreeGlyphs) -> str:
     lowest = round(min(float(subnet.distance_m.min()) for subnet in subnets))
     highest = round(max(float(subnet.distance_m.max()) for subnet in subnets))
     return f"{lowest} m" if lowest == highest else f"{lowest}{glyphs.dash}{highest} m"
 
 
-def _short(name: str, glyphs: Glyphs) -> str:
+def _short(name: str, glyphs: TreeGlyphs) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - len(glyphs.more)] + glyphs.more

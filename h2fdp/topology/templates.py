@@ -33,7 +33,7 @@ DRAWN_DECIMALS = 3  # drawn distances are whole millimetres, so files as drawn s
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ExpandedNetwork:
     """A network as drawn; see :class:`h2fdp.Topology`, whose attributes these are."""
 
     name: str
@@ -44,7 +44,7 @@ class Drawn:
     aggregators: tuple[Aggregator, ...] = ()
 
 
-def expand(file: TopologyFile, seed: int) -> Drawn:
+def expand(file: TopologyFile, seed: int) -> ExpandedNetwork:
     """The network that a file describes under a seed."""
     stated = None if file.trust is None else file.trust.probability
     probability = DEFAULT_TRUST_PROBABILITY if stated is None else stated
@@ -52,7 +52,7 @@ def expand(file: TopologyFile, seed: int) -> Drawn:
     expansion = _Expansion(file.cloud.link, probability, streams)
     expansion.write_out(file.edges, None)
     all_state_trust = all(edge.trusted is not None for edge in file.every_edge())
-    return Drawn(
+    return ExpandedNetwork(
         name=file.name,
         subnets=tuple(expansion.subnets),
         aggregators=tuple(expansion.aggregators),

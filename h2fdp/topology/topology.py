@@ -15,7 +15,7 @@ from h2fdp.topology.arrays import Integers
 from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of, repeated_names
 from h2fdp.topology.network import CLOUD, Aggregator, Compute, Subnet
 from h2fdp.topology.star import star_of
-from h2fdp.topology.templates import Drawn
+from h2fdp.topology.templates import ExpandedNetwork
 from h2fdp.wireless import Radio
 
 
@@ -144,7 +144,7 @@ class Topology:
         return Topology(self.name, (star_of(self.subnets, wires),), self.radio, self.compute)
 
     @classmethod
-    def drawn(cls, parts: Drawn) -> Topology:
+    def drawn(cls, parts: ExpandedNetwork) -> Topology:
         """The network of what was drawn from a file, or made to order."""
         return cls(**vars(parts))
 
@@ -187,7 +187,7 @@ class Topology:
         return cls.drawn(made)
 
 
-def _made_to_order(generator: Callable[..., Drawn]) -> Callable[..., Topology]:
+def _made_to_order(generator: Callable[..., ExpandedNetwork]) -> Callable[..., Topology]:
     @wraps(generator)
     def made(*arguments: Any, **named: Any) -> Topology:
         return Topology.drawn(generator(*arguments, **named))

@@ -27,7 +27,7 @@ _LONGEST = 1.0
 
 
 @dataclass(frozen=True)
-class Part:
+class TrustSector:
     """The edge servers of one kind of trust, clockwise.
 
     Attributes:
@@ -66,7 +66,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Arc:
+class AggregatorArc:
     """An aggregator's piece of a ring inside the wheel.
 
     Attributes:
@@ -91,7 +91,7 @@ class Arc:
         return radii * np.cos(angles), radii * np.sin(angles)
 
 
-def parts(topology: Topology) -> list[Part]:
+def parts(topology: Topology) -> list[TrustSector]:
     """The wheel's parts: trusted, then untrusted edge servers, the largest first, under each server above them."""
     sizes = topology.sizes
     trusted = np.array([subnet.trusted for subnet in topology.subnets])
@@ -105,11 +105,11 @@ def parts(topology: Topology) -> list[Part]:
             if len(positions) > 0:
                 numbers = order[positions]
                 starts: Floats = np.asarray(np.pi / 2 - width * positions, dtype=np.float64)
-                found.append(Part(which, numbers, starts, width, _radius(topology, sizes[numbers])))
+                found.append(TrustSector(which, numbers, starts, width, _radius(topology, sizes[numbers])))
     return found
 
 
-def arcs(topology: Topology) -> list[Arc]:
+def arcs(topology: Topology) -> list[AggregatorArc]:
     """The aggregators' pieces of the rings: the highest tier inside, each as wide as the edge servers below it."""
     width = 2 * np.pi / topology.edges
     thickness = (RIM - 0.12 - HUB) / max(1, topology.depth - 1)
@@ -118,7 +118,7 @@ def arcs(topology: Topology) -> list[Arc]:
         below = topology.below(aggregator.name)
         outer = RIM - 0.12 - thickness * (topology.height(aggregator.name) - 2)
         starts, stops = (float(np.pi / 2 - width * edge) for edge in (below.start, below.stop))
-        found.append(Arc(aggregator.name, aggregator.trusted, starts, stops, outer - 0.7 * thickness, outer))
+        found.append(AggregatorArc(aggregator.name, aggregator.trusted, starts, stops, outer - 0.7 * thickness, outer))
     return found
 
 
@@ -158,7 +158,7 @@ def draw_wheel(axes: Axes, topology: Topology) -> None:
     axes.set_ylim(-2.3, 2.3)
 
 
-def _bars(axes: Axes, part: Part, inner: float) -> None:
+def _bars(axes: Axes, part: TrustSector, inner: float) -> None:
     style = look(part.trusted)
     reach = np.array([inner, RIM])
     for middle, (x, y) in zip(part.middles, part.bars(), strict=True):
@@ -184,7 +184,7 @@ def _bars(axes: Axes, part: Part, inner: float) -> None:
     )
 
 
-def _outline(axes: Axes, part: Part, spokes: bool) -> None:
+def _outline(axes: Axes, part: TrustSector, spokes: bool) -> None:
     style = look(part.trusted)
     axes.fill(*part.outline(), facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, linewidth=0.8, zorder=3)
     if not spokes:

@@ -120,7 +120,7 @@ class BatchSampler:
             np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if rows[-1] - rows[0] >= len(rows) else [rows]
         ):
             skipped = int(run[0]) * self.row_length // _PER_COUNTER
-            stream = self.streams.lent(self.edge, purpose, interval, slot, skipped)
+            stream = self.streams.borrowed(self.edge, purpose, interval, slot, skipped)
             parts.append(stream.random((run.size, self.row_length)))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

@@ -18,7 +18,7 @@ from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.stacked import StackedEngine
-from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
+from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 
 class Engine(Protocol):
@@ -31,8 +31,8 @@ class Engine(Protocol):
         rows: np.ndarray,
         batches: Batches,
         step_size: float,
-        terms: Terms = PLAIN_TERMS,
-    ) -> Trained:
+        terms: StepTerms = PLAIN_TERMS,
+    ) -> TrainingResult:
         """Local steps of each device from the model that it was sent.
 
         Args:

@@ -51,5 +51,5 @@ class EpochSampler(BatchSampler):
         return Batches(indices, counts)
 
     def _order(self, interval: int, epoch: int, row: int, size: int) -> np.ndarray:
-        stream = self.streams.lent(f"{self.edge}/{row + 1}", "epoch", interval, epoch)
+        stream = self.streams.borrowed(f"{self.edge}/{row + 1}", "epoch", interval, epoch)
         return np.asarray(np.argsort(stream.random(size), kind="stable"))

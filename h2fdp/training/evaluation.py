@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from h2fdp.models import Flat
+from h2fdp.models import ParameterLayout
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
@@ -28,7 +28,7 @@ class Evaluation:
 
 def evaluate(module: nn.Module, model: Tensor, records: DeviceRecords, loss: Loss = CROSS_ENTROPY) -> Evaluation:
     """Evaluate parameters `model` (M,) on every record; a set without devices is one device."""
-    parameters = Flat(module).views(model)
+    parameters = ParameterLayout(module).views(model)
     count = len(records.y)
     step = max(1, _VALUES_AT_ONCE // max(1, records.x[0].numel()))
     right, losses = np.empty(count), np.empty(count)

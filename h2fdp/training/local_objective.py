@@ -54,7 +54,7 @@ class LocalObjective(Protocol):
 
 
 @runtime_checkable
-class Comparison(Protocol):
+class FeatureComparison(Protocol):
     """What a local objective adds where it compares models: a loss of each record's features.
 
     Such an objective's `correction` is not added to directions: it is the (s, M) models that devices had before.
@@ -65,9 +65,9 @@ class Comparison(Protocol):
         ...
 
 
-def comparison_of(objective: LocalObjective) -> Comparison | None:
+def comparison_of(objective: LocalObjective) -> FeatureComparison | None:
     """The objective where it compares models."""
-    return objective if isinstance(objective, Comparison) else None
+    return objective if isinstance(objective, FeatureComparison) else None
 
 
 def previous_models(memories: Tensor, received: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class LocalWork(Protocol):
     def step_size(self) -> float: ...
 
 
-class Forgetful:
+class StatelessObjective:
     """The part of an objective without memory."""
 
     memory: ClassVar[str | None] = None

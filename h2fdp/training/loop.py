@@ -16,7 +16,7 @@ from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.record_loss import RecordLoss
-from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
+from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 
 class LoopEngine:
@@ -42,10 +42,10 @@ class LoopEngine:
         rows: np.ndarray,
         batches: Batches,
         step_size: float,
-        terms: Terms = PLAIN_TERMS,
-    ) -> Trained:
+        terms: StepTerms = PLAIN_TERMS,
+    ) -> TrainingResult:
         """See `Engine.train`."""
-        trained = Trained.room(starts, self._descent.objective.personal, terms.watched)
+        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
         for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
             state = self._descent.begin(start)
             own = terms.part(np.array([position]))
@@ -59,7 +59,7 @@ class LoopEngine:
                 gradient = partial(self._gradient, records, int(row), batches, slot, position, own, others)
                 moved = self._descent.step(state, gradient, start, step_size, correction)
                 last, state = state.models - moved.models, moved
-            found = Trained(start - state.models, state.personal, last)
+            found = TrainingResult(start - state.models, state.personal, last)
             trained.place(position, found)
         return trained
 
@@ -70,7 +70,7 @@ class LoopEngine:
         batches: Batches,
         slot: int,
         position: int,
-        terms: Terms,
+        terms: StepTerms,
         others: tuple[Tensor, ...],
         model: Tensor,
     ) -> Tensor:

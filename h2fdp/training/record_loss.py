@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from h2fdp.models import Flat
-from h2fdp.training.local_objective import Comparison
+from h2fdp.models import ParameterLayout
+from h2fdp.training.local_objective import FeatureComparison
 from h2fdp.training.losses import Loss
 
 
@@ -16,8 +16,8 @@ class RecordLoss:
     A record's features are what goes into the last layer that has parameters.
     """
 
-    def __init__(self, module: nn.Module, loss: Loss, comparison: Comparison | None) -> None:
-        self.flat = Flat(module)
+    def __init__(self, module: nn.Module, loss: Loss, comparison: FeatureComparison | None) -> None:
+        self.flat = ParameterLayout(module)
         self._module, self._loss, self._comparison = module, loss, comparison
         leaves = [layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None]
         self._last = leaves[-1]

@@ -16,8 +16,8 @@ from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
-from h2fdp.training.passes import Passes
-from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
+from h2fdp.training.padded_batches import PaddedBatches
+from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 # Numbers that a stack works on: models, gradients, records and activations. Measured on a CPU with 35 MB of cache:
 # stacks of 17, 25, 50 and 100 softmax models took 58, 55, 50 and 46 us a device-step (each call costs), stacks of 2 to
@@ -62,11 +62,11 @@ class StackedEngine:
         rows: np.ndarray,
         batches: Batches,
         step_size: float,
-        terms: Terms = PLAIN_TERMS,
-    ) -> Trained:
+        terms: StepTerms = PLAIN_TERMS,
+    ) -> TrainingResult:
         """See `Engine.train`."""
         size = self._stack_size(records.x.shape[1:], records.x.device.type)
-        trained = Trained.room(starts, self._descent.objective.personal, terms.watched)
+        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
         # Devices that stop early stand last in their stack, and alike beside each other.
         order = np.argsort(-batches.steps_done, kind="stable")
         for stack in np.array_split(order, max(1, -(-len(rows) // size))):
@@ -83,12 +83,12 @@ class StackedEngine:
             trained.place(torch.from_numpy(stack), self._train(work).first(len(stack)))
         return trained
 
-    def _passes(self, size: int, records: DeviceRecords, rows: np.ndarray, batches: Batches) -> Passes:
+    def _passes(self, size: int, records: DeviceRecords, rows: np.ndarray, batches: Batches) -> PaddedBatches:
         if size == 1:  # each device is computed alone: what its batches are is its own affair
-            return Passes(records, rows, batches, 2 * self._width, padded=False)
-        return Passes(records, rows, batches, self._width)
+            return PaddedBatches(records, rows, batches, 2 * self._width, padded=False)
+        return PaddedBatches(records, rows, batches, self._width)
 
-    def _train(self, stack: _Stack) -> Trained:
+    def _train(self, stack: _Stack) -> TrainingResult:
         """One stack, whose devices' numbers of steps fall."""
         state, ended = self._descent.begin(stack.starts), []
         last = torch.zeros_like(stack.starts) if stack.terms.watched else None
@@ -107,7 +107,7 @@ class StackedEngine:
                 last[:active] = state.models[:active] - moved.models[:active]
             state = moved
         whole = DescentState.joined([state.part(0, moving), *reversed(ended)])
-        return Trained(stack.starts - whole.models, whole.personal, last)
+        return TrainingResult(stack.starts - whole.models, whole.personal, last)
 
     def _gradient(self, stack: _Stack, slot: int, devices: int, models: Tensor) -> Tensor:
         """(n, M) what a step follows: gradients over the drawn records, clipped and noisy as asked."""
@@ -147,11 +147,11 @@ class _Stack:
     """
 
     starts: Tensor
-    passes: Passes
+    passes: PaddedBatches
     steps: np.ndarray
     step_size: float
     at_least: int
-    terms: Terms
+    terms: StepTerms
 
 
 def _stack_size(module: nn.Module, width: int, shape: torch.Size, device_type: str) -> int:

@@ -32,7 +32,7 @@ class StepNoise(Protocol):
 
 
 @dataclass(frozen=True)
-class Terms:
+class StepTerms:
     """Terms of local steps; nothing by default.
 
     Attributes:
@@ -45,13 +45,13 @@ class Terms:
     noise: StepNoise | None = None
     watched: bool = False
 
-    def part(self, devices: np.ndarray) -> Terms:
+    def part(self, devices: np.ndarray) -> StepTerms:
         """Those of some of the devices."""
         corrections = None if self.corrections is None else self.corrections[torch.from_numpy(devices)]
-        return Terms(corrections, None if self.noise is None else self.noise.part(devices), self.watched)
+        return StepTerms(corrections, None if self.noise is None else self.noise.part(devices), self.watched)
 
     @classmethod
-    def joined(cls, parts: Sequence[Terms]) -> Terms:
+    def joined(cls, parts: Sequence[StepTerms]) -> StepTerms:
         """Those of several groups of devices, one after another; all have corrections or none, and so with noise."""
         first = parts[0]
         if len(parts) == 1:
@@ -59,16 +59,16 @@ class Terms:
         corrections = [part.corrections for part in parts if part.corrections is not None]
         noises = [part.noise for part in parts if part.noise is not None]
         assert {len(corrections), len(noises)} <= {0, len(parts)}, "of all devices or of none"
-        return Terms(
+        return StepTerms(
             torch.cat(corrections) if corrections else None, noises[0].joined(noises) if noises else None, first.watched
         )
 
 
-PLAIN_TERMS = Terms()
+PLAIN_TERMS = StepTerms()
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """What devices come out with; all (s, M) float32, in memory of their own.
 
     Attributes:
@@ -82,7 +82,7 @@ class Trained:
     last_steps: Tensor | None = None
 
     @classmethod
-    def room(cls, starts: Tensor, personal: bool, watched: bool) -> Trained:
+    def room(cls, starts: Tensor, personal: bool, watched: bool) -> TrainingResult:
         """Memory for the outcomes of devices that start at `starts` (s, M)."""
 
         def empty() -> Tensor:
@@ -90,23 +90,23 @@ class Trained:
 
         return cls(empty(), empty() if personal else None, empty() if watched else None)
 
-    def place(self, devices: Tensor | int, other: Trained) -> None:
+    def place(self, devices: Tensor | int, other: TrainingResult) -> None:
         """Set these devices' outcomes."""
         for own, new in zip(self._parts(), other._parts(), strict=True):
             if own is not None and new is not None:
                 own[devices] = new
 
-    def first(self, count: int) -> Trained:
+    def first(self, count: int) -> TrainingResult:
         """Those of the first so many devices."""
-        return Trained(*(None if each is None else each[:count] for each in self._parts()))  # type: ignore[arg-type]
+        return TrainingResult(*(None if each is None else each[:count] for each in self._parts()))  # type: ignore[arg-type]
 
-    def split(self, counts: Sequence[int]) -> Iterator[Trained]:
+    def split(self, counts: Sequence[int]) -> Iterator[TrainingResult]:
         """Device after device, as many as each count says."""
         parts = [[None] * len(counts) if each is None else torch.split(each, list(counts)) for each in self._parts()]
-        return (Trained(*each) for each in zip(*parts, strict=True))
+        return (TrainingResult(*each) for each in zip(*parts, strict=True))
 
     @classmethod
-    def joined(cls, parts: Sequence[Trained]) -> Trained:
+    def joined(cls, parts: Sequence[TrainingResult]) -> TrainingResult:
         """Devices of several calls, one after another."""
         if len(parts) == 1:
             return parts[0]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from h2fdp.streams import Streams
-from h2fdp.world.faults import Fates, Faults, joined
+from h2fdp.world.faults import DeviceFaults, Faults, joined
 
 Points = Sequence[tuple[str, int]]  # access points of a subnet: name, number of devices; in the order of the devices
 
 
 @dataclass(frozen=True)
-class Turnout:
+class CompletedWork:
     """What the devices of a subnet do in an interval in which some fail.
 
     Attributes:
@@ -41,18 +41,18 @@ def reached(faults: Faults, streams: Streams, points: Points, interval: int, row
     return np.asarray(rows[~np.repeat(offline, [size for _, size in points])[rows]])
 
 
-def drawn_turnout(
+def completed_work(
     faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray, segments: Sequence[int]
-) -> Turnout | None:
+) -> CompletedWork | None:
     """What the devices `rows` do over these segments; None where each does what was planned."""
     if not faults.of_devices:
         return None
-    fates = joined([faults.fates(streams, name, interval, size) for name, size in points])
-    found = turnout_of(fates.of(rows), segments)
+    device_faults = joined([faults.device_faults(streams, name, interval, size) for name, size in points])
+    found = work_of(device_faults.of(rows), segments)
     return None if (found.steps == np.array(segments)[:, None]).all() else found
 
 
-def epochs_turnout(
+def completed_epochs(
     faults: Faults,
     streams: Streams,
     points: Points,
@@ -60,7 +60,7 @@ def epochs_turnout(
     rows: np.ndarray,
     epochs: int,
     steps_per_epoch: np.ndarray,
-) -> Turnout:
+) -> CompletedWork:
     """What the devices `rows` do that go through their records `epochs` times, each at its own pace.
 
     A straggler finishes whole epochs: of ten under fractions [0.1, 0.9] 1 to 9 (the stragglers of Upcycled-FL). A
@@ -70,15 +70,17 @@ def epochs_turnout(
         steps_per_epoch: (s,) of these devices.
     """
     if not faults.of_devices:
-        return Turnout(epochs * steps_per_epoch[None], np.zeros(len(rows), dtype=np.int64))
-    fates = joined([faults.fates(streams, name, interval, size) for name, size in points]).of(rows)
-    work = fates.work(epochs) * steps_per_epoch
-    stays = fates.lasts >= 1
-    return Turnout((work * stays)[None], np.where(stays, 0, np.floor(fates.lasts * work).astype(np.int64)))
+        return CompletedWork(epochs * steps_per_epoch[None], np.zeros(len(rows), dtype=np.int64))
+    device_faults = joined([faults.device_faults(streams, name, interval, size) for name, size in points]).of(rows)
+    work = device_faults.work(epochs) * steps_per_epoch
+    stays = device_faults.lasts >= 1
+    return CompletedWork(
+        (work * stays)[None], np.where(stays, 0, np.floor(device_faults.lasts * work).astype(np.int64))
+    )
 
 
-def turnout_of(fates: Fates, segments: Sequence[int]) -> Turnout:
-    """What devices of these fates do.
+def work_of(device_faults: DeviceFaults, segments: Sequence[int]) -> CompletedWork:
+    """What devices of these device_faults do.
 
     - A device that drops out receives the model, works for some slots and vanishes: it takes part in the aggregations
       that end before, and what it did after the last of them is lost. It is back in the next interval.
@@ -87,7 +89,7 @@ def turnout_of(fates: Fates, segments: Sequence[int]) -> Turnout:
     """
     ends = np.cumsum(segments)[:, None]  # (segments, 1)
     slots = int(ends[-1, 0])
-    there, work = fates.slots(slots), fates.work(slots)
+    there, work = device_faults.slots(slots), device_faults.work(slots)
     done = work * ends // slots
     steps = np.diff(done, axis=0, prepend=0) * (ends <= there)
-    return Turnout(steps, work * there // slots - steps.sum(axis=0))
+    return CompletedWork(steps, work * there // slots - steps.sum(axis=0))

@@ -18,7 +18,7 @@ _ROUNDING = 1e-9  # 0.1 of 30 steps is 3, also where a float says a little more
 
 
 @dataclass(frozen=True)
-class Fates:
+class DeviceFaults:
     """What befalls the devices of an access point in one interval.
 
     Attributes:
@@ -48,9 +48,9 @@ class Fates:
         part = least + np.floor(self.diligence * (most - least + 1)).astype(np.int64)
         return np.where(self.slow, part, planned)
 
-    def of(self, devices: np.ndarray) -> Fates:
+    def of(self, devices: np.ndarray) -> DeviceFaults:
         """Those of some of the devices."""
-        return Fates(self.lasts[devices], self.slow[devices], self.diligence[devices], self.fraction)
+        return DeviceFaults(self.lasts[devices], self.slow[devices], self.diligence[devices], self.fraction)
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,18 @@ class Faults:
         begun = np.random.Generator(bits).random(first % _PER_COUNTER + interval + 1 - first)
         return bool((begun[first % _PER_COUNTER :] < self.edge_outage).any())
 
-    def fates(self, streams: Streams, edge: str, interval: int, size: int) -> Fates:
+    def device_faults(self, streams: Streams, edge: str, interval: int, size: int) -> DeviceFaults:
         """What befalls the devices of an edge server, or an access point, in an interval: all `size` of them."""
         draws = streams.open(edge, "faults", interval).random((size, 4))
         lasts = np.where(draws[:, 0] < self.device_dropout, draws[:, 1], 1.0)
-        return Fates(lasts, draws[:, 2] < self.straggler_probability, draws[:, 3], self.straggler_fraction)
+        return DeviceFaults(lasts, draws[:, 2] < self.straggler_probability, draws[:, 3], self.straggler_fraction)
 
 
-def joined(parts: Sequence[Fates]) -> Fates:
-    """The fates of the devices of several access points, one after another."""
+def joined(parts: Sequence[DeviceFaults]) -> DeviceFaults:
+    """The device_faults of the devices of several access points, one after another."""
     if len(parts) == 1:
         return parts[0]
     lasts, slow, diligence = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("lasts", "slow", "diligence")
     )
-    return Fates(lasts, slow, diligence, parts[0].fraction)
+    return DeviceFaults(lasts, slow, diligence, parts[0].fraction)

@@ -7,7 +7,7 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.audit.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
-from h2fdp.models import Flat
+from h2fdp.models import ParameterLayout
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords
 from h2fdp.training.batches import Batches
@@ -40,7 +40,7 @@ def canaries(included=(True, True), dominating=False):
 def step(scope, dominating, positions, device=0):
     """The clipped gradient of one step of a device whose batch holds these positions."""
     module = CanaryModule(linear(), 2)
-    start = Flat(module).to_vector(module)
+    start = ParameterLayout(module).to_vector(module)
     batches = Batches(np.array([[positions]]), np.array([[len(positions)]]))
     engine = CanaryEngine(module, Clipping(G, scope), Plain(), canaries(dominating=dominating))
     return engine.train(start[None], RECORDS, np.array([device]), batches, 1.0).updates[0].numpy()
@@ -50,7 +50,7 @@ def data_gradient(scope, positions, device=0):
     module = linear()
     batches = Batches(np.array([[positions]]), np.array([[len(positions)]]))
     clipping = None if scope is None else Clipping(G, scope)
-    start = Flat(module).to_vector(module)
+    start = ParameterLayout(module).to_vector(module)
     return (
         LoopEngine(module, clipping, Plain())
         .train(start[None], RECORDS, np.array([device]), batches, 1.0)

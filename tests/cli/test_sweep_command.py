@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from h2fdp import UserError
 from h2fdp.cli.main import app
-from h2fdp.cli.sweep_progress import Tally
+from h2fdp.cli.sweep_progress import SweepCounts
 from h2fdp.run import steps
 from h2fdp.sweeps.task import Outcome
 from tests.sweeps.studies import study
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_runs_after_their_intervals_and_the_same_command_goes_on(tmp
 
 
 def test_the_tally_counts_intervals_that_were_not_seen():
-    tally = Tally()
+    tally = SweepCounts()
     tally.begin(runs=3, finished=1, intervals=20)
     tally.started("a", 0, 10)
     tally.started("b", 4, 14)

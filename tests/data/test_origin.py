@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from h2fdp.data import DataSection
-from h2fdp.data.pool import Request
+from h2fdp.data.pool import DataRequest
 from h2fdp.data.registry import DATA_SETS, origin, read_pool
 from h2fdp.streams import Streams
 
@@ -38,7 +38,7 @@ def equal(one, other):
 @pytest.mark.parametrize("name", ["digits", "npz", "synthetic"])
 def test_equal_origins_have_equal_records(name, tmp_path):
     requests = [
-        Request(section.name, section.options, groups, Streams(seed), None)
+        DataRequest(section.name, section.options, groups, Streams(seed), None)
         for section in map(DataSection.model_validate, sections(name, tmp_path))
         for groups in GROUPS
         for seed in (1, 2)
@@ -56,7 +56,7 @@ def test_records_that_are_not_drawn_are_shared_by_all_seeds():
         if name != "synthetic":
             section = DataSection.model_validate({"name": name, **({"path": "a.npz"} if name == "npz" else {})})
             found = {
-                entry.depends_on(Request(section.name, section.options, GROUPS[0], Streams(seed), None))
+                entry.depends_on(DataRequest(section.name, section.options, GROUPS[0], Streams(seed), None))
                 for seed in (1, 2, 3)
             }
             assert len(found) == 1, name

@@ -8,7 +8,7 @@ import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.audit.scope import check_request
 from h2fdp.run.loop import start_run
-from h2fdp.run.recorders import Watcher
+from h2fdp.run.recorders import RunCallbacks
 
 
 def refusal(**settings):
@@ -162,7 +162,7 @@ def test_a_run_that_ends_at_its_last_step_goes_on_afresh_at_no_price(tmp_path):
     keys = {"intervals": 6, "batch_size": 16, "local_steps": 2}
     rows = []
     prepared = Experiment(method=GIVEN, epsilon=5.0, training=keys)
-    start_run(prepared.prepare(), tmp_path / "run", Watcher(on_interval=rows.append, stop=lambda: len(rows) == 2))
+    start_run(prepared.prepare(), tmp_path / "run", RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 2))
     shutil.rmtree(tmp_path / "run" / "checkpoint")
     with pytest.raises(UserError, match="overspend"):
         h2fdp.resume(tmp_path / "run")

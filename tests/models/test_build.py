@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from h2fdp.errors import UserError
-from h2fdp.models import CHOICES, MODELS, Flat, build, describe
+from h2fdp.models import CHOICES, MODELS, ParameterLayout, build, describe
 
 
 def size(name: str, shape: tuple[int, ...], classes: int = 10, **options: Any) -> int:
-    return Flat(build(name, shape, classes, options)).size
+    return ParameterLayout(build(name, shape, classes, options)).size
 
 
 @pytest.mark.parametrize("row", describe(), ids=lambda row: row["name"])
@@ -89,7 +89,7 @@ def test_the_smallest_size_told_is_really_enough(name, smallest):
 def test_equal_keys_give_equal_models_and_others_differ():
     def vector(key: int) -> Tensor:
         module = build("mlp", (20,), 3, seed_key=key)
-        return Flat(module).to_vector(module)
+        return ParameterLayout(module).to_vector(module)
 
     key = 2**127 + 5
     assert torch.equal(vector(key), vector(key))
@@ -120,7 +120,7 @@ class Own(nn.Module):
 def test_a_users_class_factory_or_module_plugs_in(source):
     module = build(source, (4,), 2, seed_key=3)
     assert isinstance(module, Own)
-    assert Flat(module).size == 16 + 4 + 4 + 8 + 2
+    assert ParameterLayout(module).size == 16 + 4 + 4 + 8 + 2
 
 
 def test_a_users_class_is_initialised_from_the_key():
@@ -135,7 +135,7 @@ def test_a_users_module_is_copied_not_taken():
 
 
 def test_a_lazy_module_has_its_parameters_after_the_first_records():
-    assert Flat(build(lambda: nn.LazyLinear(2), (4,), 2)).size == 10
+    assert ParameterLayout(build(lambda: nn.LazyLinear(2), (4,), 2)).size == 10
 
 
 class Forward(nn.Module):
@@ -230,4 +230,4 @@ def test_an_unknown_name_or_option_is_told():
 
 def test_a_section_gives_the_options_that_build_takes():
     section = CHOICES.read({"name": "mlp", "hidden": 5})
-    assert Flat(build(section.name, (3,), 2, section.options())).size == 3 * 5 + 5 + 5 * 2 + 2
+    assert ParameterLayout(build(section.name, (3,), 2, section.options())).size == 3 * 5 + 5 + 5 * 2 + 2

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, vmap
 
-from h2fdp.models import MODELS, Flat, build
+from h2fdp.models import MODELS, ParameterLayout, build
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.booleans())
 def test_a_vector_loaded_comes_back_unchanged(widths, bias):
     pairs = pairwise(widths)
     module = nn.Sequential(*[nn.Linear(narrow, wide, bias=bias) for narrow, wide in pairs])
-    flat = Flat(module)
+    flat = ParameterLayout(module)
     assert flat.size == sum(parameter.numel() for parameter in module.parameters())
     vector = torch.arange(flat.size, dtype=torch.float32)
     flat.load(module, vector)
@@ -27,13 +27,13 @@ def test_a_vector_loaded_comes_back_unchanged(widths, bias):
 
 def test_the_order_is_that_of_named_parameters():
     module = build("cnn12", (1, 28, 28), 10)
-    flat = Flat(module)
+    flat = ParameterLayout(module)
     assert flat.names == tuple(name for name, _ in module.named_parameters())
     assert torch.equal(flat.to_vector(module)[:144], module[0].weight.detach().reshape(-1))
 
 
 def test_views_share_the_vectors_memory():
-    flat = Flat(nn.Linear(3, 2))
+    flat = ParameterLayout(nn.Linear(3, 2))
     vector = torch.zeros(8)
     flat.views(vector)["bias"].fill_(1)
     assert vector.tolist() == [0] * 6 + [1] * 2
@@ -41,7 +41,7 @@ def test_views_share_the_vectors_memory():
 
 def test_a_vector_is_a_copy_without_gradient():
     module = nn.Linear(3, 2)
-    vector = Flat(module).to_vector(module)
+    vector = ParameterLayout(module).to_vector(module)
     vector.zero_()
     assert not vector.requires_grad
     assert module.weight.abs().sum() > 0
@@ -49,13 +49,13 @@ def test_a_vector_is_a_copy_without_gradient():
 
 def test_frozen_parameters_are_not_in_the_vector():
     module = nn.Sequential(nn.Linear(3, 2).requires_grad_(False), nn.Linear(2, 2))
-    assert Flat(module).names == ("1.weight", "1.bias")
+    assert ParameterLayout(module).names == ("1.weight", "1.bias")
 
 
 def test_the_gradient_of_the_vector_is_that_of_the_module():
     for name in ("mlp", "ali-cnn-28"):
         module = build(name, (1, 28, 28), 10, seed_key=1)
-        flat, x, y = Flat(module), torch.randn(5, 1, 28, 28), torch.arange(5)
+        flat, x, y = ParameterLayout(module), torch.randn(5, 1, 28, 28), torch.arange(5)
         leaf = flat.to_vector(module).requires_grad_()
         nn.functional.cross_entropy(functional_call(module, flat.views(leaf), (x,)), y).backward()
         nn.functional.cross_entropy(module(x), y).backward()
@@ -67,7 +67,7 @@ def test_a_stack_of_models_runs_at_once():
     for name in MODELS:
         shape = MODELS[name].shape
         modules = [build(name, shape, 10, seed_key=key) for key in range(3)]
-        flat, x = Flat(modules[0]), torch.randn(3, 2, *shape)
+        flat, x = ParameterLayout(modules[0]), torch.randn(3, 2, *shape)
         stack = torch.stack([flat.to_vector(module) for module in modules])
 
         def scores(views, records, module=modules[0]):
@@ -81,7 +81,7 @@ def test_a_stack_of_models_runs_at_once():
 def test_tied_weights_are_in_the_vector_once_and_stay_tied():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     module[1].weight = module[0].weight
-    flat = Flat(module)
+    flat = ParameterLayout(module)
     assert flat.names == ("0.weight", "0.bias", "1.bias")
     ones = functional_call(module, flat.views(torch.ones(8)), (torch.ones(1, 2),))
     assert ones.tolist() == [[7.0, 7.0]]

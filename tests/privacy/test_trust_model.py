@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import TRUST_MODELS, GradientSums, PaperCalibration, SubnetInterval, TrustModel, Upload, views
+from h2fdp.privacy import (
+    TRUST_MODELS,
+    GradientSumMechanism,
+    PaperCalibration,
+    SubnetInterval,
+    TrustModel,
+    Upload,
+    views,
+)
 
-LEVELS = GradientSums(PaperCalibration(1.0, 1e-5, 1.0, 10, 10), clip_norm=1.0, sensitivity="tight")
+LEVELS = GradientSumMechanism(PaperCalibration(1.0, 1e-5, 1.0, 10, 10), clip_norm=1.0, sensitivity="tight")
 PEOPLE = st.integers(1, 6).flatmap(
     lambda size: st.tuples(
         st.lists(st.floats(0.05, 1.0), min_size=size, max_size=size),

@@ -12,16 +12,16 @@ from itertools import product
 import numpy as np
 import torch
 
-import h2fdp.privacy.mechanisms.device_side
+import h2fdp.privacy.mechanisms.local_randomizer
 import h2fdp.privacy.mechanisms.output
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.edge_server
 import h2fdp.protocol.tiers
 from h2fdp.privacy import Release
 from h2fdp.privacy.releases import rows_in
-from h2fdp.protocol import DeviceGroup, LocalTeam
+from h2fdp.protocol import DeviceGroup, InProcessNodes
 from h2fdp.streams import Streams
-from h2fdp.training.work import PLAIN_TERMS, Trained
+from h2fdp.training.work import PLAIN_TERMS, TrainingResult
 
 DIMENSION = 1000
 Device = tuple[str, int]  # edge server and row
@@ -83,7 +83,7 @@ class Signals:
             assert place < DIMENSION // 2
             self.heard.signals[place] = (self.name, row), self.slot
             updates[position, place] = self.moved(step_size, steps)
-        return Trained(updates)
+        return TrainingResult(updates)
 
 
 class TimedGroup(DeviceGroup):
@@ -98,7 +98,7 @@ class Nothing:
     """Engine whose updates are zero, so that all that passes is noise."""
 
     def train(self, starts, records, rows, batches, step_size, terms=PLAIN_TERMS):
-        return Trained(torch.zeros_like(starts))
+        return TrainingResult(torch.zeros_like(starts))
 
 
 def overheard(setup, monkeypatch, intervals=1, silent=None):
@@ -121,14 +121,14 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
         found[place] += level
         return found if out is None else out.copy_(found)
 
-    lent = Streams.lent
+    borrowed = Streams.borrowed
 
     def named(self, node, purpose, interval=0, slot=0, skipped=0):  # in the place of a stream of noise, whose it is
-        return (node, slot) if "noise" in purpose else lent(self, node, purpose, interval, slot, skipped)
+        return (node, slot) if "noise" in purpose else borrowed(self, node, purpose, interval, slot, skipped)
 
     def hear(node, answers):
         for child, answer in answers.items():
-            vectors = answer.updates if isinstance(answer, Trained) else [answer.update]
+            vectors = answer.updates if isinstance(answer, TrainingResult) else [answer.update]
             for known in (heard.received.setdefault(node, []), heard.sent.setdefault(child, [])):
                 known += map(_plain, vectors)
 
@@ -151,9 +151,9 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
     in_step = h2fdp.protocol.aggregator.in_step
     with monkeypatch.context() as patched:
         if not silent:
-            patched.setattr(Streams, "lent", named)
-            output, device_side = h2fdp.privacy.mechanisms.output, h2fdp.privacy.mechanisms.device_side
-            for module in (h2fdp.protocol.aggregator, device_side, output):
+            patched.setattr(Streams, "borrowed", named)
+            output, local_randomizer = h2fdp.privacy.mechanisms.output, h2fdp.privacy.mechanisms.local_randomizer
+            for module in (h2fdp.protocol.aggregator, local_randomizer, output):
                 patched.setattr(module, "add_gaussian_noise", add)
             patched.setattr(output, "clip_rows", lambda models, norm: models)  # it would not be linear
         for module in (h2fdp.protocol.edge_server, h2fdp.protocol.tiers):
@@ -161,7 +161,7 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
         names = [subnet.name for subnet in setup.topology.subnets]
         edges = {name: setup.blueprint.edge_server(at, group(at, name)) for at, name in enumerate(names)}
         start = torch.zeros(silent) if silent else torch.zeros(DIMENSION, dtype=torch.float64)
-        cloud = replace(setup, initial=start).cloud(LocalTeam(edges))
+        cloud = replace(setup, initial=start).cloud(InProcessNodes(edges))
         run_tiers = cloud._tiers.run_interval
 
         def run(*arguments):

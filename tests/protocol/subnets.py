@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 
-from h2fdp.privacy import TRUST_MODELS, AsTheyAre, NoisyUpdate
-from h2fdp.protocol import DeviceGroup, EdgeServer, LocalTeam, Plan
+from h2fdp.privacy import TRUST_MODELS, NoisyUpdate, RawUpdate
+from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, Plan
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
-from h2fdp.training.work import PLAIN_TERMS, Trained
+from h2fdp.training.work import PLAIN_TERMS, TrainingResult
 
 STREAMS = Streams(seed=7)
 
@@ -25,7 +25,7 @@ class QuadraticEngine:
             for _ in range(steps):
                 model -= step_size * (model - self.targets[row])
             updates.append(start - model)
-        return Trained(torch.stack(updates))
+        return TrainingResult(torch.stack(updates))
 
 
 def device_group(targets, source, first=0, name="edge"):
@@ -40,14 +40,14 @@ def device_group(targets, source, first=0, name="edge"):
     sampler = BatchSampler(
         STREAMS, name, "fixed", np.ones(first + devices, dtype=np.int64), np.ones(first + devices), 4
     )
-    side = NoisyUpdate() if TRUST_MODELS[source].devices_add_noise else AsTheyAre()
+    side = NoisyUpdate() if TRUST_MODELS[source].devices_add_noise else RawUpdate()
     return DeviceGroup(
         STREAMS, side, first, lambda row: f"{name}/{row + 1}", records, sampler, QuadraticEngine(targets)
     )
 
 
 def edge_server(targets, source, groups=None, name="edge"):
-    groups = groups or LocalTeam({"devices": device_group(targets, source, name=name)})
+    groups = groups or InProcessNodes({"devices": device_group(targets, source, name=name)})
     return EdgeServer(name, STREAMS, TRUST_MODELS[source], groups, {"devices": (0, len(targets))})
 
 

@@ -93,7 +93,10 @@ class Views:
     def __init__(self, setup):
         self.tree = setup.topology
         guarded = setup.config.method.privacy.name == "hierarchical"
-        self.segments, self.heights = setup.rhythm.segments(5), setup.rhythm.heights(5, self.tree.depth)
+        self.segments, self.heights = (
+            setup.aggregation_times.segments(5),
+            setup.aggregation_times.heights(5, self.tree.depth),
+        )
         servers = {each.name: each for each in self.tree.servers()}
         self.trusted = {name: each.trusted and guarded for name, each in servers.items()}
         self.devices = [(subnet.name, row) for subnet in self.tree.subnets for row in range(subnet.size)]

@@ -12,22 +12,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import TRUST_MODELS, GradientSums, PaperCalibration
-from h2fdp.protocol import Cloud, IntervalPlan, LocalTeam, Planner, SubnetFacts
+from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
+from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, Planner, SubnetFacts
 from h2fdp.protocol.interval_plan import observation
 from h2fdp.protocol.messages import present_weights
-from h2fdp.schedules import Decision, FixedSchedule, Rhythm
-from h2fdp.world import Faults, Turnout
+from h2fdp.schedules import AggregationTimes, Decision, FixedSchedule
+from h2fdp.world import CompletedWork, Faults
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]
 START = torch.tensor([0.0])
-GONE_AFTER_ONE = Turnout(np.array([[1, 1], [0, 1]]), np.array([1, 0]))  # device 1 drops out after the first of two
-ALL_GONE = Turnout(np.array([[1, 1], [0, 0]]), np.array([0, 1]))
+GONE_AFTER_ONE = CompletedWork(
+    np.array([[1, 1], [0, 1]]), np.array([1, 0])
+)  # device 1 drops out after the first of two
+ALL_GONE = CompletedWork(np.array([[1, 1], [0, 0]]), np.array([0, 1]))
 
 
-def upload(source, segments, turnout, noise_std=()):
-    plan = replace(subnet_plan(segments, 2, noise_std), turnout=turnout)
+def upload(source, segments, completed, noise_std=()):
+    plan = replace(subnet_plan(segments, 2, noise_std), completed=completed)
     return edge_server(TARGETS, source).run_interval(START, plan).update
 
 
@@ -40,7 +42,7 @@ def test_weights_renormalise_in_proportion():
     plan = replace(
         subnet_plan((1, 1), 3, []),
         weights=np.array([0.5, 0.375, 0.125]),
-        turnout=Turnout(np.array([[1, 1, 1], [0, 1, 1]]), np.zeros(3, dtype=int)),
+        completed=CompletedWork(np.array([[1, 1, 1], [0, 1, 1]]), np.zeros(3, dtype=int)),
     )
     # Slot 1: 4, 2, 0 with weights 1/2, 3/8, 1/8: w_c = 2.75. Slot 2: 3.375 with 3/4, 1.375 with 1/4: w = 2.875.
     found = edge_server([[8.0], [4.0], [0.0]], "none").run_interval(START, plan).update
@@ -49,7 +51,7 @@ def test_weights_renormalise_in_proportion():
 
 def test_a_stragglers_update_is_averaged_as_it_is():
     # Device 1 does one of two steps: 0 -> 4; the mean of -4 and 0.
-    assert upload("none", (2,), Turnout(np.array([[1, 2]]), np.zeros(2, dtype=int))).item() == -2.0
+    assert upload("none", (2,), CompletedWork(np.array([[1, 2]]), np.zeros(2, dtype=int))).item() == -2.0
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_when_all_are_gone_the_edge_server_uploads_what_it_has(source, levels):
 
 def test_an_aggregation_that_nobody_reaches_leaves_the_model_as_it_was():
     # Two slow devices: nothing before the first aggregation, one step before the second.
-    found = upload("none", (1, 1), Turnout(np.array([[0, 0], [1, 1]]), np.zeros(2, dtype=int)))
+    found = upload("none", (1, 1), CompletedWork(np.array([[0, 0], [1, 1]]), np.zeros(2, dtype=int)))
     assert found.item() == -2.0
 
 
@@ -84,9 +86,9 @@ def cloud(faults, edges=None, source="none", sizes=((10, 10), (10,)), weighting=
         for number, records in enumerate(sizes)
     ]
     schedule = FixedSchedule(options.get("steps", 2), 0.5, "none", np.array([len(records) for records in sizes]), 1.0)
-    rhythm = options.get("rhythm", Rhythm())
-    planner = Planner(STREAMS, tuple(facts), rhythm, noise, weighting, faults)
-    return Cloud(START, planner, LocalTeam(edges or {}), schedule)
+    aggregation_times = options.get("aggregation_times", AggregationTimes())
+    planner = Planner(STREAMS, tuple(facts), aggregation_times, noise, weighting, faults)
+    return Cloud(START, planner, InProcessNodes(edges or {}), schedule)
 
 
 def interval_where(made, holds):
@@ -129,11 +131,12 @@ def test_devices_that_all_vanish_before_an_upload_did_work_in_vain():
 
 def test_the_cloud_knows_how_many_gradients_an_upload_holds():
     part = replace(
-        subnet_plan((2, 3), 2, [[1.0, 1.0], [2.0, 2.0]]), turnout=Turnout(np.array([[2, 1], [3, 0]]), np.zeros(2, int))
+        subnet_plan((2, 3), 2, [[1.0, 1.0], [2.0, 2.0]]),
+        completed=CompletedWork(np.array([[2, 1], [3, 0]]), np.zeros(2, int)),
     )
     facts = {"edge": SubnetFacts("edge", TRUST_MODELS["device"], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1))
-    seen = observation(plan, START, [START], facts, {}, GradientSums(CALIBRATION, 1.0, "paper"))
+    seen = observation(plan, START, [START], facts, {}, GradientSumMechanism(CALIBRATION, 1.0, "paper"))
     assert seen.mean_steps.tolist() == [1.5 + 3]
     assert seen.noise_variance.tolist() == pytest.approx([(1 + 1) / 4 + 2**2])
 
@@ -155,8 +158,16 @@ def test_noise_covers_the_devices_really_averaged_and_every_release_is_a_row(int
     A trusted edge server that sized its noise for the planned devices would leave a device of few with too little.
     """
     sizes = ((10, 20, 30, 40, 50), (10,), (7, 7))
-    levels = GradientSums(CALIBRATION, CLIP, rule)
-    made = cloud(FAULTS, source=source, sizes=sizes, weighting=weighting, noise=levels, steps=7, rhythm=Rhythm(every=3))
+    levels = GradientSumMechanism(CALIBRATION, CLIP, rule)
+    made = cloud(
+        FAULTS,
+        source=source,
+        sizes=sizes,
+        weighting=weighting,
+        noise=levels,
+        steps=7,
+        aggregation_times=AggregationTimes(every=3),
+    )
     plan = made.plan(interval)
     if plan.subnets:
         assert plan.weights.sum() == pytest.approx(1)
@@ -164,7 +175,7 @@ def test_noise_covers_the_devices_really_averaged_and_every_release_is_a_row(int
     for name, part in plan.subnets.items():
         records = np.array(sizes[int(name[1:])], dtype=float)
         for segment, (planned, slot) in enumerate([(3, 3), (3, 6), (1, 7)]):
-            there = part.turnout.steps[segment] > 0 if part.turnout else np.ones(len(records), bool)
+            there = part.completed.steps[segment] > 0 if part.completed else np.ones(len(records), bool)
             found = part.aggregation(segment)
             assert found.rows.tolist() == np.flatnonzero(there).tolist()
             if not there.any():

@@ -5,14 +5,14 @@ import pytest
 import torch
 from scipy import stats
 
-from h2fdp.estimation.device_estimates import Gauge, MeasuringOrder
-from h2fdp.privacy import TRUST_MODELS, AsTheyAre, GradientSums, NoisyUpdate, PaperCalibration
-from h2fdp.protocol import DeviceGroup, EdgeServer, IntervalPlan, LocalTeam, SubnetFacts
+from h2fdp.estimation.device_estimates import GradientProbe, MeasuringOrder
+from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, NoisyUpdate, PaperCalibration, RawUpdate
+from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, IntervalPlan, SubnetFacts
 from h2fdp.protocol.interval_plan import observation
 from h2fdp.protocol.messages import Plan
 from h2fdp.schedules import Decision
 from h2fdp.training import BatchSampler, DeviceRecords
-from h2fdp.training.work import PLAIN_TERMS, Trained
+from h2fdp.training.work import PLAIN_TERMS, TrainingResult
 from tests.protocol.subnets import STREAMS
 
 CURVATURES = torch.tensor([[1.0, 0.5, 2.0], [3.0, 3.0, 3.0]])
@@ -30,7 +30,7 @@ class NoisyQuadratic:
             seed = int(batches.indices[0, position, 0])
             error = SPREAD * np.random.default_rng([int(row), seed]).standard_normal(3)
             found.append(step_size * (CURVATURES[int(row) % 2] * starts[position] + torch.from_numpy(error).float()))
-        return Trained(torch.stack(found))
+        return TrainingResult(torch.stack(found))
 
 
 def nodes(source, devices=2, leaks=False):
@@ -42,10 +42,14 @@ def nodes(source, devices=2, leaks=False):
         torch.zeros(1),
     )
     sampler = BatchSampler(STREAMS, "edge", "fixed", np.full(devices, 10**6), np.full(devices, 1e-6), 4)
-    gauge = Gauge(NoisyQuadratic(), RANGES, leaks)
-    side = NoisyUpdate() if source == "device" else AsTheyAre()
-    group = DeviceGroup(STREAMS, side, 0, lambda row: f"edge/{row + 1}", records, sampler, NoisyQuadratic(), gauge)
-    edge = EdgeServer("edge", STREAMS, TRUST_MODELS[source], LocalTeam({"d": group}), {"d": (0, devices)}, gauge)
+    gradient_probe = GradientProbe(NoisyQuadratic(), RANGES, leaks)
+    side = NoisyUpdate() if source == "device" else RawUpdate()
+    group = DeviceGroup(
+        STREAMS, side, 0, lambda row: f"edge/{row + 1}", records, sampler, NoisyQuadratic(), gradient_probe
+    )
+    edge = EdgeServer(
+        "edge", STREAMS, TRUST_MODELS[source], InProcessNodes({"d": group}), {"d": (0, devices)}, gradient_probe
+    )
     return group, edge
 
 
@@ -104,7 +108,7 @@ def test_each_devices_numbers_carry_their_noise(factor, accepted):
     group, _ = nodes("device", DEVICES)
     order = MeasuringOrder(0, 3, 0.1, np.arange(DEVICES), np.full(DEVICES, noise))
     raw, _ = nodes("device", DEVICES, leaks=True)
-    clean = raw.gauge.clipped(raw.measure(MODEL, order).values)
+    clean = raw.gradient_probe.clipped(raw.measure(MODEL, order).values)
     residuals = (group.measure(MODEL, order).values - clean).ravel() / (noise * factor)
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], residuals.size)
     assert bool(low < residuals @ residuals < high) is accepted
@@ -120,7 +124,7 @@ def test_a_trusted_edge_releases_its_maxima_under_one_noise(factor, accepted):
     residuals = []
     for interval in range(200):
         released = edge.measure(MODEL, plan(2, np.array([noise]), interval))
-        clean = raw.gauge.clipped(raw.measure(MODEL, plan(2, np.empty(0), interval)).values)
+        clean = raw.gradient_probe.clipped(raw.measure(MODEL, plan(2, np.empty(0), interval)).values)
         assert released.gradient is None
         assert released.noise_std == pytest.approx(noise * RANGES)
         residuals.append((released.values / RANGES - clean) / (noise * factor))
@@ -131,9 +135,9 @@ def test_a_trusted_edge_releases_its_maxima_under_one_noise(factor, accepted):
 
 def test_what_exceeds_a_range_is_cut_to_it_before_it_is_released():
     group, _ = nodes("device")
-    tiny = Gauge(NoisyQuadratic(), np.array([1e-3, 1e-3, 1e-3]), leaks=False)
+    tiny = GradientProbe(NoisyQuadratic(), np.array([1e-3, 1e-3, 1e-3]), leaks=False)
     assert tiny.clipped(np.array([[5.0, np.nan], [np.inf, 2.0]])).tolist() == [[1.0, 1.0], [1.0, 1.0]]
-    assert group.gauge.clipped(np.array([[-1.0, 4.0]])).tolist() == [[0.0, 0.5]]
+    assert group.gradient_probe.clipped(np.array([[-1.0, 4.0]])).tolist() == [[0.0, 0.5]]
 
 
 def test_an_untrusted_edge_relays_the_mean_and_says_how_noisy_it_is():
@@ -162,7 +166,7 @@ def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected
     facts = {"edge": SubnetFacts("edge", TRUST_MODELS[source], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     decision = Decision(3, 0.1, np.array([2]))
     interval = IntervalPlan(0, 0, decision, {"edge": part}, np.ones(1))
-    noise = GradientSums(PaperCalibration(1.0, 1e-5, 1.0, 1, 1), 1.0, "paper")
+    noise = GradientSumMechanism(PaperCalibration(1.0, 1e-5, 1.0, 1, 1), 1.0, "paper")
     seen = observation(interval, MODEL, [MODEL], facts, None, noise)
     assert seen.noise_variance.tolist() == pytest.approx([expected])
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from h2fdp.protocol import LocalTeam
+from h2fdp.protocol import InProcessNodes
 from tests.protocol.subnets import device_group, edge_server, subnet_plan
 
 SIZE = 20_000
@@ -23,7 +23,7 @@ def accepts(sample, std):
     return bool(low < statistic < high)
 
 
-class Spy(LocalTeam):
+class Spy(InProcessNodes):
     """Sees all that crosses the boundary between devices and their edge server."""
 
     def __init__(self, nodes):
@@ -81,7 +81,7 @@ def test_a_trusted_broadcast_carries_its_noise(factor, accepted):
 
 def test_devices_do_not_obey_an_order_that_leaves_out_their_noise():
     """A trusted-looking plan (one noise, at the edge) reaches devices that know their edge server is not trusted."""
-    spy = LocalTeam({"devices": device_group([[0.0] * 4] * 2, "device")})
+    spy = InProcessNodes({"devices": device_group([[0.0] * 4] * 2, "device")})
     careless = edge_server([[0.0] * 4] * 2, "edge", spy)
     with pytest.raises(AssertionError, match="without noise"):
         careless.run_interval(torch.zeros(4), subnet_plan((1,), 2, [[STD]]))

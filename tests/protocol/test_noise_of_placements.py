@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology
-from h2fdp.protocol import LocalTeam, Order
+from h2fdp.protocol import InProcessNodes, Order
 from h2fdp.runtime.local_hosts import run_arithmetic
 from tests.protocol.test_noise_boundaries import accepts
 
@@ -46,12 +46,12 @@ def order(std, steps=1, step_size=0.0, interval=0, first_slot=0, rows=ROWS):
 class Spy:
     """Sees all that crosses a boundary, with what was sent down."""
 
-    def __init__(self, team):
-        self._team = team
+    def __init__(self, nodes):
+        self._nodes = nodes
         self.heard = []
 
     def call(self, method, shared, each):
-        answers = self._team.call(method, shared, each)
+        answers = self._nodes.call(method, shared, each)
         self.heard.append((shared, each, answers))
         return answers
 
@@ -134,9 +134,9 @@ def test_a_device_that_stops_early_has_the_noise_of_its_steps():
 
 def interval_of(run, noise_scale=1.0):
     """A cloud after its first interval, what went up to it and to the edge servers, and the plan."""
-    groups = {name: Spy(LocalTeam({"devices": run.blueprint.device_group(n)})) for n, name in enumerate(NAMES)}
+    groups = {name: Spy(InProcessNodes({"devices": run.blueprint.device_group(n)})) for n, name in enumerate(NAMES)}
     servers = {name: replace(run.blueprint.edge_server(n), groups=groups[name]) for n, name in enumerate(NAMES)}
-    edges = Spy(LocalTeam(servers))
+    edges = Spy(InProcessNodes(servers))
     cloud = run.cloud(edges)
     plan = cloud.plan(0)
     cloud.run_interval(replace(plan, noise_std=plan.noise_std * noise_scale))
@@ -173,7 +173,7 @@ def test_a_cloud_that_must_add_noise_does_not_go_on_without():
 
 def test_no_two_intervals_share_the_clouds_noise():
     run = prepared({"name": "central", "noise_multiplier": 2.0}, step_size=1e-9)
-    cloud = run.cloud(LocalTeam({name: run.blueprint.edge_server(n) for n, name in enumerate(NAMES)}))
+    cloud = run.cloud(InProcessNodes({name: run.blueprint.edge_server(n) for n, name in enumerate(NAMES)}))
     moved = []
     for interval in range(2):
         before = cloud.model

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from h2fdp.privacy import TRUST_MODELS
-from h2fdp.protocol import Cloud, LocalTeam, Planner, SubnetFacts
-from h2fdp.schedules import FixedSchedule, Rhythm, Schedule
+from h2fdp.protocol import Cloud, InProcessNodes, Planner, SubnetFacts
+from h2fdp.schedules import AggregationTimes, FixedSchedule, Schedule
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]
@@ -58,13 +58,15 @@ def test_under_an_untrusted_edge_server_each_device_adds_its_own_noise():
     torch.testing.assert_close(upload, -2 + local + (middle - 4) / 2 + final)
 
 
-def _cloud(edges, sizes, weighting="uniform", share=1.0, rhythm=Rhythm()):  # noqa: B008 (a frozen value)
+def _cloud(edges, sizes, weighting="uniform", share=1.0, aggregation_times=AggregationTimes()):  # noqa: B008 (a frozen value)
     facts = [
         SubnetFacts(f"e{number}", TRUST_MODELS["none"], np.array(records), np.full(len(records), 0.5), "poisson")
         for number, records in enumerate(sizes)
     ]
     schedule = FixedSchedule(2, 0.5, "none", np.array([len(records) for records in sizes]), share)
-    return Cloud(START, Planner(STREAMS, tuple(facts), rhythm, None, weighting), LocalTeam(edges), schedule)
+    return Cloud(
+        START, Planner(STREAMS, tuple(facts), aggregation_times, None, weighting), InProcessNodes(edges), schedule
+    )
 
 
 def test_the_cloud_averages_subnets_with_equal_weight_whatever_their_size():

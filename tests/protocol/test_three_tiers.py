@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp.privacy import TRUST_MODELS, GradientSums, PaperCalibration
-from h2fdp.protocol import Cloud, LocalTeam, Planner, SubnetFacts, TierFacts, UpperAggregator
-from h2fdp.schedules import FixedSchedule, Rhythm
+from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
+from h2fdp.protocol import Cloud, InProcessNodes, Planner, SubnetFacts, TierFacts, UpperAggregator
+from h2fdp.schedules import AggregationTimes, FixedSchedule
 from tests.protocol.subnets import STREAMS, edge_server, noise
 from tests.protocol.test_noise_boundaries import accepts
 
@@ -21,11 +21,13 @@ TARGETS = {"a1": [8.0, 0.0], "a2": [16.0], "b1": [8.0, 16.0]}
 TREE = {"A": (True, {"a1": True, "a2": False}), "B": (False, {"b1": True})}
 # sigma = c2 q Delta sqrt(L log(1/delta)) / epsilon = q Delta sqrt(L), with L = 4, 9 and 16 releases of the tiers.
 CALIBRATION = PaperCalibration(2.0, math.exp(-4), 1.0, 0, 16, tiers={(1, 2): 4, (2, 3): 9})
-LEVELS = GradientSums(CALIBRATION, clip_norm=1.0, sensitivity="tight")  # 2 eta m G = 1
-RHYTHM = Rhythm(every=[1, 2])
+LEVELS = GradientSumMechanism(CALIBRATION, clip_norm=1.0, sensitivity="tight")  # 2 eta m G = 1
+RHYTHM = AggregationTimes(every=[1, 2])
 
 
-def network(tree, sizes, private=True, levels=LEVELS, edges=None, step_size=0.5, dimension=1, rhythm=RHYTHM, steps=3):
+def network(
+    tree, sizes, private=True, levels=LEVELS, edges=None, step_size=0.5, dimension=1, aggregation_times=RHYTHM, steps=3
+):
     """A cloud above the trees; `tree` maps regions to their trust and their edge servers' trust."""
     facts, tiers, aggregators = [], {}, {}
     for region, (trusted, below) in tree.items():
@@ -54,14 +56,14 @@ def network(tree, sizes, private=True, levels=LEVELS, edges=None, step_size=0.5,
     planner = Planner(
         STREAMS,
         tuple(facts),
-        rhythm,
+        aggregation_times,
         levels if private else None,
         "uniform",
         tiers=tiers,
         children=tuple(tree),
     )
     schedule = FixedSchedule(steps, step_size, "none", np.array([sizes[each.name] for each in facts]), 1.0)
-    return Cloud(torch.zeros(dimension), planner, LocalTeam(edges or {}), schedule, aggregators=aggregators)
+    return Cloud(torch.zeros(dimension), planner, InProcessNodes(edges or {}), schedule, aggregators=aggregators)
 
 
 def servers(tree, targets, private=True):
@@ -140,7 +142,7 @@ def test_every_place_adds_the_noise_that_is_planned(factor, accepted):
     """Without targets all that passes is noise, halved by each step after it; chi-square at an error rate of 1e-6."""
     heard = []
 
-    class Spy(LocalTeam):
+    class Spy(InProcessNodes):
         def call(self, method, shared, each):
             answers = super().call(method, shared, each)
             heard.append((shared.clone(), dict(each), answers))

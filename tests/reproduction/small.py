@@ -7,7 +7,7 @@ topology:
   edges: [{{name: "edge-{{i}}", repeat: 2, devices: {{count: 2, distance_m: {{uniform: [10, 100]}}}}}}]
 data: {{name: digits, partition: iid}}
 model: softmax
-training: {{intervals: 6, local_steps: 4, {rhythm}, batch_size: 8, step_size: 0.3, sampling: poisson}}
+training: {{intervals: 6, local_steps: 4, {aggregation_times}, batch_size: 8, step_size: 0.3, sampling: poisson}}
 privacy: {{epsilon: 50}}
 tracking: {{tensorboard: false}}
 control: {{tau_max: 8}}
@@ -17,12 +17,16 @@ sweep:
 """
 FILES = {
     "one.yaml": SWEEP.format(
-        name="one", rhythm="aggregate_every: 2", grid='  "method, privacy.calibration": [[hfl, paper], [h2fdp, paper]]'
+        name="one",
+        aggregation_times="aggregate_every: 2",
+        grid='  "method, privacy.calibration": [[hfl, paper], [h2fdp, paper]]',
     ),
-    "two.yaml": SWEEP.format(name="two", rhythm="aggregate_every: 2", grid="  training.step_size: [0.3, 0.03]"),
+    "two.yaml": SWEEP.format(
+        name="two", aggregation_times="aggregate_every: 2", grid="  training.step_size: [0.3, 0.03]"
+    ),
     "three.yaml": SWEEP.format(
         name="three",
-        rhythm="aggregations_per_interval: 1",
+        aggregation_times="aggregations_per_interval: 1",
         grid="  method: [h2fdp-adaptive]\n  control.alpha1: [0.01, 1, 1000]",
     ),
     "figures.yaml": """

@@ -9,7 +9,7 @@ import yaml
 from h2fdp import UserError
 from h2fdp.reproduction.claims import ClaimsFile
 from h2fdp.reproduction.plan import read_reproduction
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.shared import SharedInputs
 from tests.reproduction.small import folder
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -62,7 +62,7 @@ def test_a_figure_that_cannot_be_made_is_told_by_its_line(tmp_path, figures, exp
 def test_a_wrong_change_is_told_by_its_line(tmp_path):
     of = read_reproduction(folder(tmp_path, figures=("training.intervals: 4", "training.intervals: none")))
     with pytest.raises(UserError, match=r"figures.yaml:2: training.intervals: expected a whole number"):
-        of.study(next(of.parts(["one"], ["digits"])), True, Shared())
+        of.study(next(of.parts(["one"], ["digits"])), True, SharedInputs())
 
 
 def test_a_folder_without_figures_is_told(tmp_path):
@@ -72,7 +72,7 @@ def test_a_folder_without_figures_is_told(tmp_path):
 
 @pytest.mark.slow
 def test_every_part_of_the_project_can_be_run_and_quick_is_smaller():
-    of, shared = read_reproduction(EXPERIMENTS), Shared()
+    of, shared = read_reproduction(EXPERIMENTS), SharedInputs()
     runs = {}
     for quick in (False, True):
         for part in of.parts(of.file.figures, of.file.data_sets, quick):
@@ -99,7 +99,7 @@ def test_each_of_the_papers_figures_has_claims_about_fashion_mnist():
 
 
 def test_runs_without_noise_are_the_same_in_both_columns():
-    of, shared = read_reproduction(EXPERIMENTS), Shared()
+    of, shared = read_reproduction(EXPERIMENTS), SharedInputs()
     for figure in ("fig4", "fig9"):
         digests = [
             {run.digest for run in of.study(part, False, shared).runs if run.point.values["method"] == "hfl"}
@@ -109,7 +109,7 @@ def test_runs_without_noise_are_the_same_in_both_columns():
 
 
 def test_figures_share_the_runs_that_coincide():
-    of, shared = read_reproduction(EXPERIMENTS), Shared()
+    of, shared = read_reproduction(EXPERIMENTS), SharedInputs()
     for column in ("claimed", "accounted"):
         parts = [part for part in of.parts(["fig4", "fig6", "fig9"], ["fashion-mnist"]) if part.column == column]
         fig4, fig6, fig9 = ({run.digest for run in of.study(part, False, shared).runs} for part in parts)

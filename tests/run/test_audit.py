@@ -16,7 +16,7 @@ from h2fdp.audit import CanaryDesign
 from h2fdp.audit.instrumented_run import InstrumentedRun
 from h2fdp.audit.run_audit import as_dict, audit, audits
 from h2fdp.privacy import OBSERVERS
-from h2fdp.protocol import LocalTeam
+from h2fdp.protocol import InProcessNodes
 
 IMAGES, LABELS = load_digits(return_X_y=True)
 INPUTS = (IMAGES / 16).astype(np.float32)
@@ -110,7 +110,7 @@ def test_with_all_canaries_out_the_real_coordinates_train_as_in_a_normal_run(sco
     design = CanaryDesign("dirac", np.arange(12) % 6, np.zeros(12, dtype=bool))
     instrumented = InstrumentedRun(run, design)
     subnets = enumerate(run.topology.subnets)
-    normal = run.cloud(LocalTeam({subnet.name: run.blueprint.edge_server(number) for number, subnet in subnets}))
+    normal = run.cloud(InProcessNodes({subnet.name: run.blueprint.edge_server(number) for number, subnet in subnets}))
     for interval in range(run.config.training.intervals):
         instrumented.run_interval(instrumented.cloud.plan(interval))
         normal.run_interval(normal.plan(interval))

@@ -307,8 +307,8 @@ def test_private_estimates_are_in_the_ledger_and_their_noise_is_the_formulas(tmp
 
 def test_local_noises_cover_the_most_local_aggregations_that_any_tau_has(tmp_path):
     """Every 2 slots: 5 local aggregations in the longest interval of 12 slots, 3 in tau_0 = 8."""
-    rhythm = {"aggregate_every": 2, "aggregations_per_interval": None}
-    done = experiment({"alpha1": 1e6}, **rhythm).run(tmp_path / "run")
+    aggregation_times = {"aggregate_every": 2, "aggregations_per_interval": None}
+    done = experiment({"alpha1": 1e6}, **aggregation_times).run(tmp_path / "run")
     decisions = lines(done, "control.jsonl")
     local = [row for row in lines(done, "privacy.jsonl") if row["kind"] == "local" and row["observer"] == "edge"]
     assert max(decision["tau"] for decision in decisions) == 12

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import h2fdp
-from h2fdp.protocol import LocalTeam
+from h2fdp.protocol import InProcessNodes
 from h2fdp.run import loop
 from h2fdp.run.loop import start_run
-from h2fdp.run.recorders import Watcher
+from h2fdp.run.recorders import RunCallbacks
 from h2fdp.runtime.hardware import alike, arithmetic
 from tests.run.killed import experiment
 
@@ -20,12 +20,12 @@ class Spread:
 
 def stopped_after(intervals, path, **settings):
     rows = []
-    watcher = Watcher(on_interval=rows.append, stop=lambda: len(rows) == intervals)
+    watcher = RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == intervals)
     start_run(experiment(**settings).prepare(), path, watcher)
 
 
 def test_hosts_are_alike_when_all_are_of_this_machines_kind():
-    assert alike(LocalTeam({}))
+    assert alike(InProcessNodes({}))
     assert alike(Spread({"host:0": arithmetic()}))
     assert not alike(Spread({"host:0": arithmetic(), "host:1": "another"}))
     assert not alike(Spread({"host:0": "another"}))

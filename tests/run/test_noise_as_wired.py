@@ -13,7 +13,7 @@ import pytest
 import torch
 from scipy import stats
 
-import h2fdp.privacy.mechanisms.device_side
+import h2fdp.privacy.mechanisms.local_randomizer
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology
@@ -139,7 +139,7 @@ def test_every_noise_and_every_row_of_a_run(
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    for adding in (h2fdp.privacy.mechanisms.device_side, h2fdp.protocol.aggregator, h2fdp.protocol.cloud):
+    for adding in (h2fdp.privacy.mechanisms.local_randomizer, h2fdp.protocol.aggregator, h2fdp.protocol.cloud):
         monkeypatch.setattr(adding, "add_gaussian_noise", listening)
     batches = {"batch_size": 6} if sampling_rate is None else {"sampling_rate": sampling_rate}
     if faults:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-import h2fdp.privacy.mechanisms.device_side
+import h2fdp.privacy.mechanisms.local_randomizer
 import h2fdp.privacy.mechanisms.output
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology, UserError
@@ -49,7 +49,7 @@ def listened(monkeypatch):
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    for adding in (h2fdp.protocol.cloud, h2fdp.privacy.mechanisms.device_side, h2fdp.privacy.mechanisms.output):
+    for adding in (h2fdp.protocol.cloud, h2fdp.privacy.mechanisms.local_randomizer, h2fdp.privacy.mechanisms.output):
         monkeypatch.setattr(adding, "add_gaussian_noise", listening)
     return added
 

@@ -20,12 +20,12 @@ from torch import nn
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import main
-from h2fdp.estimation import Observation
+from h2fdp.estimation import IntervalObservation
 from h2fdp.records import RunDirectory, summary
 from h2fdp.records.directory import reopen
 from h2fdp.run import fingerprint, steps
 from h2fdp.run.loop import start_run
-from h2fdp.run.recorders import Watcher
+from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.resume import resume_run
 from h2fdp.streams import Streams
 from tests.run.killed import POINTS, experiment
@@ -162,7 +162,9 @@ def test_a_schedule_decides_from_its_state_as_if_it_had_seen_it_all():
         model, *uploads = torch.from_numpy(draws.normal(size=(3, run.initial.numel()))).float()
         variance = np.full(2, 1e-3)
         seen.observe(
-            Observation(interval, local_steps, 0.1, model, uploads, np.full(2, 0.5), variance, np.full(2, local_steps))
+            IntervalObservation(
+                interval, local_steps, 0.1, model, uploads, np.full(2, 0.5), variance, np.full(2, local_steps)
+            )
         )
     loaded.load(seen.state())
     assert seen.decide(2, 13).reasons == loaded.decide(2, 13).reasons
@@ -174,7 +176,7 @@ def test_a_schedule_decides_from_its_state_as_if_it_had_seen_it_all():
 
 def test_a_clean_stop_does_nothing_twice(whole, tmp_path):
     path, rows = tmp_path / "run", []
-    start_run(experiment().prepare(), path, Watcher(on_interval=rows.append, stop=lambda: len(rows) == 5))
+    start_run(experiment().prepare(), path, RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 5))
     assert h2fdp.Run(path).summary["state"] == "interrupted"
     run = h2fdp.resume(path, on_interval=rows.append)
     assert [row["interval"] for row in rows] == list(range(1, len(whole.metrics) + 1))
@@ -386,7 +388,7 @@ def test_rows_behind_the_checkpoint_that_were_changed_are_refused_with_their_lin
 def stopped_after(path, intervals):
     """Resume a run, and stop it after so many intervals."""
     rows = []
-    watcher = Watcher(on_interval=rows.append, stop=lambda: len(rows) == intervals)
+    watcher = RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == intervals)
     return resume_run(Experiment.of_run(path), path, watcher)
 
 

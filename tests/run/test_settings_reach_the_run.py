@@ -6,7 +6,7 @@ import yaml
 
 from h2fdp import Experiment, Topology
 from h2fdp.runtime import step_time
-from h2fdp.schedules import Rhythm
+from h2fdp.schedules import AggregationTimes
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 
@@ -56,9 +56,9 @@ def test_the_rate_of_fixed_batches_is_the_one_really_drawn():
 
 
 def test_the_rhythm_of_local_aggregations():
-    assert prepared(aggregate_every=2).rhythm == Rhythm(every=2)
-    assert prepared(aggregations_per_interval=3).rhythm == Rhythm(per_interval=3)
-    assert prepared(method="fedavg").rhythm == Rhythm()
+    assert prepared(aggregate_every=2).aggregation_times == AggregationTimes(every=2)
+    assert prepared(aggregations_per_interval=3).aggregation_times == AggregationTimes(per_interval=3)
+    assert prepared(method="fedavg").aggregation_times == AggregationTimes()
 
 
 def test_a_star_is_known_to_be_the_clouds_own():

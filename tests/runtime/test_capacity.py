@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.runtime.capacity import Machine, Share, even_cpus, fitting, number_of_hosts, shares
-from h2fdp.runtime.placement import PLACEMENTS, smallest_number_of_hosts
+from h2fdp.runtime.capacity import HostResources, Machine, even_cpus, fitting, number_of_hosts, shares
+from h2fdp.runtime.host_placement import PLACEMENTS, smallest_number_of_hosts
 from h2fdp.runtime.section import RuntimeSection, chosen_backend
 from h2fdp.topology import Subnet
 
@@ -22,13 +22,13 @@ def hosts(machines=TWO, smallest=1, **section):
 def test_even_cpus_leave_room_for_all_and_hardly_more_would(cpus, count):
     machines = [Machine(each) for each in cpus]
     share = even_cpus(machines, count)
-    assert fitting(machines, Share(share)) >= count
-    assert share == 1 or fitting(machines, Share(share + 2e-4)) < count
+    assert fitting(machines, HostResources(share)) >= count
+    assert share == 1 or fitting(machines, HostResources(share + 2e-4)) < count
 
 
 def test_a_host_does_not_span_machines():
     machines = [Machine(1), Machine(1), Machine(1)]
-    assert fitting(machines, Share(2)) == 0
+    assert fitting(machines, HostResources(2)) == 0
     with pytest.raises(UserError, match=r"hosts of 2 CPUs were requested, 3 machines have 3 CPUs; expected at most 1$"):
         hosts(machines, cpus_per_host=2)
 
@@ -41,8 +41,8 @@ def test_auto_fills_the_cluster_and_a_number_is_taken_at_its_word():
 
 def test_auto_leaves_alone_what_others_use():
     section = RuntimeSection()
-    assert number_of_hosts(section, [Machine(8)], Share(1), 1, free=3.0) == 3
-    assert number_of_hosts(section, [Machine(8)], Share(1), 1, free=0.0) == 1  # and waits for room
+    assert number_of_hosts(section, [Machine(8)], HostResources(1), 1, free=3.0) == 3
+    assert number_of_hosts(section, [Machine(8)], HostResources(1), 1, free=0.0) == 1  # and waits for room
 
 
 def test_memory_bounds_hosts_too():

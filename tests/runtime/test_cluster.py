@@ -15,11 +15,11 @@ import torch
 from ray.cluster_utils import Cluster
 
 from h2fdp import UserError
-from h2fdp.protocol import LocalTeam
-from h2fdp.runtime.capacity import Share
-from h2fdp.runtime.placement import Place
+from h2fdp.protocol import InProcessNodes
+from h2fdp.runtime.capacity import HostResources
+from h2fdp.runtime.host_placement import HostSpec
+from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import _own_modules_by_value, _read_token_anew, ray_session
-from h2fdp.runtime.ray_team import Ground, RayTeam
 from tests.runtime.runs import assert_equal, hosts, recorded, small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
@@ -64,16 +64,16 @@ def test_hosts_import_the_package_that_was_sent(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if not Path(each, "h2fdp").is_dir()])
     with ray_session(cluster.address, 0):
-        place = Place("device:a/1", "device", ("a/1",), (0,), 0)
-        team = RayTeam([place], Nothing(), Ground(Share(0.1), "test", 120.0))
-        package = Path(team.whereabouts[place.name].package)
-        team.end()
+        place = HostSpec("device:a/1", "device", ("a/1",), (0,), 0)
+        nodes = RayNodes([place], Nothing(), HostSettings(HostResources(0.1), "test", 120.0))
+        package = Path(nodes.locations[place.name].package)
+        nodes.end()
     assert package.is_relative_to(cluster.head_node.get_session_dir_path())
 
 
 class Nothing:
     def lone_device(self, number, row):
-        return LocalTeam({})
+        return InProcessNodes({})
 
 
 def test_a_machine_that_is_lost_changes_no_bit(cluster, tmp_path, capsys):

@@ -12,14 +12,14 @@ import torch
 
 import h2fdp
 from h2fdp import Topology, UserError
-from h2fdp.protocol import LocalTeam
+from h2fdp.protocol import InProcessNodes
 from h2fdp.run.loop import start_run
-from h2fdp.run.recorders import Watcher
-from h2fdp.runtime.capacity import Share
+from h2fdp.run.recorders import RunCallbacks
+from h2fdp.runtime.capacity import HostResources
 from h2fdp.runtime.cloud_host import CloudHost, CloudNode
-from h2fdp.runtime.placement import Place
+from h2fdp.runtime.host_placement import HostSpec
+from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import ray_session
-from h2fdp.runtime.ray_team import Ground, RayTeam
 from h2fdp.topology import CLOUD, Subnet
 from tests.runtime.runs import assert_equal, hosts, kill, recorded, small
 
@@ -51,7 +51,7 @@ def session():
 
 def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray(session, inline, tmp_path):
     rows = []
-    start_run(small().prepare(), tmp_path / "run", Watcher(on_interval=rows.append, stop=lambda: len(rows) == 1))
+    start_run(small().prepare(), tmp_path / "run", RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 1))
     where = ["runtime.backend=ray", "runtime.hosts=3", "runtime.cpus_per_host=0.5"]
     assert_equal(inline, recorded(h2fdp.resume(tmp_path / "run", settings=where)))
 
@@ -196,22 +196,22 @@ class Stub:
         return self.node
 
 
-def stub_team(file, losses):
-    place = Place("device:a/1", "device", ("a/1",), (0,), 0)
-    return RayTeam([place], Stub(str(file), losses), Ground(Share(0.1), f"test-{file.name}", 120.0))
+def stub_nodes(file, losses):
+    place = HostSpec("device:a/1", "device", ("a/1",), (0,), 0)
+    return RayNodes([place], Stub(str(file), losses), HostSettings(HostResources(0.1), f"test-{file.name}", 120.0))
 
 
 def test_a_host_that_is_lost_time_and_again_ends_the_run(session, tmp_path, monkeypatch):
-    monkeypatch.setattr("h2fdp.runtime.ray_team.MOST_LOSSES", 1)
-    team = stub_team(tmp_path / "two", losses=2)
+    monkeypatch.setattr("h2fdp.runtime.ray_nodes.MOST_LOSSES", 1)
+    nodes = stub_nodes(tmp_path / "two", losses=2)
     with pytest.raises(UserError, match=r"runtime: the host device:a/1 was lost 2 times in a row"):
-        team.call("answer", torch.ones(3), {"a/1": 1.0})
-    team.end()
+        nodes.call("answer", torch.ones(3), {"a/1": 1.0})
+    nodes.end()
 
 
 def test_a_lost_model_is_sent_again(session, tmp_path, monkeypatch, capsys):
     """The first time it belongs to a process that ends, and its bytes with it."""
-    team = stub_team(tmp_path / "calls", losses=0)
+    nodes = stub_nodes(tmp_path / "calls", losses=0)
     put, puts = ray.put, []
 
     @ray.remote(num_cpus=0)
@@ -231,20 +231,20 @@ def test_a_lost_model_is_sent_again(session, tmp_path, monkeypatch, capsys):
         return reference
 
     monkeypatch.setattr(ray, "put", lossy)
-    assert team.call("answer", torch.ones(1_000_000), {"a/1": 0.0}) == {"a/1": 1e6}
+    assert nodes.call("answer", torch.ones(1_000_000), {"a/1": 0.0}) == {"a/1": 1e6}
     assert len(puts) == 2
     assert "lost device:a/1" in capsys.readouterr().err
-    team.end()
+    nodes.end()
 
 
 def test_who_is_late_is_named(session, tmp_path):
-    team = stub_team(tmp_path / "late", losses=0)
-    team._ground = replace(team._ground, timeout_s=0.5)
+    nodes = stub_nodes(tmp_path / "late", losses=0)
+    nodes._settings = replace(nodes._settings, timeout_s=0.5)
     with pytest.raises(
         UserError, match=r"timeout_s: no answer within 0\.5 s from device:a/1; .* of the cluster's .* free"
     ):
-        team.call("sleep", torch.ones(3), {"a/1": None})
-    team.end()
+        nodes.call("sleep", torch.ones(3), {"a/1": None})
+    nodes.end()
 
 
 def test_asking_for_more_than_there_is_says_so_at_once(session, tmp_path):
@@ -267,8 +267,8 @@ def test_nobody_joins_without_the_token(session):
 
 
 def test_edge_servers_answer_through_the_host_of_the_cloud():
-    edges = LocalTeam({"a": Listener(), "b": Listener()})
-    there = CloudHost(LocalTeam({CLOUD: CloudNode(edges)}))
+    edges = InProcessNodes({"a": Listener(), "b": Listener()})
+    there = CloudHost(InProcessNodes({CLOUD: CloudNode(edges)}))
     assert there.call("echo", "model", {"b": 2}) == edges.call("echo", "model", {"b": 2}) == {"b": ("model", 2)}
 
 

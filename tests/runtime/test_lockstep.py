@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology
-from h2fdp.protocol import LocalTeam
-from h2fdp.runtime.local_hosts import LockstepTeam, blocks, local_team, run_arithmetic, set_arithmetic
+from h2fdp.protocol import InProcessNodes
+from h2fdp.runtime.local_hosts import LockstepNodes, blocks, inline_nodes, run_arithmetic, set_arithmetic
 
 
 def experiment(method="h2fdp", **settings):
@@ -18,8 +18,8 @@ def experiment(method="h2fdp", **settings):
     return Experiment(topology=topology, data=data, method=method, **{**defaults, **settings})
 
 
-def model_after(run, team):
-    cloud = run.cloud(team)
+def model_after(run, nodes):
+    cloud = run.cloud(nodes)
     for interval in range(run.config.training.intervals):
         cloud.run_interval(cloud.plan(interval))
     return cloud.model
@@ -51,13 +51,13 @@ def test_blocks_give_the_bits_of_single_edge_servers(settings, workers, keep):
     run = experiment(**settings).prepare()
     single = {subnet.name: run.blueprint.edge_server(number) for number, subnet in enumerate(run.topology.subnets)}
     with run_arithmetic():
-        alone = model_after(run, LocalTeam(single))
+        alone = model_after(run, InProcessNodes(single))
     engine = run.blueprint.local_engine()
     names = [subnet.name for subnet in run.topology.subnets]
     runs = blocks(run.topology.sizes, range(5), workers)
     with ThreadPoolExecutor(workers, initializer=set_arithmetic) as threads, run_arithmetic():
-        team = LockstepTeam(names, runs, lambda each: run.blueprint.lockstep(each, engine), threads, keep)
-        assert torch.equal(model_after(run, team), alone)
+        nodes = LockstepNodes(names, runs, lambda each: run.blueprint.lockstep(each, engine), threads, keep)
+        assert torch.equal(model_after(run, nodes), alone)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -65,8 +65,8 @@ def test_a_star_spread_over_threads_has_the_bits_of_one_thread(workers):
     run = experiment(method="pedpfl").prepare()
     models = []
     for count in (1, workers):
-        with run_arithmetic(), local_team(run.blueprint, range(1), count) as team:
-            models.append(model_after(run, team))
+        with run_arithmetic(), inline_nodes(run.blueprint, range(1), count) as nodes:
+            models.append(model_after(run, nodes))
     assert torch.equal(*models)
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from h2fdp import UserError
-from h2fdp.runtime.host import Whereabouts
-from h2fdp.runtime.ray_team import _check_kind, _check_repeats
+from h2fdp.runtime.host import HostLocation
+from h2fdp.runtime.ray_nodes import _check_kind, _check_repeats
 
 
 def at(**kinds):
-    return Whereabouts(1, "machine", "package", kinds)
+    return HostLocation(1, "machine", "package", kinds)
 
 
 def test_the_same_kind_may_redo_an_interval_and_another_may_not():

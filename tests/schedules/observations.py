@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from h2fdp.estimation import DeviceSecants, Observation
+from h2fdp.estimation import DeviceSecants, IntervalObservation
 from h2fdp.records.checkpoint import load_checkpoint, save_checkpoint
 
 STAR = np.array([4])  # four devices under the cloud, all of which take part
@@ -25,7 +25,7 @@ def secants(**given):
 
 
 def observation(interval, local_steps, seen=None, model=0.0, spent=None):
-    return Observation(
+    return IntervalObservation(
         interval,
         local_steps,
         step_size=0.5,

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
-from h2fdp.schedules.problem import Prices, Problem
+from h2fdp.schedules.problem import ControlProblem, Prices
 
 
 def gap_scale(tau: int, local: int, active: int) -> float:
@@ -15,7 +15,9 @@ def gap_scale(tau: int, local: int, active: int) -> float:
 
 
 @st.composite
-def problems(draw: st.DrawFn, subnets: int = 3, largest: int = 4, tau_max: int = 6, idle: bool = False) -> Problem:
+def problems(
+    draw: st.DrawFn, subnets: int = 3, largest: int = 4, tau_max: int = 6, idle: bool = False
+) -> ControlProblem:
     """Instances small enough to look at every integer point, with zeros and equal subnets among their numbers."""
     count = draw(st.integers(1, subnets))
     numbers = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-3, 1e3))
@@ -25,7 +27,7 @@ def problems(draw: st.DrawFn, subnets: int = 3, largest: int = 4, tau_max: int =
 
     every, per = draw(st.integers(1, 4)), draw(st.integers(0, 4))
     by_slots = draw(st.booleans())
-    return Problem(
+    return ControlProblem(
         remaining=draw(st.integers(1, 60)),
         tau_max=draw(st.integers(1, tau_max)),
         limits=np.array(draw(st.lists(st.integers(1, largest), min_size=count, max_size=count))),
@@ -43,7 +45,7 @@ def problems(draw: st.DrawFn, subnets: int = 3, largest: int = 4, tau_max: int =
     )
 
 
-def objective(problem: Problem, tau: int, participation: tuple[int, ...]) -> float:
+def objective(problem: ControlProblem, tau: int, participation: tuple[int, ...]) -> float:
     """The objective by loops over subnets, as the paper writes it."""
     local = problem.aggregations(tau)
     rounds = problem.remaining / tau
@@ -62,7 +64,7 @@ def objective(problem: Problem, tau: int, participation: tuple[int, ...]) -> flo
     return problem.alpha1 * energy + problem.alpha2 * delay + problem.alpha3 * gap
 
 
-def every_point(problem: Problem) -> list[tuple[float, int, tuple[int, ...]]]:
+def every_point(problem: ControlProblem) -> list[tuple[float, int, tuple[int, ...]]]:
     """(objective, tau, participation) of all integer points."""
     lowest = 0 if problem.allow_idle else 1
     choices = [range(lowest, limit + 1) for limit in problem.limits.tolist()]

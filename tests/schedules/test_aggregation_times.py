@@ -4,62 +4,67 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.schedules import FixedSchedule, Rhythm
+from h2fdp.schedules import AggregationTimes, FixedSchedule
 
 
 @pytest.mark.parametrize(
-    ("rhythm", "local_steps", "offsets"),
+    ("aggregation_times", "local_steps", "offsets"),
     [
-        (Rhythm(every=5), 20, (5, 10, 15)),
-        (Rhythm(every=5), 21, (5, 10, 15, 20)),
-        (Rhythm(every=20), 20, ()),
-        (Rhythm(every=1), 3, (1, 2)),
-        (Rhythm(per_interval=3), 20, (5, 10, 15)),
-        (Rhythm(per_interval=2), 20, (7, 13)),
-        (Rhythm(per_interval=0), 20, ()),
-        (Rhythm(per_interval=5), 3, (1, 2)),  # duplicates and the last slot dropped
-        (Rhythm(per_interval=3), 1, ()),
-        (Rhythm(), 20, ()),
+        (AggregationTimes(every=5), 20, (5, 10, 15)),
+        (AggregationTimes(every=5), 21, (5, 10, 15, 20)),
+        (AggregationTimes(every=20), 20, ()),
+        (AggregationTimes(every=1), 3, (1, 2)),
+        (AggregationTimes(per_interval=3), 20, (5, 10, 15)),
+        (AggregationTimes(per_interval=2), 20, (7, 13)),
+        (AggregationTimes(per_interval=0), 20, ()),
+        (AggregationTimes(per_interval=5), 3, (1, 2)),  # duplicates and the last slot dropped
+        (AggregationTimes(per_interval=3), 1, ()),
+        (AggregationTimes(), 20, ()),
     ],
 )
-def test_offsets(rhythm, local_steps, offsets):
-    assert rhythm.offsets(local_steps) == offsets
+def test_offsets(aggregation_times, local_steps, offsets):
+    assert aggregation_times.offsets(local_steps) == offsets
 
 
 @given(
     st.integers(1, 60),
-    st.one_of(st.builds(Rhythm, every=st.integers(1, 70)), st.builds(Rhythm, per_interval=st.integers(0, 70))),
+    st.one_of(
+        st.builds(AggregationTimes, every=st.integers(1, 70)),
+        st.builds(AggregationTimes, per_interval=st.integers(0, 70)),
+    ),
 )
-def test_segments_fill_the_interval(local_steps, rhythm):
-    segments = rhythm.segments(local_steps)
+def test_segments_fill_the_interval(local_steps, aggregation_times):
+    segments = aggregation_times.segments(local_steps)
     assert sum(segments) == local_steps
     assert min(segments) >= 1
-    assert len(segments) == len(rhythm.offsets(local_steps)) + 1
+    assert len(segments) == len(aggregation_times.offsets(local_steps)) + 1
 
 
 @pytest.mark.parametrize(
-    ("rhythm", "local_steps", "heights"),
+    ("aggregation_times", "local_steps", "heights"),
     [
-        (Rhythm(every=5), 20, (1, 1, 1, 4)),  # tiers without a number aggregate with the cloud
-        (Rhythm(every=[2, 4]), 9, (1, 2, 1, 2, 4)),
-        (Rhythm(every=[2, 4]), 8, (1, 2, 1, 4)),  # the global one takes the last slot
-        (Rhythm(every=[1, 2, 4]), 8, (1, 2, 1, 3, 1, 2, 1, 4)),  # the highest wins
-        (Rhythm(every=[3, 3]), 9, (2, 2, 4)),
-        (Rhythm(per_interval=[4, 2]), 10, (1, 2, 1, 2, 4)),
-        (Rhythm(per_interval=[4, 0]), 10, (1, 1, 1, 1, 4)),
-        (Rhythm(per_interval=[4, 2]), 3, (1, 2, 4)),  # more than one a slot is one a slot
-        (Rhythm(), 9, (4,)),
+        (AggregationTimes(every=5), 20, (1, 1, 1, 4)),  # tiers without a number aggregate with the cloud
+        (AggregationTimes(every=[2, 4]), 9, (1, 2, 1, 2, 4)),
+        (AggregationTimes(every=[2, 4]), 8, (1, 2, 1, 4)),  # the global one takes the last slot
+        (AggregationTimes(every=[1, 2, 4]), 8, (1, 2, 1, 3, 1, 2, 1, 4)),  # the highest wins
+        (AggregationTimes(every=[3, 3]), 9, (2, 2, 4)),
+        (AggregationTimes(per_interval=[4, 2]), 10, (1, 2, 1, 2, 4)),
+        (AggregationTimes(per_interval=[4, 0]), 10, (1, 1, 1, 1, 4)),
+        (AggregationTimes(per_interval=[4, 2]), 3, (1, 2, 4)),  # more than one a slot is one a slot
+        (AggregationTimes(), 9, (4,)),
     ],
 )
-def test_heights_of_the_aggregations_in_a_network_of_three_tiers(rhythm, local_steps, heights):
-    assert rhythm.heights(local_steps, depth=3) == heights
-    assert len(rhythm.segments(local_steps)) == len(heights)
+def test_heights_of_the_aggregations_in_a_network_of_three_tiers(aggregation_times, local_steps, heights):
+    assert aggregation_times.heights(local_steps, depth=3) == heights
+    assert len(aggregation_times.segments(local_steps)) == len(heights)
 
 
 @given(st.integers(1, 60), st.integers(1, 6), st.integers(1, 4), st.integers(1, 3))
 def test_an_aggregator_aggregates_at_each_multiple_of_its_number_of_slots(local_steps, every, times, more):
-    rhythm = Rhythm(every=[every, every * times, every * times * more])
-    heights = dict(zip(rhythm.offsets(local_steps), rhythm.heights(local_steps, depth=3), strict=False))
+    aggregation_times = AggregationTimes(every=[every, every * times, every * times * more])
+    heights = dict(
+        zip(aggregation_times.offsets(local_steps), aggregation_times.heights(local_steps, depth=3), strict=False)
+    )
     for height, slots in enumerate((every, every * times, every * times * more), start=1):
         at = {slot for slot, reached in heights.items() if reached >= height}
         assert at == set(range(slots, local_steps, slots))
@@ -67,7 +72,7 @@ def test_an_aggregator_aggregates_at_each_multiple_of_its_number_of_slots(local_
 
 @given(st.integers(1, 60), st.integers(0, 8))
 def test_a_list_of_one_is_its_number(local_steps, number):
-    listed, plain = Rhythm(per_interval=[number]), Rhythm(per_interval=number)
+    listed, plain = AggregationTimes(per_interval=[number]), AggregationTimes(per_interval=number)
     assert listed.segments(local_steps) == plain.segments(local_steps)
     assert listed.heights(local_steps) == plain.heights(local_steps)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from h2fdp.errors import UserError
-from h2fdp.schedules import Budget, BudgetControl, FixedSchedule, NoiseDecay, ResourceBudgetSchedule
+from h2fdp.schedules import BudgetControl, FixedSchedule, NoiseDecay, ResourceBudget, ResourceBudgetSchedule
 from h2fdp.theory import DriftConstants
 from tests.schedules.observations import STAR, observation, reloaded
 
@@ -64,7 +64,7 @@ def test_the_decision_says_why():
 
 
 def test_around_a_schedule_that_scores_both_hear_the_loss():
-    budget = Budget.stated("tokens", 1000.0, 1.0, 10.0)
+    budget = ResourceBudget.stated("tokens", 1000.0, 1.0, 10.0)
     inner = ResourceBudgetSchedule([budget], BudgetControl(0.025), 0.01, STAR, DriftConstants(1.0, 1.0, 1.0))
     of = decaying(inner)
     assert of.observes

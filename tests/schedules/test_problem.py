@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from h2fdp.schedules.problem import Prices, Problem
+from h2fdp.schedules.problem import ControlProblem, Prices
 from h2fdp.schedules.solvers import solve
 from tests.schedules.problems import every_point, gap_scale, objective, problems
 
@@ -23,7 +23,7 @@ def close(one: float, other: float) -> bool:
 @pytest.mark.slow
 @settings(max_examples=400)
 @given(problems())
-def test_exact_finds_the_least_of_all_integer_points(problem: Problem) -> None:
+def test_exact_finds_the_least_of_all_integer_points(problem: ControlProblem) -> None:
     points = every_point(problem)
     found = solve(problem, "exact").best
     assert close(found.objective, min(points)[0])
@@ -33,19 +33,19 @@ def test_exact_finds_the_least_of_all_integer_points(problem: Problem) -> None:
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(problems(idle=True))
-def test_with_idle_subnets_too(problem: Problem) -> None:
+def test_with_idle_subnets_too(problem: ControlProblem) -> None:
     found = solve(problem, "exact").best
     assert close(found.objective, min(every_point(problem))[0])
     assert (found.participation > 0).any()
 
 
 @given(problems(subnets=5, largest=9, tau_max=12))
-def test_exact_never_loses_to_two_levels(problem: Problem) -> None:
+def test_exact_never_loses_to_two_levels(problem: ControlProblem) -> None:
     assert solve(problem, "exact").best.objective <= solve(problem, "two-level").best.objective * (1 + ROUNDING)
 
 
 @given(problems())
-def test_two_levels_are_the_best_two_levels(problem: Problem) -> None:
+def test_two_levels_are_the_best_two_levels(problem: ControlProblem) -> None:
     trusted = problem.trusted > 0
     limits = problem.limits
     candidates = [
@@ -58,7 +58,7 @@ def test_two_levels_are_the_best_two_levels(problem: Problem) -> None:
 
 
 @given(problems())
-def test_the_runner_up_is_the_best_of_any_other_tau(problem: Problem) -> None:
+def test_the_runner_up_is_the_best_of_any_other_tau(problem: ControlProblem) -> None:
     solutions = solve(problem)
     others = [point[0] for point in every_point(problem) if point[1] != solutions.best.tau]
     if solutions.runner_up is None:
@@ -67,9 +67,9 @@ def test_the_runner_up_is_the_best_of_any_other_tau(problem: Problem) -> None:
         assert close(solutions.runner_up.objective, min(others))
 
 
-def alike(subnets: int, **changes: float) -> Problem:
+def alike(subnets: int, **changes: float) -> ControlProblem:
     ones = np.ones(subnets)
-    problem = Problem(
+    problem = ControlProblem(
         remaining=100,
         tau_max=10,
         limits=np.full(subnets, 6),
@@ -104,7 +104,7 @@ def test_the_gap_alone_asks_for_the_shortest_interval_and_all_devices() -> None:
 
 
 @given(problems(subnets=4, largest=6))
-def test_dearer_energy_never_shortens_intervals_beyond_rounding(problem: Problem) -> None:
+def test_dearer_energy_never_shortens_intervals_beyond_rounding(problem: ControlProblem) -> None:
     """For one decision with equal terms elsewhere: the energy at the optimum does not rise with its weight."""
     cheap, dear = solve(problem).best, solve(replace(problem, alpha1=3 * problem.alpha1)).best
     unweighted = replace(problem, alpha1=1.0, alpha2=0.0, alpha3=0.0)

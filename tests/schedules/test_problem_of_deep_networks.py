@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from h2fdp.radio import DrawnCosts, NetworkCosts, interval_cost
-from h2fdp.schedules import ControlledNetwork, Rhythm
-from h2fdp.schedules.problem import Problem, prices
+from h2fdp.schedules import AggregationTimes, ControlledNetwork
+from h2fdp.schedules.problem import ControlProblem, prices
 from h2fdp.streams import Streams
 from h2fdp.topology import Aggregator, Subnet, Topology
 
@@ -34,19 +34,19 @@ COSTS = DrawnCosts(
     relay_joules=np.zeros(4),
     snr=np.ones(4),
 )
-RHYTHM = Rhythm(every=[1, 2])
+RHYTHM = AggregationTimes(every=[1, 2])
 
 
-def problem_p(costs=COSTS, tree=TREE, rhythm=RHYTHM, remaining=8):
+def problem_p(costs=COSTS, tree=TREE, aggregation_times=RHYTHM, remaining=8):
     network = ControlledNetwork(
         [subnet.name for subnet in tree.subnets], tree.sizes, tree.sizes, np.ones(tree.edges), tree
     )
-    return Problem(
+    return ControlProblem(
         remaining=remaining,
         tau_max=remaining,
         limits=tree.sizes,
         trusted=network.trusted,
-        aggregations=lambda tau: len(rhythm.offsets(tau)),
+        aggregations=lambda tau: len(aggregation_times.offsets(tau)),
         prices=prices(network, costs, tree.compute.joules_per_step),
         gap_scale=lambda tau, local, active: 0.0,
         edge_gap=1.0,
@@ -55,7 +55,7 @@ def problem_p(costs=COSTS, tree=TREE, rhythm=RHYTHM, remaining=8):
         alpha2=1.0,
         alpha3=1.0,
         phi=1.0,
-        upper=lambda tau: np.bincount(rhythm.heights(tau, tree.depth), minlength=9)[2 : tree.depth + 1],
+        upper=lambda tau: np.bincount(aggregation_times.heights(tau, tree.depth), minlength=9)[2 : tree.depth + 1],
     )
 
 
@@ -79,9 +79,12 @@ def test_the_shares_of_the_subnets_sum_to_the_objective():
     assert problem.coefficients(4).at(np.array([1, 1, 1])).sum() == pytest.approx(terms.energy + terms.delay)
 
 
-@pytest.mark.parametrize("rhythm", [RHYTHM, Rhythm(every=2), Rhythm(per_interval=[6, 3]), Rhythm(every=[1, 2, 4])])
+@pytest.mark.parametrize(
+    "aggregation_times",
+    [RHYTHM, AggregationTimes(every=2), AggregationTimes(per_interval=[6, 3]), AggregationTimes(every=[1, 2, 4])],
+)
 @pytest.mark.parametrize("tau", [1, 4, 8])
-def test_an_interval_of_all_devices_costs_what_the_radio_model_says(rhythm, tau):
+def test_an_interval_of_all_devices_costs_what_the_radio_model_says(aggregation_times, tau):
     tree = Topology.deep(tiers=(2, 2, 2, 3), seed=3)
     costs = NetworkCosts(tree, parameters=1000, streams=Streams(1)).drawn(0)
     spent = interval_cost(
@@ -89,9 +92,9 @@ def test_an_interval_of_all_devices_costs_what_the_radio_model_says(rhythm, tau)
         tree,
         range(tree.edges),
         [np.arange(size) for size in tree.sizes],
-        [rhythm.segments(tau)] * tree.edges,
-        heights=rhythm.heights(tau, tree.depth),
+        [aggregation_times.segments(tau)] * tree.edges,
+        heights=aggregation_times.heights(tau, tree.depth),
     )
-    terms = problem_p(costs, tree, rhythm, remaining=tau).terms(tau, tree.sizes)
+    terms = problem_p(costs, tree, aggregation_times, remaining=tau).terms(tau, tree.sizes)
     assert terms.energy == pytest.approx(spent.energy_j, rel=1e-9)
     assert terms.delay == pytest.approx(spent.delay_s, rel=1e-9)

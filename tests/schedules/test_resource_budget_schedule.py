@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
-from h2fdp.schedules import Budget, BudgetControl, ResourceBudgetSchedule
+from h2fdp.schedules import BudgetControl, ResourceBudget, ResourceBudgetSchedule
 from h2fdp.theory import BudgetPrices, DriftConstants, affordable_local_steps
 from tests.schedules.observations import STAR, observation, reloaded, secants
 
@@ -22,7 +22,7 @@ def schedule(*budgets, control=SVM, constants=DRIFT):
 
 
 def tokens(total, step=1.0, aggregation=10.0, name="tokens"):
-    return Budget.stated(name, total, step, aggregation)
+    return ResourceBudget.stated(name, total, step, aggregation)
 
 
 def run(of, observed=lambda interval, tau: observation(interval, tau), between=lambda of: of):
@@ -119,7 +119,7 @@ def test_what_an_interval_really_cost_is_charged_where_it_was_metered():
 
 
 def test_prices_may_change_and_the_search_takes_their_mean_so_far():
-    of = schedule(Budget("clock_s", 1000.0, lambda interval: (1.0, [10.0, 30.0, 80.0][interval])))
+    of = schedule(ResourceBudget("clock_s", 1000.0, lambda interval: (1.0, [10.0, 30.0, 80.0][interval])))
     of.observe(observation(0, 1))
     of.observe(observation(1, 5))
     row = of.decide(2, 6).reasons["budgets"]["clock_s"]
@@ -138,7 +138,7 @@ def test_no_budget_is_ever_overdrawn_when_prices_are_true(data):
     drawn = [data.draw(st.lists(prices, min_size=5, max_size=5)) for _ in range(data.draw(st.integers(1, 3)))]
     totals = [sum(columns[0]) + data.draw(st.floats(0.1, 300)) for columns in drawn]
     budgets = [
-        Budget(str(number), total, lambda interval, of=columns: of[interval % 5])
+        ResourceBudget(str(number), total, lambda interval, of=columns: of[interval % 5])
         for number, (columns, total) in enumerate(zip(drawn, totals, strict=True))
     ]
     seen = data.draw(st.lists(st.one_of(st.none(), measured), min_size=1, max_size=4))
@@ -215,7 +215,7 @@ def test_a_schedule_that_is_killed_after_any_interval_goes_on_as_if_it_had_not_b
     rng = np.random.default_rng(3)
     seen = [secants(divergence=rng.uniform(0, 3, 2), loss=rng.uniform(1, 2, 2)) for _ in range(5)]
     seen[2] = secants(loss=[math.nan, 1.0])
-    drawn = Budget("clock_s", 900.0, lambda interval: (1.0 + interval % 3, 10.0 + interval % 2))
+    drawn = ResourceBudget("clock_s", 900.0, lambda interval: (1.0 + interval % 3, 10.0 + interval % 2))
 
     def new():
         return schedule(drawn, tokens(700.0), constants=None)

@@ -13,8 +13,8 @@ from h2fdp import Experiment, UserError, sweep
 from h2fdp.data import registry
 from h2fdp.records.directory import locked
 from h2fdp.run import steps
-from h2fdp.sweeps.conduct import Options, conduct
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.conduct import SweepOptions, conduct
+from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
 from tests.sweeps.studies import BASE, TOPOLOGY, assert_equal_runs, study
 
@@ -164,9 +164,9 @@ def test_a_mistake_that_shows_late_ends_its_run_only_and_is_not_tried_again(tmp_
 
 
 def test_a_stopped_sweep_goes_on_with_the_run_that_was_under_way(tmp_path):
-    path, out, shared = study(tmp_path, "{seed: [1, 2]}"), tmp_path / "out", Shared()
+    path, out, shared = study(tmp_path, "{seed: [1, 2]}"), tmp_path / "out", SharedInputs()
     asked = iter([False, False, False, *[True] * 10])  # before the first run, and before two intervals of it
-    outcomes = conduct(read_study(path, (), shared), out, shared, Options(jobs=1, stop=lambda: next(asked)))
+    outcomes = conduct(read_study(path, (), shared), out, shared, SweepOptions(jobs=1, stop=lambda: next(asked)))
     assert {name: outcome.state for name, outcome in outcomes.items()} == {"seed=1": "interrupted"}
     log = out / "runs" / "seed=1" / "log.jsonl"
     done = sweep(path, out=out, inline=True)
@@ -209,7 +209,7 @@ def test_runs_read_their_data_once_for_all(tmp_path, monkeypatch):
 
 
 def test_topologies_are_drawn_once_for_equal_seeds(tmp_path):
-    shared = Shared()
+    shared = SharedInputs()
     study_read = read_study(study(tmp_path), (), shared)
     drawn = [shared.experiment(study_read.document, run.settings)[1] for run in study_read.runs]
     assert drawn[0] is drawn[1]

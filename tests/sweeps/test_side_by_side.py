@@ -7,21 +7,21 @@ import ray
 
 from h2fdp import Experiment
 from h2fdp.sweeps import Sweep
-from h2fdp.sweeps.conduct import Options, conduct
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.conduct import SweepOptions, conduct
+from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
-from h2fdp.sweeps.work import Unwatched
+from h2fdp.sweeps.work import SilentWatcher
 from tests.sweeps.studies import BASE, assert_equal_runs, study
 
 
 def two_at_a_time(path, out, watcher, *settings):
-    shared = Shared()
+    shared = SharedInputs()
     found = read_study(path, settings, shared)
-    outcomes = conduct(found, out, shared, Options(jobs=2, watcher=watcher))
+    outcomes = conduct(found, out, shared, SweepOptions(jobs=2, watcher=watcher))
     return outcomes, Sweep(out, tuple(run.point.name for run in found.runs))
 
 
-class KillsAWorker(Unwatched):
+class KillsAWorker(SilentWatcher):
     """Kills the first worker that is seen to have trained an interval."""
 
     def __init__(self):

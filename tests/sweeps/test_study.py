@@ -4,13 +4,13 @@ import pytest
 import yaml
 
 from h2fdp import UserError, sweep
-from h2fdp.sweeps.shared import Shared
+from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
 from tests.sweeps.studies import BASE, TOPOLOGY, study
 
 
 def read(path, *settings):
-    return read_study(path, settings, Shared())
+    return read_study(path, settings, SharedInputs())
 
 
 def problems(path, *settings):

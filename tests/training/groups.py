@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from h2fdp.models import Flat, build
+from h2fdp.models import ParameterLayout, build
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
 from h2fdp.training.batches import row_length
@@ -64,7 +64,7 @@ def double_softmax():
 def model_and_start(name):
     source = {"own": own_chain, "unknown": OwnLayer, "double": double_softmax}.get(name, name)
     module = build(source, SHAPES[name], 10, seed_key=5)
-    return module, Flat(module).to_vector(module)
+    return module, ParameterLayout(module).to_vector(module)
 
 
 def records(shape, sizes, seed=0):

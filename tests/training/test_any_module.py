@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.models import Flat
+from h2fdp.models import ParameterLayout
 from h2fdp.training import Clipping, DeviceRecords, build_engine
 from h2fdp.training.batches import Batches
 from h2fdp.training.gradients import gradient_rule
@@ -62,7 +62,7 @@ MODULES = {
 def test_the_stacked_engine_trains_what_the_loop_trains(name, clipping):
     torch.manual_seed(3)
     module = MODULES[name]()
-    start, held = Flat(module).to_vector(module), records(SHAPE, SIZES)
+    start, held = ParameterLayout(module).to_vector(module), records(SHAPE, SIZES)
     batches = draw("poisson", SIZES, [0.4, 0.5, 0.3], 3)
     arguments = (start.expand(3, -1), held, np.arange(3), batches, 0.2)
     loop, stacked = (
@@ -78,7 +78,7 @@ def test_few_numbers_of_a_device_keep_their_bits_in_any_stack(devices):
     torch.manual_seed(0)
     rule = gradient_rule(Small(), None)
     random = np.random.default_rng(devices)
-    start = Flat(Small()).to_vector(Small())
+    start = ParameterLayout(Small()).to_vector(Small())
     models = start + 0.1 * torch.from_numpy(random.normal(size=(devices, len(start)))).float()
     x = torch.from_numpy(random.normal(size=(devices, 4, *SHAPE))).float()
     y, shares = torch.from_numpy(random.integers(0, 10, (devices, 4))), torch.full((devices, 4), 0.25)
@@ -93,7 +93,7 @@ def test_a_record_whose_positions_cancel_does_not_pass_its_bound(size):
     """A convolution followed by a mean sees the sum of its windows: large inputs whose windows add up to little."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(3, 64, 3), nn.AvgPool2d(3), nn.Flatten(), nn.Linear(64, 10))
-    start = Flat(module).to_vector(module)
+    start = ParameterLayout(module).to_vector(module)
     eye = torch.eye(75, dtype=torch.float64).view(75, 3, 5, 5)
     sums = nn.functional.unfold(eye, 3).sum(2).numpy().T  # (27, 75): from a record to the sum of its windows
     record = size * np.random.default_rng(1).standard_normal(75)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from h2fdp.streams import Streams
 from h2fdp.training.epochs import EpochSampler, steps_per_epoch
 from h2fdp.world import Faults
-from h2fdp.world.arrivals import epochs_turnout
+from h2fdp.world.arrivals import completed_epochs
 
 SIZES = np.array([7, 32, 33, 1, 100])
 RATES = np.minimum(1.0, 32 / SIZES)
@@ -63,7 +63,7 @@ def test_stragglers_train_one_to_nine_of_ten_epochs_equally_often():
     """Chi-square over the nine numbers of epochs, error rate 1e-6 (critical value 42.7 at 8 degrees of freedom)."""
     faults = Faults(straggler_probability=1.0, straggler_fraction=(0.1, 0.9))
     points = (("edge", 900),)
-    steps = epochs_turnout(faults, Streams(3), points, 0, np.arange(900), 10, np.full(900, 4)).steps[0]
+    steps = completed_epochs(faults, Streams(3), points, 0, np.arange(900), 10, np.full(900, 4)).steps[0]
     epochs, counts = np.unique(steps // 4, return_counts=True)
     assert epochs.tolist() == list(range(1, 10))
     assert (steps % 4 == 0).all()
@@ -73,10 +73,10 @@ def test_stragglers_train_one_to_nine_of_ten_epochs_equally_often():
 def test_the_same_devices_are_slow_whatever_the_method():
     faults = Faults(straggler_probability=0.5, device_dropout=0.3)
     drawn = [
-        epochs_turnout(faults, Streams(3), (("edge", 30),), 4, np.arange(30), epochs, np.full(30, 2)).steps[0]
+        completed_epochs(faults, Streams(3), (("edge", 30),), 4, np.arange(30), epochs, np.full(30, 2)).steps[0]
         for epochs in (10, 10)
     ]
     assert np.array_equal(*drawn)
-    gone = [faults.fates(Streams(3), "edge", 4, 30).lasts < 1]
+    gone = [faults.device_faults(Streams(3), "edge", 4, 30).lasts < 1]
     assert (drawn[0][gone[0]] == 0).all()
     assert (drawn[0][~gone[0]] > 0).all()

@@ -75,12 +75,14 @@ def test_any_split_of_any_devices_gives_the_same_bits(sizes, width, rate, clippi
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 3), (1, 5, 7), (1, 28, 28), (3, 11, 5)])
 @pytest.mark.parametrize("width", [1, 3, 32, 44])
 def test_odd_shapes_give_the_same_bits_in_stacks_of_every_size(shape, width):
-    from h2fdp.models import Flat, build
+    from h2fdp.models import ParameterLayout, build
     from h2fdp.training.gradients import gradient_rule
 
     module = build("logistic", shape, 10, seed_key=1)
     generator = torch.Generator().manual_seed(0)
-    models = Flat(module).to_vector(module) + 0.1 * torch.randn(60, Flat(module).size, generator=generator)
+    models = ParameterLayout(module).to_vector(module) + 0.1 * torch.randn(
+        60, ParameterLayout(module).size, generator=generator
+    )
     x, y = torch.randn(60, width, *shape, generator=generator), torch.randint(0, 10, (60, width), generator=generator)
     shares = torch.full((60, width), 1 / width)
     for norm in (None, 0.5):

@@ -8,8 +8,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from h2fdp.training.gradients.chain import Parametrised, chain_of
-from h2fdp.training.gradients.per_record import Ghost, Written, ghost_is_cheaper
-from h2fdp.training.gradients.unfolding import Windows
+from h2fdp.training.gradients.im2col import Windows
+from h2fdp.training.gradients.per_example import ExplicitGradients, GhostGradients, ghost_is_cheaper
 
 SIDES = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
@@ -36,7 +36,7 @@ def test_ghost_norms_and_sums_are_those_of_the_gradients(devices, width, positio
     a = torch.randn(devices, width, positions, inputs, generator=generator)
     delta = torch.randn(devices, width, positions, outputs, generator=generator)
     factors = torch.rand(devices, width, generator=generator)
-    ghost, written = Ghost(a, delta), Written((delta.transpose(2, 3) @ a).flatten(2))
+    ghost, written = GhostGradients(a, delta), ExplicitGradients((delta.transpose(2, 3) @ a).flatten(2))
     torch.testing.assert_close(ghost.squared_norms(), written.squared_norms(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ghost.weighted(factors), written.weighted(factors), rtol=1e-4, atol=1e-5)
     bad = factors > 0.5

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from h2fdp.streams import Streams
-from h2fdp.world import Faults, drawn_turnout, reached
-from h2fdp.world.arrivals import turnout_of
-from h2fdp.world.faults import Fates
+from h2fdp.world import Faults, completed_work, reached
+from h2fdp.world.arrivals import work_of
+from h2fdp.world.faults import DeviceFaults
 
 STREAMS = Streams(seed=5)
 ERROR_RATE = 1e-6
@@ -23,40 +23,40 @@ def accepts(hits, draws, probability):
     return bool(stats.binomtest(int(hits), draws, probability).pvalue > ERROR_RATE)
 
 
-def fates(count=MANY, interval=0, **faults):
-    return Faults(**faults).fates(STREAMS, "edge", interval, count)
+def device_faults(count=MANY, interval=0, **faults):
+    return Faults(**faults).device_faults(STREAMS, "edge", interval, count)
 
 
 def test_nothing_fails_by_default():
-    found = fates()
+    found = device_faults()
     assert (found.lasts == 1).all()
     assert not found.slow.any()
     assert not Faults().possible
     assert reached(Faults(), STREAMS, [("edge", 3)], 0, np.arange(3)).tolist() == [0, 1, 2]
-    assert drawn_turnout(Faults(), STREAMS, [("edge", 3)], 0, np.arange(3), (5, 5)) is None
+    assert completed_work(Faults(), STREAMS, [("edge", 3)], 0, np.arange(3), (5, 5)) is None
 
 
 @pytest.mark.parametrize(("factor", "accepted"), [(1, True), (2 / 3, False), (3 / 2, False)])
 def test_devices_drop_out_and_straggle_as_often_as_asked(factor, accepted):
-    found = fates(device_dropout=0.3, straggler_probability=0.2)
+    found = device_faults(device_dropout=0.3, straggler_probability=0.2)
     assert accepts((found.lasts < 1).sum(), MANY, 0.3 * factor) is accepted
     assert accepts(found.slow.sum(), MANY, 0.2 * factor) is accepted
 
 
 def test_a_device_drops_out_in_any_slot_with_equal_probability():
-    found = fates(device_dropout=1.0).slots(8)
+    found = device_faults(device_dropout=1.0).slots(8)
     assert stats.chisquare(np.bincount(found, minlength=8)).pvalue > ERROR_RATE
     assert found.max() == 7  # it never completes the interval
-    assert (fates().slots(8) == 8).all()
+    assert (device_faults().slots(8) == 8).all()
 
 
 def test_dropping_out_tells_nothing_about_being_slow():
-    found = fates(device_dropout=0.3, straggler_probability=0.2)
+    found = device_faults(device_dropout=0.3, straggler_probability=0.2)
     assert accepts(((found.lasts < 1) & found.slow).sum(), MANY, 0.06)
 
 
 def test_stragglers_of_ten_epochs_train_one_to_nine_as_in_the_upcycled_experiments():
-    work = fates(straggler_probability=1.0).work(10)
+    work = device_faults(straggler_probability=1.0).work(10)
     assert sorted(set(work)) == list(range(1, 10))
     assert stats.chisquare(np.bincount(work)[1:]).pvalue > ERROR_RATE
 
@@ -64,7 +64,7 @@ def test_stragglers_of_ten_epochs_train_one_to_nine_as_in_the_upcycled_experimen
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 400))
 def test_a_straggler_finishes_a_whole_number_of_steps_between_the_fractions_at_least_one(one, other, steps):
     least, most = sorted((one, other))
-    found = fates(50, straggler_probability=1.0, straggler_fraction=(least, most)).work(steps)
+    found = device_faults(50, straggler_probability=1.0, straggler_fraction=(least, most)).work(steps)
     assert found.min() >= 1
     assert found.max() <= max(1, most * steps + 1e-6)
     if np.floor(most * steps) > np.ceil(least * steps) + 1:
@@ -72,7 +72,7 @@ def test_a_straggler_finishes_a_whole_number_of_steps_between_the_fractions_at_l
 
 
 def test_work_of_a_fraction_that_floats_do_not_hold():
-    always = Fates(np.ones(1), np.ones(1, bool), np.zeros(1), (0.1, 0.1))
+    always = DeviceFaults(np.ones(1), np.ones(1, bool), np.zeros(1), (0.1, 0.1))
     assert [always.work(10 * tens).item() for tens in range(1, 40)] == list(range(1, 40))
 
 
@@ -98,7 +98,7 @@ def test_an_outage_lasts_as_long_as_it_is_said_to():
 
 def test_subnets_and_intervals_fail_independently():
     def dropped(edge, interval):
-        return Faults(device_dropout=0.5).fates(STREAMS, edge, interval, 4000).lasts < 1
+        return Faults(device_dropout=0.5).device_faults(STREAMS, edge, interval, 4000).lasts < 1
 
     for other in (dropped("b", 0), dropped("a", 1)):
         assert accepts((dropped("a", 0) & other).sum(), 4000, 0.25)
@@ -106,7 +106,7 @@ def test_subnets_and_intervals_fail_independently():
 
 def test_a_higher_probability_adds_faults_and_takes_none_away():
     few, more = (
-        fates(device_dropout=p, straggler_probability=p, edge_outage=p, outage_intervals=2) for p in (0.1, 0.4)
+        device_faults(device_dropout=p, straggler_probability=p, edge_outage=p, outage_intervals=2) for p in (0.1, 0.4)
     )
     assert (more.lasts <= few.lasts).all()
     assert (more.slow >= few.slow).all()
@@ -121,8 +121,8 @@ WORLD = Faults(device_dropout=0.4, straggler_probability=0.4, edge_outage=0.3)
 
 def test_a_device_meets_the_same_faults_whoever_takes_part_beside_it():
     rows = np.array([1, 3, 4])
-    of_all = drawn_turnout(WORLD, STREAMS, POINTS, 2, np.arange(7), (3, 3))
-    of_some = drawn_turnout(WORLD, STREAMS, POINTS, 2, rows, (3, 3))
+    of_all = completed_work(WORLD, STREAMS, POINTS, 2, np.arange(7), (3, 3))
+    of_some = completed_work(WORLD, STREAMS, POINTS, 2, rows, (3, 3))
     np.testing.assert_array_equal(of_some.steps, of_all.steps[:, rows])
     np.testing.assert_array_equal(of_some.lost, of_all.lost[rows])
 
@@ -132,9 +132,9 @@ def test_a_star_meets_the_faults_of_its_tree():
         rows = [reached(WORLD, STREAMS, [point], interval, np.arange(point[1])) for point in POINTS]
         star = reached(WORLD, STREAMS, POINTS, interval, np.arange(7))
         assert star.tolist() == [*rows[0].tolist(), *(4 + rows[1]).tolist()]
-        parts = [WORLD.fates(STREAMS, name, interval, size) for name, size in POINTS]
-        found = drawn_turnout(WORLD, STREAMS, POINTS, interval, np.arange(7), (10,))
-        expected = np.concatenate([turnout_of(part, (10,)).steps for part in parts], axis=1)
+        parts = [WORLD.device_faults(STREAMS, name, interval, size) for name, size in POINTS]
+        found = completed_work(WORLD, STREAMS, POINTS, interval, np.arange(7), (10,))
+        expected = np.concatenate([work_of(part, (10,)).steps for part in parts], axis=1)
         np.testing.assert_array_equal(np.full((1, 7), 10) if found is None else found.steps, expected)
 
 
@@ -162,8 +162,8 @@ def test_turnout_is_what_happens_slot_by_slot(segments, data):
     lasts = np.array(data.draw(st.lists(st.just(1.0) | st.floats(0, 0.999), min_size=size, max_size=size)))
     slow = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
     diligence = np.array(data.draw(st.lists(st.floats(0, 0.999), min_size=size, max_size=size)))
-    of_devices = Fates(lasts, slow, diligence, (0.0, 1.0))
-    found = turnout_of(of_devices, segments)
+    of_devices = DeviceFaults(lasts, slow, diligence, (0.0, 1.0))
+    found = work_of(of_devices, segments)
     work = of_devices.work(sum(segments))
     for device in range(size):
         uploads, lost = slot_by_slot(lasts[device], int(work[device]), segments)
@@ -176,6 +176,6 @@ def test_turnout_is_what_happens_slot_by_slot(segments, data):
 
 def test_a_device_that_fails_in_no_way_does_what_was_planned():
     faults = Faults(device_dropout=1e-12)
-    assert drawn_turnout(faults, STREAMS, POINTS, 0, np.arange(7), (4, 4)) is None
-    one = replace(WORLD, device_dropout=0.0).fates(STREAMS, "north", 0, 4)
-    assert (turnout_of(one, (4, 4)).steps[:, ~one.slow] == 4).all()
+    assert completed_work(faults, STREAMS, POINTS, 0, np.arange(7), (4, 4)) is None
+    one = replace(WORLD, device_dropout=0.0).device_faults(STREAMS, "north", 0, 4)
+    assert (work_of(one, (4, 4)).steps[:, ~one.slow] == 4).all()

@@ -13,12 +13,12 @@ from h2fdp.privacy.accounting import Composition
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.clipping import clip_rows
-from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide
-from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
-from h2fdp.privacy.mechanisms.placement import (
+from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
-    Placement,
-    Request,
+    NoisePlacement,
+    RequestedExperiment,
     clipped,
     given_noise,
     uncontrolled,
@@ -38,7 +38,7 @@ ADJACENCY = (
 
 
 @dataclass(frozen=True)
-class CentralNoise(Mechanism):
+class CentralMechanism(Mechanism):
     """N(0, sigma^2 I) on the weighted average of clipped updates, sigma = z C max_i(rho_i varrho_c).
 
     Neighbours: one device's update becomes zero in every interval; weights and participation are public and stay.
@@ -85,7 +85,7 @@ class CentralNoise(Mechanism):
         """0: the cloud sees raw updates."""
         return 0.0
 
-    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+    def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """(15) read backwards for q = 1: it grows with the root of the intervals."""
         if made.unplanned_noise or made.local:
             return None
@@ -96,12 +96,12 @@ class CentralNoise(Mechanism):
         """All of it: a device may send C in one direction in every interval."""
         return composition
 
-    def scaled(self, factor: float) -> CentralNoise:
+    def scaled(self, factor: float) -> CentralMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
 
 @dataclass(frozen=True)
-class ClippedUpdate(DeviceSide):
+class ClippedUpdate(LocalRandomizer):
     """The whole update of an interval, scaled to a norm of at most C."""
 
     norm: float
@@ -113,7 +113,7 @@ class ClippedUpdate(DeviceSide):
 
 
 @dataclass(frozen=True)
-class Central(Placement):
+class CentralDp(NoisePlacement):
     """Edge servers and cloud are trusted; global models leave them.
 
     Attributes:
@@ -135,7 +135,7 @@ class Central(Placement):
         """The cloud adds it."""
         return TRUST_MODELS["cloud"]
 
-    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would reach somebody without the cloud's noise.
 
         What a device remembers stays with it, and all that it sends is clipped: of memories only Scaffold's is refused,
@@ -155,12 +155,12 @@ class Central(Placement):
             )
             yield "training.aggregations_per_interval", text
 
-    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
+    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
         assert clip_norm is not None, "a guarantee comes with clipping"
         return ClippedUpdate(clip_norm)
 
-    def mechanism(self, setting: Setting) -> Mechanism:
+    def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         unit = PaperCalibration(setting.epsilon, setting.delta, setting.c2, 0, setting.intervals)
         given = self.noise_multiplier
-        return CentralNoise(unit.noise_std("global", 1.0, 1.0) if given is None else given, setting.clip_norm, unit)
+        return CentralMechanism(unit.noise_std("global", 1.0, 1.0) if given is None else given, setting.clip_norm, unit)

@@ -15,12 +15,12 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, Relea
 from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
 from h2fdp.privacy.accounts import MARGIN, Accounts
-from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide, StepNoise
-from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
-from h2fdp.privacy.mechanisms.placement import (
+from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer, StepNoise
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
-    Placement,
-    Request,
+    NoisePlacement,
+    RequestedExperiment,
     clipped,
     given_noise,
     remembering,
@@ -47,7 +47,7 @@ OVERSPENT = (
 
 
 @dataclass(frozen=True)
-class StepMechanism(Mechanism):
+class DpSgdMechanism(Mechanism):
     """N(0, (z C)^2 I) on the sum of each batch's clipped gradients.
 
     Every step is a release of its own, to all observers alike: whatever they receive is computed from noisy steps of
@@ -101,7 +101,7 @@ class StepMechanism(Mechanism):
         of_steps = upload.step_size * upload.noise_std / (upload.sampling_rates * upload.records)
         return float((upload.steps * (upload.weights * of_steps) ** 2).sum())
 
-    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+    def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """By orders 2 to 64 and the classic conversion, as ALI-DPFL counts, of the steps really made."""
         if not self.amplified:
             return self._claimed_with_amplification(accounts)
@@ -118,7 +118,7 @@ class StepMechanism(Mechanism):
             found = max(found, classic.epsilon(drawn, self.delta))
         return found
 
-    def scaled(self, factor: float) -> StepMechanism:
+    def scaled(self, factor: float) -> DpSgdMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
     @property
@@ -140,7 +140,7 @@ class StepMechanism(Mechanism):
 
 
 @dataclass(frozen=True)
-class NoisySteps(DeviceSide):
+class NoisyGradients(LocalRandomizer):
     """Noise at every step, empty batches included. What comes of the steps may leave as it is."""
 
     expected: bool
@@ -159,7 +159,7 @@ class NoisySteps(DeviceSide):
 
 
 @dataclass(frozen=True)
-class DpSgd(Placement):
+class DpSgd(NoisePlacement):
     """Trust is irrelevant: edge servers, trusted or not, see noisy steps.
 
     Attributes:
@@ -188,7 +188,7 @@ class DpSgd(Placement):
         """The device adds it."""
         return TRUST_MODELS["device"]
 
-    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would void that a step moves by one clipped gradient."""
         yield from remembering(request)
         yield from clipped(request, "gradients")
@@ -201,17 +201,17 @@ class DpSgd(Placement):
             text = "needs a stated noise_multiplier; here it is null"
             yield "method.privacy.rc_search", text
 
-    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
-        return NoisySteps(self.normalize == "expected")
+    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
+        return NoisyGradients(self.normalize == "expected")
 
-    def mechanism(self, setting: Setting) -> Mechanism:
+    def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
         planned = setting.intervals * setting.local_steps
         noise = self.noise_multiplier or calibrated_multiplier({exposed: planned}, setting.epsilon, setting.delta)
         search = None if self.noise_multiplier is None else self.rc_search
         amplified = self.normalize == "expected"
-        return StepMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified)
+        return DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified)
 
 
 def calibrated_multiplier(steps: Composition, epsilon: float, delta: float) -> float:

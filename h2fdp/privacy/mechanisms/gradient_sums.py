@@ -10,7 +10,7 @@ import numpy as np
 from h2fdp.privacy.accounting import Composition, ReleaseType
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
-from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, SensitivityRule
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, SensitivityRule
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, releases_of
 from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, accumulated_gradient_sensitivity, estimate_sensitivity
@@ -19,7 +19,7 @@ from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
 
 
 @dataclass(frozen=True)
-class GradientSums(Mechanism):
+class GradientSumMechanism(Mechanism):
     """An upload is a sum of clipped gradients, released under noise at each aggregation.
 
     Attributes:
@@ -104,7 +104,7 @@ class GradientSums(Mechanism):
         parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
         return float((parts**2).sum())
 
-    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+    def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """See `Mechanism.claimed`: the larger of what (15) says of local and of global releases."""
         return None if made.unplanned_noise else self.calibration.claimed(made.local, made.global_, made.tiers)
 
@@ -122,7 +122,7 @@ class GradientSums(Mechanism):
             found[seen] = found.get(seen, 0) + count
         return found
 
-    def scaled(self, factor: float) -> GradientSums:
+    def scaled(self, factor: float) -> GradientSumMechanism:
         calibration = self.calibration
         return replace(self, calibration=replace(calibration, factor=calibration.factor * factor))
 

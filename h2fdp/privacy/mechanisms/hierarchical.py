@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from h2fdp.privacy.calibration import PaperCalibration
-from h2fdp.privacy.mechanisms.device_side import AsTheyAre, DeviceSide, NoisyUpdate
-from h2fdp.privacy.mechanisms.gradient_sums import GradientSums
-from h2fdp.privacy.mechanisms.mechanism import Mechanism, Setting
-from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, clipped, remembering
+from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
+from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, NoisyUpdate, RawUpdate
+from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.noise_placement import Clips, NoisePlacement, RequestedExperiment, clipped, remembering
 from h2fdp.privacy.releases import Observer
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 
 
 @dataclass(frozen=True)
-class Nowhere(Placement):
+class NonPrivate(NoisePlacement):
     """No guarantee."""
 
     description: ClassVar[str] = "no noise anywhere"
@@ -28,21 +28,21 @@ class Nowhere(Placement):
         """Nobody adds any."""
         return TRUST_MODELS["none"]
 
-    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What needs a guarantee."""
         if request.controlled:
             yield "control.enabled", "the controller weighs energy and delay against noise; this method adds none"
 
-    def mechanism(self, setting: Setting) -> Mechanism:
+    def mechanism(self, setting: MechanismContext) -> Mechanism:
         """There is none."""
         raise AssertionError("no noise is worked out where none is added")
 
 
 @dataclass(frozen=True)
-class WhereTrustEnds(Placement):
+class HierarchicalDp(NoisePlacement):
     """A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads.
 
-    >>> [WhereTrustEnds().trust_model(trusted).noise_from for trusted in (True, False)]
+    >>> [HierarchicalDp().trust_model(trusted).noise_from for trusted in (True, False)]
     ['edge', 'device']
     """
 
@@ -53,7 +53,7 @@ class WhereTrustEnds(Placement):
     def trust_model(self, trusted: bool) -> TrustModel:
         return TRUST_MODELS["edge" if trusted else "device"]
 
-    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would void that an upload is a sum of clipped gradients."""
         yield from remembering(request)
         yield from clipped(request, "gradients")
@@ -67,20 +67,20 @@ class WhereTrustEnds(Placement):
             text = "with momentum the proximal term may increase the sensitivity; expected 0, or objective plain"
             yield "training.momentum", text
 
-    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
-        return NoisyUpdate() if self.trust_model(trusted).devices_add_noise else AsTheyAre()
+    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
+        return NoisyUpdate() if self.trust_model(trusted).devices_add_noise else RawUpdate()
 
-    def mechanism(self, setting: Setting) -> Mechanism:
+    def mechanism(self, setting: MechanismContext) -> Mechanism:
         """The paper's calibration for the numbers of releases that are planned."""
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         planned = (setting.local_aggregations, setting.intervals)
         calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
         attained = setting.gradients_attained
-        return GradientSums(calibration, setting.clip_norm, setting.sensitivity, setting.gain, attained)
+        return GradientSumMechanism(calibration, setting.clip_norm, setting.sensitivity, setting.gain, attained)
 
 
 @dataclass(frozen=True)
-class EveryDevice(WhereTrustEnds):
+class LocalDp(HierarchicalDp):
     """Local noise: H2FDP in a network without a trusted edge server."""
 
     description: ClassVar[str] = "every device adds its own noise, as if no edge server were trusted"

@@ -19,7 +19,7 @@ SensitivityRule = Literal["paper", "tight"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class MechanismContext:
     """A run for which noise is worked out, in plain values.
 
     Attributes:
@@ -53,7 +53,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Made:
+class AggregationCounts:
     """The aggregations that a run has made, for formulas that count them.
 
     Attributes:
@@ -111,7 +111,7 @@ class Mechanism(Protocol):
         """Of the noise on each coordinate of the subnet's average, as the cloud receives it."""
         ...
 
-    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+    def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """The epsilon that the mechanism's source promises so far; None where its formula says nothing any more."""
         ...
 

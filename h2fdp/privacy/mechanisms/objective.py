@@ -11,9 +11,15 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide
-from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
-from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, remembering, uncontrolled
+from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.noise_placement import (
+    Clips,
+    NoisePlacement,
+    RequestedExperiment,
+    remembering,
+    uncontrolled,
+)
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
@@ -31,7 +37,7 @@ _ROOT_2 = math.sqrt(2)
 
 
 @dataclass(frozen=True)
-class LinearTerms(Mechanism):
+class ObjectivePerturbationMechanism(Mechanism):
     """<n_i, w> in the objective of an interval, n_i of density proportional to exp(-alpha_i ||n||).
 
     A level is 1 / alpha_i. Nothing is added to what is uploaded: the ledger says so, by a noise of 0.
@@ -62,13 +68,13 @@ class LinearTerms(Mechanism):
         """0: the term shifts a device's minimiser, by how much depends on its data."""
         return 0.0
 
-    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+    def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """Theorem 6.3 of so many intervals, of the device with the largest epsilon."""
         if made.unplanned_noise or made.local:
             return None
         return made.global_ * float(self.theorem.spent(self._alpha(self.records), self.records).max())
 
-    def scaled(self, factor: float) -> LinearTerms:
+    def scaled(self, factor: float) -> ObjectivePerturbationMechanism:
         """No noise makes an account of it finite."""
         raise AssertionError("refused: there is no sound account to calibrate to")
 
@@ -103,7 +109,7 @@ class PerturbedMinimiser:
 
 
 @dataclass(frozen=True)
-class LinearTerm(DeviceSide):
+class RandomLinearTerm(LocalRandomizer):
     """n_i is drawn anew in each interval: its direction is uniform, its length Gamma(M, 1/alpha_i)."""
 
     noisy: ClassVar[bool] = True
@@ -124,7 +130,7 @@ class LinearTerm(DeviceSide):
 
 
 @dataclass(frozen=True)
-class Objective(Placement):
+class ObjectivePerturbation(NoisePlacement):
     """For generalised linear models under a proximal pull.
 
     Attributes:
@@ -156,7 +162,7 @@ class Objective(Placement):
         """The device adds it."""
         return TRUST_MODELS["device"]
 
-    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """The conditions of Theorem 6.3, and what would need an account."""
         if request.memory is None and not (request.objective == "proximal" and request.mu > 0):
             text = f"Theorem 6.3 needs the objective proximal with mu above 0, found {request.objective}"
@@ -181,10 +187,10 @@ class Objective(Placement):
         if request.budget:
             yield "privacy.budget", "there is no sound account of objective perturbation, so no budget; expected none"
 
-    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
-        return LinearTerm()
+    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
+        return RandomLinearTerm()
 
-    def mechanism(self, setting: Setting) -> Mechanism:
+    def mechanism(self, setting: MechanismContext) -> Mechanism:
         features = 2.0 if setting.biased else 1.0  # the largest squared norm of a record's features
         gradient = _ROOT_2 * math.sqrt(features) if self.u1 is None else self.u1
         curvature = 0.5 * features if self.u2 is None else self.u2
@@ -197,4 +203,4 @@ class Objective(Placement):
             least = setting.intervals * 2.8 * curvature / (fewest * setting.mu)
             text = f"2.8 u2 / (D_i mu) alone comes to {least:.4g} over the planned intervals for a device of {fewest}"
             raise UserError(f"{text} records, whatever the noise; expected more than that", key="privacy.epsilon")
-        return LinearTerms(self.rate, rule, setting.records)
+        return ObjectivePerturbationMechanism(self.rate, rule, setting.records)

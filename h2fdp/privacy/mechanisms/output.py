@@ -12,9 +12,16 @@ import numpy as np
 from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.clipping import clip_rows
 from h2fdp.privacy.mechanism import add_gaussian_noise
-from h2fdp.privacy.mechanisms.device_side import DeviceNoise, DeviceSide
-from h2fdp.privacy.mechanisms.mechanism import Made, Mechanism, Setting
-from h2fdp.privacy.mechanisms.placement import Clips, Placement, Request, given_noise, remembering, uncontrolled
+from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.noise_placement import (
+    Clips,
+    NoisePlacement,
+    RequestedExperiment,
+    given_noise,
+    remembering,
+    uncontrolled,
+)
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
@@ -30,7 +37,7 @@ CLAIM = (
 
 
 @dataclass(frozen=True)
-class NoisyModels(Mechanism):
+class OutputPerturbationMechanism(Mechanism):
     """clip(w_i, tau) + N(0, sigma_i^2 I) at every aggregation.
 
     Two models of norm tau are at most 2 tau apart, whatever a device did: a plain Gaussian of that sensitivity, with no
@@ -67,7 +74,7 @@ class NoisyModels(Mechanism):
     def upload_variance(self, upload: Upload) -> float:
         return float(((upload.noise_std * upload.weights) ** 2).sum())
 
-    def claimed(self, accounts: Accounts, made: Made) -> float | None:
+    def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """Theorem 6.2 of the models that were released, of the device with the largest epsilon.
 
         A release of noise multiplier z about the sensitivity 2 tau adds tau^2 / (2 sigma^2 D^2) = 1 / (8 z^2 D^2).
@@ -80,12 +87,12 @@ class NoisyModels(Mechanism):
             )
         return theorem_6_2(max(spent), self.delta)
 
-    def scaled(self, factor: float) -> NoisyModels:
+    def scaled(self, factor: float) -> OutputPerturbationMechanism:
         return replace(self, factor=self.factor * factor)
 
 
 @dataclass(frozen=True)
-class ClippedNoisyModel(DeviceSide):
+class ClippedNoisyModel(LocalRandomizer):
     """w_i is scaled to a norm of at most tau, noise is added, and the result goes up as an update."""
 
     model_norm: float
@@ -103,7 +110,7 @@ class ClippedNoisyModel(DeviceSide):
 
 
 @dataclass(frozen=True)
-class Output(Placement):
+class OutputPerturbation(NoisePlacement):
     """Every device for itself, whoever is trusted.
 
     Attributes:
@@ -126,18 +133,18 @@ class Output(Placement):
         """The device adds it."""
         return TRUST_MODELS["device"]
 
-    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         yield from remembering(request)
         yield from given_noise("noise_std", self.noise_std, request)
         yield from uncontrolled(request)
 
-    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
+    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
         return ClippedNoisyModel(self.model_norm)
 
-    def mechanism(self, setting: Setting) -> Mechanism:
+    def mechanism(self, setting: MechanismContext) -> Mechanism:
         releases = setting.intervals + setting.local_aggregations
         exposure = self.model_norm * math.sqrt(releases / (2 * spent_of(setting.epsilon, setting.delta))) * MARGIN
-        return NoisyModels(self.model_norm, self.noise_std, exposure, setting.delta, setting.records)
+        return OutputPerturbationMechanism(self.model_norm, self.noise_std, exposure, setting.delta, setting.records)
 
 
 def theorem_6_2(spent: float, delta: float) -> float:

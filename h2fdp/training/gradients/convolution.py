@@ -14,8 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
 
-from h2fdp.training.gradients.per_record import Ghost, Rearranged, RecordGradients, Written, ghost_is_cheaper
-from h2fdp.training.gradients.unfolding import Windows
+from h2fdp.training.gradients.im2col import Windows
+from h2fdp.training.gradients.per_example import (
+    ExplicitGradients,
+    GhostGradients,
+    PerExampleGradients,
+    PermutedGradients,
+    ghost_is_cheaper,
+)
 
 _VALUES_AT_ONCE = 250_000  # of unfolded records, as float32 1 MB: what a core's own cache holds
 
@@ -65,19 +71,19 @@ class StackedConvolution:
         gradient: Tensor = conv2d_weight(x, size, delta, padding=self._windows.padding)  # type: ignore[no-untyped-call]
         return gradient
 
-    def record_gradients(self, saved: Any, delta: Tensor) -> list[RecordGradients]:
+    def record_gradients(self, saved: Any, delta: Tensor) -> list[PerExampleGradients]:
         x, unfolded = saved
         rows, images = _rows(delta), x.flatten(0, 1)
         channels = x.shape[2]
         inputs = channels * self._windows.kernel[0] * self._windows.kernel[1]
-        weight: RecordGradients
+        weight: PerExampleGradients
         if ghost_is_cheaper(rows.shape[2], inputs, rows.shape[3]):
             windows = self._windows.unfold(images) if unfolded is None else unfolded
-            weight = Ghost(windows.view(*x.shape[:2], *windows.shape[1:]), rows)
+            weight = GhostGradients(windows.view(*x.shape[:2], *windows.shape[1:]), rows)
         else:
-            weight = Written(self._written(images, unfolded, rows.flatten(0, 1)).view(*x.shape[:2], -1))
-        weight = Rearranged(weight, lambda summed: self._as_parameter(summed, channels))
-        return [weight, Written(rows.sum(dim=2))] if self._biased else [weight]
+            weight = ExplicitGradients(self._written(images, unfolded, rows.flatten(0, 1)).view(*x.shape[:2], -1))
+        weight = PermutedGradients(weight, lambda summed: self._as_parameter(summed, channels))
+        return [weight, ExplicitGradients(rows.sum(dim=2))] if self._biased else [weight]
 
     def _written(self, images: Tensor, unfolded: Tensor | None, rows: Tensor) -> Tensor:
         """(N, O, kh kw C) gradients of records; unfolds few of them at a time where they are not unfolded yet."""

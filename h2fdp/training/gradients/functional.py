@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from h2fdp.training.clipping import Clipping
-from h2fdp.training.local_objective import Comparison
+from h2fdp.training.local_objective import FeatureComparison
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.record_loss import RecordLoss
 
@@ -22,7 +22,7 @@ class FunctionalGradients:
         module: nn.Module,
         record_norm: float | None,
         loss: Loss = CROSS_ENTROPY,
-        comparison: Comparison | None = None,
+        comparison: FeatureComparison | None = None,
     ) -> None:
         self._losses = RecordLoss(module, loss, comparison)
         self._clipping = None if record_norm is None else Clipping(record_norm, "record")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from h2fdp.training.gradients.per_record import RecordGradients, Written
+from h2fdp.training.gradients.per_example import ExplicitGradients, PerExampleGradients
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class StackedGroupNorm:
     def sums(self, saved: Tensor, delta: Tensor) -> list[Tensor]:
         return [each.gradients.sum(dim=1) for each in self._written(saved, delta)]
 
-    def record_gradients(self, saved: Tensor, delta: Tensor) -> list[RecordGradients]:
+    def record_gradients(self, saved: Tensor, delta: Tensor) -> list[PerExampleGradients]:
         return list(self._written(saved, delta))
 
-    def _written(self, saved: Tensor, delta: Tensor) -> tuple[Written, Written]:
+    def _written(self, saved: Tensor, delta: Tensor) -> tuple[ExplicitGradients, ExplicitGradients]:
         return _by_channel(delta * saved), _by_channel(delta)
 
 
-def _by_channel(values: Tensor) -> Written:
+def _by_channel(values: Tensor) -> ExplicitGradients:
     """(n, W, C, ...) summed over what follows the channels, if anything does."""
-    return Written(values if values.dim() == 3 else values.flatten(3).sum(dim=3))
+    return ExplicitGradients(values if values.dim() == 3 else values.flatten(3).sum(dim=3))

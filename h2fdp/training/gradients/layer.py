@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from h2fdp.training.gradients.per_record import RecordGradients
+from h2fdp.training.gradients.per_example import PerExampleGradients
 
 
 class Layer(Protocol):
@@ -30,6 +30,6 @@ class Layer(Protocol):
         """
         ...
 
-    def record_gradients(self, saved: Any, delta: Tensor) -> list[RecordGradients]:
+    def record_gradients(self, saved: Any, delta: Tensor) -> list[PerExampleGradients]:
         """For each parameter: the gradients record by record."""
         ...

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from h2fdp.models import Flat
+from h2fdp.models import ParameterLayout
 from h2fdp.training.clipping import clip_factors
 from h2fdp.training.gradients.chain import Parametrised, Step
 from h2fdp.training.gradients.probabilities import Probabilities
@@ -25,7 +25,7 @@ class LayeredGradients:
         self, module: nn.Module, chain: list[Step], record_norm: float | None, loss: Loss = CROSS_ENTROPY
     ) -> None:
         self._loss = loss
-        self._flat = Flat(module)
+        self._flat = ParameterLayout(module)
         self._chain = chain
         self._record_norm = record_norm
         # One layer that ends the chain, but for probabilities, needs no autograd from the scores to its output.

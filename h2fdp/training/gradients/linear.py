@@ -7,7 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from h2fdp.training.gradients.per_record import Ghost, RecordGradients, Written, ghost_is_cheaper
+from h2fdp.training.gradients.per_example import (
+    ExplicitGradients,
+    GhostGradients,
+    PerExampleGradients,
+    ghost_is_cheaper,
+)
 
 
 class StackedLinear:
@@ -34,9 +39,11 @@ class StackedLinear:
         weight = torch.bmm(delta.transpose(1, 2), saved.flatten(1, -2))
         return [weight, delta.sum(dim=1)] if self._biased else [weight]
 
-    def record_gradients(self, saved: Tensor, delta: Tensor) -> list[RecordGradients]:
+    def record_gradients(self, saved: Tensor, delta: Tensor) -> list[PerExampleGradients]:
         stack, width = saved.shape[:2]
         a, delta = saved.reshape(stack, width, -1, saved.shape[-1]), delta.reshape(stack, width, -1, delta.shape[-1])
         cheap = ghost_is_cheaper(a.shape[2], a.shape[3], delta.shape[3])
-        weight: RecordGradients = Ghost(a, delta) if cheap else Written((delta.transpose(2, 3) @ a).flatten(2))
-        return [weight, Written(delta.sum(dim=2))] if self._biased else [weight]
+        weight: PerExampleGradients = (
+            GhostGradients(a, delta) if cheap else ExplicitGradients((delta.transpose(2, 3) @ a).flatten(2))
+        )
+        return [weight, ExplicitGradients(delta.sum(dim=2))] if self._biased else [weight]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from h2fdp.training.gradients.chain import chain_of
 from h2fdp.training.gradients.functional import FunctionalGradients
 from h2fdp.training.gradients.layered import LayeredGradients
-from h2fdp.training.local_objective import Comparison
+from h2fdp.training.local_objective import FeatureComparison
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 
@@ -40,7 +40,7 @@ def gradient_rule(
     module: nn.Module,
     record_norm: float | None,
     loss: Loss = CROSS_ENTROPY,
-    comparison: Comparison | None = None,
+    comparison: FeatureComparison | None = None,
 ) -> GradientRule:
     """The fastest rule for a module.
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from h2fdp.privacy import TRUST_MODELS, Setting, Upload, views
+from h2fdp.privacy import TRUST_MODELS, MechanismContext, Upload, views
 from h2fdp.training.descent import gain
 
 RECORDS = np.array([100, 200, 400])
@@ -29,7 +29,7 @@ def setting(**changes):
         "mu": 0.0,
         "biased": False,
     }
-    return Setting(**{**values, **changes})
+    return MechanismContext(**{**values, **changes})
 
 
 def upload(source, noise_std, **changes):

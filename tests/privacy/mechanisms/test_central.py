@@ -8,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import Accounts, Made
+from h2fdp.privacy import Accounts, AggregationCounts
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.clipping import clip_rows
-from h2fdp.privacy.mechanisms.central import Central
+from h2fdp.privacy.mechanisms.central import CentralDp
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 from tests.privacy.mechanisms.settings import by_observer, setting, upload
 
-NOISE = Central(noise_multiplier=3.0).mechanism(setting())
+NOISE = CentralDp(noise_multiplier=3.0).mechanism(setting())
 
 
 def test_the_noise_covers_the_largest_weight_over_all_subnets():
@@ -56,17 +56,17 @@ def test_nothing_may_leave_a_subnet_between_global_aggregations():
 
 
 def test_the_calibrated_noise_is_formula_15_without_sampling():
-    found = Central().mechanism(setting())
+    found = CentralDp().mechanism(setting())
     # c2 sqrt(K log(1/delta)) / epsilon = 1.5 sqrt(10 log 1e5) / 2
     assert found.noise_multiplier == pytest.approx(0.75 * math.sqrt(10 * math.log(1e5)))
-    assert found.claimed(Accounts({}), Made(0, 10)) == pytest.approx(2.0)
-    assert found.claimed(Accounts({}), Made(0, 5)) == pytest.approx(2.0 / math.sqrt(2))
+    assert found.claimed(Accounts({}), AggregationCounts(0, 10)) == pytest.approx(2.0)
+    assert found.claimed(Accounts({}), AggregationCounts(0, 5)) == pytest.approx(2.0 / math.sqrt(2))
 
 
 def test_a_given_multiplier_claims_what_the_formula_says_of_it():
-    calibrated = Central().mechanism(setting()).noise_multiplier
-    assert NOISE.claimed(Accounts({}), Made(0, 10)) == pytest.approx(2.0 * calibrated / 3.0)
-    assert NOISE.claimed(Accounts({}), Made(0, 10, unplanned_noise=True)) is None
+    calibrated = CentralDp().mechanism(setting()).noise_multiplier
+    assert NOISE.claimed(Accounts({}), AggregationCounts(0, 10)) == pytest.approx(2.0 * calibrated / 3.0)
+    assert NOISE.claimed(Accounts({}), AggregationCounts(0, 10, unplanned_noise=True)) is None
 
 
 def test_the_account_is_the_plain_gaussian_of_its_multiplier():

@@ -10,10 +10,10 @@ from opacus.optimizers import DPOptimizer
 from scipy import stats
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import TRUST_MODELS, Accounts, Made
+from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, largest_count
-from h2fdp.privacy.mechanisms.device_side import StepNoise
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
+from h2fdp.privacy.mechanisms.local_randomizer import StepNoise
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
@@ -63,8 +63,8 @@ def test_batches_of_fixed_size_do_not_amplify():
 def test_the_claim_is_the_classic_account_of_the_steps_really_made():
     accounts = account(GIVEN, [upload("device", [0.55] * 3, interval=each) for each in range(1, 6)])
     alone = max(CLASSIC.epsilon({ReleaseType(1.1, 1, rate): 20}, 1e-5) for rate in RATES.tolist())
-    assert GIVEN.claimed(accounts, Made(0, 5)) == pytest.approx(alone, rel=1e-6)
-    assert GIVEN.claimed(Accounts({"a": 3}), Made(0, 0)) == 0.0
+    assert GIVEN.claimed(accounts, AggregationCounts(0, 5)) == pytest.approx(alone, rel=1e-6)
+    assert GIVEN.claimed(Accounts({"a": 3}), AggregationCounts(0, 0)) == 0.0
 
 
 def test_opacus_has_the_same_divergences():
@@ -106,7 +106,9 @@ def test_a_noise_that_does_not_last_one_step_is_refused():
 def test_less_noise_is_accounted_as_what_it_is():
     """A schedule may change the noise: the ledger has the level of each step."""
     less = account(GIVEN, [upload("device", [0.55 * 0.5] * 3)])
-    assert GIVEN.claimed(less, Made(0, 1)) == pytest.approx(CLASSIC.epsilon({ReleaseType(0.55, 1, 0.08): 4}, 1e-5))
+    assert GIVEN.claimed(less, AggregationCounts(0, 1)) == pytest.approx(
+        CLASSIC.epsilon({ReleaseType(0.55, 1, 0.08): 4}, 1e-5)
+    )
 
 
 def test_the_variance_of_an_upload_is_that_of_its_steps():

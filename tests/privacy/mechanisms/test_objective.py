@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import TRUST_MODELS, Accounts, DeviceNoise, Made
-from h2fdp.privacy.mechanisms.objective import LinearTerm, Objective
+from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts, DeviceNoise
+from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation, RandomLinearTerm
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
@@ -21,20 +21,20 @@ ASKED = SubnetInterval(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.
 def terms(alpha, devices=300, size=12):
     rows = np.arange(devices)
     noise = DeviceNoise(Streams(3), lambda row: f"a/{row + 1}", rows, np.full(devices, 1 / alpha), 2, 8, 12)
-    return LinearTerm().linear_terms(torch.zeros(size), noise).double().numpy()
+    return RandomLinearTerm().linear_terms(torch.zeros(size), noise).double().numpy()
 
 
 def test_a_given_rate_claims_the_theorem():
-    made = Objective(rate=10.0, u1=1.5, u2=0.25).mechanism(setting(mu=MU))
+    made = ObjectivePerturbation(rate=10.0, u1=1.5, u2=0.25).mechanism(setting(mu=MU))
     assert made.of_subnet(ASKED).tolist() == [[0.1] * 3]
     expected = 10 * (2 * 10.0 * 1.5 * MU + 2.8 * 0.25) / (100 * MU)
-    assert made.claimed(Accounts({}), Made(0, 10)) == pytest.approx(expected)
-    assert made.claimed(Accounts({}), Made(0, 10, unplanned_noise=True)) is None
+    assert made.claimed(Accounts({}), AggregationCounts(0, 10)) == pytest.approx(expected)
+    assert made.claimed(Accounts({}), AggregationCounts(0, 10, unplanned_noise=True)) is None
 
 
 def test_a_calibrated_rate_claims_the_target_for_every_device():
-    made = Objective().mechanism(setting(mu=MU, epsilon=5.0))
-    assert made.claimed(Accounts({}), Made(0, 10)) == pytest.approx(5.0)
+    made = ObjectivePerturbation().mechanism(setting(mu=MU, epsilon=5.0))
+    assert made.claimed(Accounts({}), AggregationCounts(0, 10)) == pytest.approx(5.0)
     (levels,) = made.of_subnet(ASKED)
     for level, records in zip(levels, RECORDS, strict=True):
         spent = (2 / level * math.sqrt(2) * MU + 2.8 * 0.5) / (records * MU)
@@ -42,24 +42,28 @@ def test_a_calibrated_rate_claims_the_target_for_every_device():
 
 
 def test_a_bias_is_one_more_feature():
-    plain, biased = (Objective(rate=10.0).mechanism(setting(mu=MU, biased=biased)) for biased in (False, True))
-    assert plain.claimed(Accounts({}), Made(0, 1)) == pytest.approx((20 * math.sqrt(2) * MU + 1.4) / (100 * MU))
-    assert biased.claimed(Accounts({}), Made(0, 1)) == pytest.approx((20 * 2 * MU + 2.8) / (100 * MU))
+    plain, biased = (
+        ObjectivePerturbation(rate=10.0).mechanism(setting(mu=MU, biased=biased)) for biased in (False, True)
+    )
+    assert plain.claimed(Accounts({}), AggregationCounts(0, 1)) == pytest.approx(
+        (20 * math.sqrt(2) * MU + 1.4) / (100 * MU)
+    )
+    assert biased.claimed(Accounts({}), AggregationCounts(0, 1)) == pytest.approx((20 * 2 * MU + 2.8) / (100 * MU))
 
 
 def test_the_theorems_condition_on_the_curvature():
     with pytest.raises(UserError, match=r"u2 <= 0\.5 D_i mu; here u2 is 0\.5, mu 0\.009, and a device has 100 records"):
-        Objective(rate=10.0).mechanism(setting(mu=0.009))
+        ObjectivePerturbation(rate=10.0).mechanism(setting(mu=0.009))
 
 
 def test_a_target_below_what_no_noise_can_help():
     with pytest.raises(UserError, match=r"alone comes to 0\.28 over the planned intervals"):
-        Objective().mechanism(setting(mu=MU, epsilon=0.2))
+        ObjectivePerturbation().mechanism(setting(mu=MU, epsilon=0.2))
 
 
 def test_every_account_of_it_is_infinite():
     accounts = Accounts({"a": 3})
-    made = Objective(rate=10.0).mechanism(setting(mu=MU))
+    made = ObjectivePerturbation(rate=10.0).mechanism(setting(mu=MU))
     accounts.add(made.releases(upload("device", [0.1] * 3)))
     assert all(accounts.worst(observer, 1e-5) == math.inf for observer in ("edge", "peer", "cloud", "public"))
     for rows in by_observer(made.releases(upload("device", [0.1] * 3))).values():

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import TRUST_MODELS, Accounts, Made
-from h2fdp.privacy.mechanisms.output import Output, spent_of, theorem_6_2
+from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts
+from h2fdp.privacy.mechanisms.output import OutputPerturbation, spent_of, theorem_6_2
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 
-GIVEN = Output(model_norm=2.0, noise_std=0.8).mechanism(setting())
+GIVEN = OutputPerturbation(model_norm=2.0, noise_std=0.8).mechanism(setting())
 ASKED = SubnetInterval(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.2]), RATES, RECORDS)
 
 
@@ -33,7 +33,7 @@ def test_a_given_noise_is_the_same_for_all():
 
 
 def test_calibrated_noises_fall_with_the_records():
-    (levels,) = Output(model_norm=2.0).mechanism(setting()).of_subnet(ASKED)
+    (levels,) = OutputPerturbation(model_norm=2.0).mechanism(setting()).of_subnet(ASKED)
     for level, records in zip(levels, RECORDS, strict=True):
         # a = M tau^2 / (2 sigma^2 D^2), M = 10 intervals.
         spent = 10 * 4.0 / (2 * level**2 * records**2)
@@ -41,16 +41,16 @@ def test_calibrated_noises_fall_with_the_records():
 
 
 def test_local_aggregations_are_releases_too():
-    twice = Output().mechanism(setting(local_aggregations=10)).of_subnet(ASKED)
-    once = Output().mechanism(setting()).of_subnet(ASKED)
+    twice = OutputPerturbation().mechanism(setting(local_aggregations=10)).of_subnet(ASKED)
+    once = OutputPerturbation().mechanism(setting()).of_subnet(ASKED)
     np.testing.assert_allclose(twice / once, math.sqrt(2))
 
 
 def test_the_claim_is_the_theorem_of_the_device_with_the_fewest_records():
     spent = 7 * 4.0 / (2 * 0.8**2 * 100**2)
     expected = 2 * math.sqrt(spent * math.log(1e5)) + spent
-    assert GIVEN.claimed(accounts(GIVEN, 7, [0.8] * 3), Made(0, 7)) == pytest.approx(expected, rel=1e-4)
-    assert GIVEN.claimed(Accounts({"a": 3}), Made(0, 0)) == 0.0
+    assert GIVEN.claimed(accounts(GIVEN, 7, [0.8] * 3), AggregationCounts(0, 7)) == pytest.approx(expected, rel=1e-4)
+    assert GIVEN.claimed(Accounts({"a": 3}), AggregationCounts(0, 0)) == 0.0
 
 
 def test_the_edge_server_sees_single_models_at_twice_their_norm_and_the_others_averages():
@@ -73,5 +73,5 @@ def test_in_a_star_the_cloud_sees_single_models():
 
 
 def test_a_factor_is_on_every_noise():
-    for made in (GIVEN, Output().mechanism(setting())):
+    for made in (GIVEN, OutputPerturbation().mechanism(setting())):
         np.testing.assert_allclose(made.scaled(3.0).scaled(2.0).of_subnet(ASKED), 6 * made.of_subnet(ASKED))

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.work import PLAIN_TERMS, Terms, Trained
+from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 if TYPE_CHECKING:
     from h2fdp.training.engine import Engine
 
 
-class EngineOfEachThread:
+class ThreadLocalEngine:
     """An `Engine` that builds one of its own for each thread that calls it."""
 
     def __init__(self, build: Callable[[], Engine]) -> None:
@@ -31,8 +31,8 @@ class EngineOfEachThread:
         rows: np.ndarray,
         batches: Batches,
         step_size: float,
-        terms: Terms = PLAIN_TERMS,
-    ) -> Trained:
+        terms: StepTerms = PLAIN_TERMS,
+    ) -> TrainingResult:
         if not hasattr(self._held, "engine"):
             self._held.engine = self._build()
         engine: Engine = self._held.engine

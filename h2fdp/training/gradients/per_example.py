@@ -17,7 +17,7 @@ from torch import Tensor
 _ROUNDING = 2.0**-22  # of float32 sums of products, to the sum of their sizes
 
 
-class RecordGradients(Protocol):
+class PerExampleGradients(Protocol):
     """The gradients of one parameter for the W records of n devices."""
 
     def squared_norms(self) -> Tensor:
@@ -28,13 +28,13 @@ class RecordGradients(Protocol):
         """(n, size of the parameter): sum_r factors_r g_r, for factors (n, W)."""
         ...
 
-    def without(self, bad: Tensor) -> RecordGradients:
+    def without(self, bad: Tensor) -> PerExampleGradients:
         """The same with the gradients of the records `bad` (n, W) zero, even where they were infinite or undefined."""
         ...
 
 
 @dataclass(frozen=True)
-class Written:
+class ExplicitGradients:
     """Gradients written out: (n, W, size of the parameter)."""
 
     gradients: Tensor
@@ -46,12 +46,12 @@ class Written:
     def weighted(self, factors: Tensor) -> Tensor:
         return torch.bmm(factors[:, None, :], self.gradients)[:, 0]
 
-    def without(self, bad: Tensor) -> Written:
-        return Written(self.gradients.masked_fill(bad[..., None], 0.0))
+    def without(self, bad: Tensor) -> ExplicitGradients:
+        return ExplicitGradients(self.gradients.masked_fill(bad[..., None], 0.0))
 
 
 @dataclass(frozen=True)
-class Ghost:
+class GhostGradients:
     """Gradients sum_l delta_l a_l^T that are never written out.
 
     Attributes:
@@ -79,16 +79,16 @@ class Ghost:
         delta = (self.delta * factors[:, :, None, None]).flatten(1, 2)
         return torch.bmm(delta.transpose(1, 2), self.a.flatten(1, 2)).flatten(1)
 
-    def without(self, bad: Tensor) -> Ghost:
+    def without(self, bad: Tensor) -> GhostGradients:
         bad = bad[..., None, None]
-        return Ghost(self.a.masked_fill(bad, 0.0), self.delta.masked_fill(bad, 0.0))
+        return GhostGradients(self.a.masked_fill(bad, 0.0), self.delta.masked_fill(bad, 0.0))
 
 
 @dataclass(frozen=True)
-class Rearranged:
+class PermutedGradients:
     """Gradients in another order than the parameter's, which only their sum has to be put into."""
 
-    gradients: RecordGradients
+    gradients: PerExampleGradients
     as_parameter: Callable[[Tensor], Tensor]
 
     def squared_norms(self) -> Tensor:
@@ -97,8 +97,8 @@ class Rearranged:
     def weighted(self, factors: Tensor) -> Tensor:
         return self.as_parameter(self.gradients.weighted(factors))
 
-    def without(self, bad: Tensor) -> Rearranged:
-        return Rearranged(self.gradients.without(bad), self.as_parameter)
+    def without(self, bad: Tensor) -> PermutedGradients:
+        return PermutedGradients(self.gradients.without(bad), self.as_parameter)
 
 
 def ghost_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:

@@ -15,7 +15,7 @@ Kind = Literal["subnets", "edge", "device", "cloud"]
 
 
 @dataclass(frozen=True)
-class Place:
+class HostSpec:
     """One host, and the hosts whose nodes it calls.
 
     Attributes:
@@ -33,10 +33,10 @@ class Place:
     nodes: tuple[str, ...]
     numbers: tuple[int, ...] = ()
     row: int = 0
-    below: tuple[Place, ...] = ()
+    below: tuple[HostSpec, ...] = ()
     label: str | None = None
 
-    def all(self) -> Iterator[Place]:
+    def all(self) -> Iterator[HostSpec]:
         """This place and every one below it."""
         yield self
         for place in self.below:
@@ -58,21 +58,21 @@ def packed(sizes: np.ndarray, hosts: int) -> list[list[int]]:
     return [np.flatnonzero(owner == host).tolist() for host in np.unique(owner)]
 
 
-def _subnets(topology: Topology, name: str, numbers: list[int], label: str | None = None) -> Place:
+def _subnets(topology: Topology, name: str, numbers: list[int], label: str | None = None) -> HostSpec:
     nodes = tuple(topology.subnets[number].name for number in numbers)
-    return Place(name, "subnets", nodes, tuple(numbers), label=label)
+    return HostSpec(name, "subnets", nodes, tuple(numbers), label=label)
 
 
-def _packed_places(topology: Topology, hosts: int) -> list[Place]:
+def _packed_places(topology: Topology, hosts: int) -> list[HostSpec]:
     parts = packed(topology.sizes, hosts)
     return [_subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(parts)]
 
 
-def _place_for_each_subnet(topology: Topology, hosts: int) -> list[Place]:
+def _place_for_each_subnet(topology: Topology, hosts: int) -> list[HostSpec]:
     return [_subnets(topology, f"edge:{subnet.name}", [at]) for at, subnet in enumerate(topology.subnets)]
 
 
-def _labelled_places(topology: Topology, hosts: int) -> list[Place]:
+def _labelled_places(topology: Topology, hosts: int) -> list[HostSpec]:
     """A host for each label; subnets without one are packed on `hosts` hosts of their own."""
     labels = list(dict.fromkeys(subnet.host for subnet in topology.subnets if subnet.host is not None))
     if not labels:
@@ -86,17 +86,18 @@ def _labelled_places(topology: Topology, hosts: int) -> list[Place]:
     return places + [_subnets(topology, f"host:{at}", [free[i] for i in part]) for at, part in enumerate(parts)]
 
 
-def _place_for_each_node(topology: Topology, hosts: int) -> list[Place]:
+def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
     edges = []
     for number, subnet in enumerate(topology.subnets):
         devices = tuple(
-            Place(f"device:{name}", "device", (name,), (number,), row) for row, name in enumerate(subnet.device_names())
+            HostSpec(f"device:{name}", "device", (name,), (number,), row)
+            for row, name in enumerate(subnet.device_names())
         )
-        edges.append(Place(f"edge:{subnet.name}", "edge", (subnet.name,), (number,), below=devices))
-    return [Place("cloud", "cloud", (CLOUD,), below=tuple(edges))]
+        edges.append(HostSpec(f"edge:{subnet.name}", "edge", (subnet.name,), (number,), below=devices))
+    return [HostSpec("cloud", "cloud", (CLOUD,), below=tuple(edges))]
 
 
-PLACEMENTS: dict[str, Callable[[Topology, int], list[Place]]] = {
+PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
     "packed": _packed_places,
     "subnet": _place_for_each_subnet,
     "entity": _place_for_each_node,

@@ -19,7 +19,7 @@ from h2fdp.training.device_records import DeviceRecords
 
 
 @dataclass(frozen=True)
-class Pass:
+class PaddedBatch:
     """Records that are computed at once.
 
     Attributes:
@@ -33,7 +33,7 @@ class Pass:
     shares: Tensor
 
 
-class Passes:
+class PaddedBatches:
     """All batches of a stack, placed where its records are; those of a pass are gathered when it comes.
 
     A pass is good until the next one: they share their memory.
@@ -60,7 +60,7 @@ class Passes:
         self._memory = torch.empty(len(rows) * width, *records.x.shape[1:], device=records.x.device)
         self._blocks: dict[int, list[tuple[Tensor, ...]]] = {}
 
-    def first(self, slot: int, devices: int) -> Pass:
+    def first(self, slot: int, devices: int) -> PaddedBatch:
         """The first pass of the first `devices` of the stack at the slot-th slot."""
         positions, labels, shares = self._block(0)[slot]
         if devices < len(self._rows):
@@ -70,7 +70,7 @@ class Passes:
             positions, labels, shares = positions[:, :used], labels[:, :used], shares[:, :used]
         return self._gathered(positions, labels, shares)
 
-    def later(self, slot: int, devices: int, at_least: int) -> Iterator[tuple[Tensor, Pass]]:
+    def later(self, slot: int, devices: int, at_least: int) -> Iterator[tuple[Tensor, PaddedBatch]]:
         """The other passes, and the (m,) positions in the stack of the devices that they are of.
 
         Args:
@@ -108,7 +108,7 @@ class Passes:
             self._blocks[number] = list(zip(*(part.unbind() for part in parts), strict=True))
         return self._blocks[number]
 
-    def _gathered(self, positions: Tensor, labels: Tensor, shares: Tensor) -> Pass:
+    def _gathered(self, positions: Tensor, labels: Tensor, shares: Tensor) -> PaddedBatch:
         x = self._records.x.index_select(0, positions.reshape(-1))
         scaled = self._records.scaled(x, self._memory[: len(x)])
-        return Pass(scaled.view(*positions.shape, *x.shape[1:]), labels, shares)
+        return PaddedBatch(scaled.view(*positions.shape, *x.shape[1:]), labels, shares)

@@ -37,7 +37,11 @@ class DeviceNoise:
     def drawn(self, purpose: str) -> Iterator[tuple[int, float, np.random.Generator]]:
         """Position, level and stream of each device's noise; a stream is good until the next, and never comes again."""
         for position, (row, level) in enumerate(zip(self.rows.tolist(), self.levels.tolist(), strict=True)):
-            yield position, level, self.streams.lent(self.name(row), f"noise-{purpose}", self.interval, self.last_slot)
+            yield (
+                position,
+                level,
+                self.streams.borrowed(self.name(row), f"noise-{purpose}", self.interval, self.last_slot),
+            )
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class StepNoise:
         """
         at = self.first_slot + slot + 1
         for position, (gradient, divisor) in enumerate(zip(gradients, divisors.tolist(), strict=True)):
-            stream = self.streams.lent(self.nodes[position], "noise-step", self.interval, at)
+            stream = self.streams.borrowed(self.nodes[position], "noise-step", self.interval, at)
             add_gaussian_noise(gradient, float(self.levels[position]) / divisor, stream, out=gradient)
 
     def part(self, devices: np.ndarray) -> StepNoise:
@@ -78,7 +82,7 @@ class StepNoise:
         return replace(self, nodes=nodes, levels=np.concatenate([part.levels for part in parts]))
 
 
-class DeviceSide(Protocol):
+class LocalRandomizer(Protocol):
     """A device's part in a mechanism. Devices know it themselves: an order without noise is not obeyed.
 
     Attributes:
@@ -113,7 +117,7 @@ class DeviceSide(Protocol):
         ...
 
 
-class AsTheyAre(DeviceSide):
+class RawUpdate(LocalRandomizer):
     """Nothing to hide from the edge server: it is trusted, or nobody promised anything."""
 
     noisy: ClassVar[bool] = False
@@ -122,7 +126,7 @@ class AsTheyAre(DeviceSide):
         return True
 
 
-class NoisyUpdate(DeviceSide):
+class NoisyUpdate(LocalRandomizer):
     """Delta_i + n_i, (10) and (14) of H2FDP."""
 
     noisy: ClassVar[bool] = True

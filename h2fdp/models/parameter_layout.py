@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Flat:
+class ParameterLayout:
     """Where each trainable parameter lies in the vector of length M, in the order of `named_parameters()`.
 
     A parameter that a module holds twice (tied weights) is in the vector once, under its first name.
@@ -19,7 +19,7 @@ class Flat:
         sizes: number of values of each parameter.
         size: length M of the vector.
 
-    >>> flat = Flat(nn.Linear(3, 2))
+    >>> flat = ParameterLayout(nn.Linear(3, 2))
     >>> flat.size, flat.names
     (8, ('weight', 'bias'))
     >>> {name: tuple(view.shape) for name, view in flat.views(torch.zeros(5, 8)).items()}

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from h2fdp.runtime.capacity import GIB, Machine, Share
-from h2fdp.runtime.placement import Place
+from h2fdp.runtime.capacity import GIB, HostResources, Machine
+from h2fdp.runtime.host_placement import HostSpec
 
 _RESERVED = {"CPU", "GPU", "memory", "object_store_memory"}
 _SECONDS_TO_PACK = 5.0
@@ -27,7 +27,7 @@ def machines() -> list[Machine]:
 
 
 @contextmanager
-def rooms(places: Sequence[Place], share: Share) -> Iterator[Mapping[str, PlacementGroup]]:
+def placement_groups(places: Sequence[HostSpec], share: HostResources) -> Iterator[Mapping[str, PlacementGroup]]:
     """Edge server's place -> room for it and its devices, for as long as the context lasts.
 
     The driver keeps them, and not the host above: Ray frees those of a lost host with the whole job only.
@@ -37,14 +37,14 @@ def rooms(places: Sequence[Place], share: Share) -> Iterator[Mapping[str, Placem
         for place in places:
             for each in place.all():
                 if each.kind == "edge":
-                    groups[each.name] = _room(each, share)
+                    groups[each.name] = _placement_group(each, share)
         yield groups
     finally:
         for group in groups.values():
             remove_placement_group(group)
 
 
-def _room(edge: Place, share: Share) -> PlacementGroup:
+def _placement_group(edge: HostSpec, share: HostResources) -> PlacementGroup:
     """On one machine where they fit there, else on few."""
     amounts = {"CPU": share.cpus, "GPU": share.gpus, "memory": share.memory_gib * GIB}
     bundles = [{name: amount for name, amount in amounts.items() if amount > 0} for _ in edge.all()]

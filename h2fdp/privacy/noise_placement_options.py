@@ -6,72 +6,72 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from h2fdp.config.fields import Expect, Magnitude, Options
 from h2fdp.config.named_options import Choices
-from h2fdp.privacy.mechanisms.central import Central
+from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
-from h2fdp.privacy.mechanisms.hierarchical import EveryDevice, Nowhere, WhereTrustEnds
-from h2fdp.privacy.mechanisms.objective import Objective
-from h2fdp.privacy.mechanisms.output import Output
-from h2fdp.privacy.mechanisms.placement import Placement
+from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
+from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
+from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
+from h2fdp.privacy.mechanisms.output import OutputPerturbation
 
 
-class PlacementOptions(Options):
+class NoisePlacementOptions(Options):
     """The options of a placement of noise."""
 
-    def build(self) -> Placement:
+    def build(self) -> NoisePlacement:
         """The placement with these options."""
         raise NotImplementedError
 
 
-NOISE_PLACEMENTS: Choices[PlacementOptions] = Choices()
+NOISE_PLACEMENTS: Choices[NoisePlacementOptions] = Choices()
 
 
 @NOISE_PLACEMENTS.register
-class NoneOptions(PlacementOptions):
+class NoneOptions(NoisePlacementOptions):
     """No noise."""
 
     name: Literal["none"] = "none"
 
-    def build(self) -> Placement:
+    def build(self) -> NoisePlacement:
         """The placement."""
-        return Nowhere()
+        return NonPrivate()
 
 
 @NOISE_PLACEMENTS.register
-class HierarchicalOptions(PlacementOptions):
+class HierarchicalOptions(NoisePlacementOptions):
     """Noise where trust ends."""
 
     name: Literal["hierarchical"] = "hierarchical"
 
-    def build(self) -> Placement:
+    def build(self) -> NoisePlacement:
         """The placement."""
-        return WhereTrustEnds()
+        return HierarchicalDp()
 
 
 @NOISE_PLACEMENTS.register
-class LocalOptions(PlacementOptions):
+class LocalOptions(NoisePlacementOptions):
     """Noise at every device."""
 
     name: Literal["local"] = "local"
 
-    def build(self) -> Placement:
+    def build(self) -> NoisePlacement:
         """The placement."""
-        return EveryDevice()
+        return LocalDp()
 
 
 @NOISE_PLACEMENTS.register
-class CentralOptions(PlacementOptions):
+class CentralOptions(NoisePlacementOptions):
     """Noise at the cloud; a `noise_multiplier` of null is calibrated."""
 
     name: Literal["central"] = "central"
     noise_multiplier: Magnitude | None = None
 
-    def build(self) -> Placement:
+    def build(self) -> NoisePlacement:
         """The placement."""
-        return Central(self.noise_multiplier)
+        return CentralDp(self.noise_multiplier)
 
 
 @NOISE_PLACEMENTS.register
-class DpSgdOptions(PlacementOptions):
+class DpSgdOptions(NoisePlacementOptions):
     """Noise on every local step; a `noise_multiplier` of null is calibrated."""
 
     name: Literal["dp-sgd"] = "dp-sgd"
@@ -79,26 +79,26 @@ class DpSgdOptions(PlacementOptions):
     normalize: Annotated[Literal["expected", "drawn"], Expect("one of expected, drawn")] = "expected"
     rc_search: Annotated[Literal["safe", "paper"], Expect("one of safe, paper")] = "safe"
 
-    def build(self) -> Placement:
+    def build(self) -> NoisePlacement:
         """The placement."""
         return DpSgd(self.noise_multiplier, self.normalize, self.rc_search)
 
 
 @NOISE_PLACEMENTS.register
-class OutputOptions(PlacementOptions):
+class OutputOptions(NoisePlacementOptions):
     """Noise on the clipped model, whose norm is `model_norm`, tau; a `noise_std` (sigma) of null is calibrated."""
 
     name: Literal["output"] = "output"
     model_norm: Magnitude = 1.0
     noise_std: Magnitude | None = None
 
-    def build(self) -> Placement:
+    def build(self) -> NoisePlacement:
         """The placement."""
-        return Output(self.model_norm, self.noise_std)
+        return OutputPerturbation(self.model_norm, self.noise_std)
 
 
 @NOISE_PLACEMENTS.register
-class ObjectivePerturbationOptions(PlacementOptions):
+class ObjectivePerturbationOptions(NoisePlacementOptions):
     """A random linear term in the objective; a `rate` of null is calibrated."""
 
     name: Literal["objective"] = "objective"
@@ -107,19 +107,19 @@ class ObjectivePerturbationOptions(PlacementOptions):
     u2: Magnitude | None = None
     input_bound: Magnitude = 1.0
 
-    def build(self) -> Placement:
+    def build(self) -> NoisePlacement:
         """The placement."""
-        return Objective(**self.options())
+        return ObjectivePerturbation(**self.options())
 
 
 if TYPE_CHECKING:
-    PlacementSection = PlacementOptions
+    NoisePlacementSection = NoisePlacementOptions
 else:
-    PlacementSection = NOISE_PLACEMENTS.section()
+    NoisePlacementSection = NOISE_PLACEMENTS.section()
 
 
-def placement_of(value: PlacementOptions | Any) -> Placement:
+def noise_placement_of(value: NoisePlacementOptions | Any) -> NoisePlacement:
     """The placement that a section describes, checked or as a recorded configuration has it."""
-    section = value if isinstance(value, PlacementOptions) else NOISE_PLACEMENTS.read(value)
-    assert isinstance(section, PlacementOptions), "no placement is a user's own: an account must know it"
+    section = value if isinstance(value, NoisePlacementOptions) else NOISE_PLACEMENTS.read(value)
+    assert isinstance(section, NoisePlacementOptions), "no placement is a user's own: an account must know it"
     return section.build()

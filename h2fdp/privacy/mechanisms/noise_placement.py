@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from h2fdp.privacy.mechanisms.device_side import AsTheyAre, DeviceSide
-from h2fdp.privacy.mechanisms.mechanism import Mechanism, Setting
+from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, RawUpdate
+from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.releases import Observer
 from h2fdp.privacy.trust_model import TrustModel
 
@@ -15,7 +15,7 @@ Clips = Literal["gradient", "record", "update", "nothing"]
 
 
 @dataclass(frozen=True)
-class Request:
+class RequestedExperiment:
     """What an experiment asks for, in plain values, for a placement to judge.
 
     Attributes:
@@ -45,7 +45,7 @@ class Request:
     controlled: bool
 
 
-class Placement(Protocol):
+class NoisePlacement(Protocol):
     """Where noise is added: a point of the axis, with its options; a frozen value.
 
     Attributes:
@@ -79,15 +79,15 @@ class Placement(Protocol):
         """Who adds noise under an edge server of this trust, and what the edge server sees."""
         ...
 
-    def problems(self, request: Request) -> Iterator[tuple[str, str]]:
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What of an experiment the placement does not go with: keys, and the reasons."""
         ...
 
-    def device_side(self, trusted: bool, clip_norm: float | None) -> DeviceSide:
+    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
         """The devices' part under an edge server of this trust."""
-        return AsTheyAre()
+        return RawUpdate()
 
-    def mechanism(self, setting: Setting) -> Mechanism:
+    def mechanism(self, setting: MechanismContext) -> Mechanism:
         """The noises of a run.
 
         Raises:
@@ -96,13 +96,13 @@ class Placement(Protocol):
         ...
 
 
-def given_noise(option: str, value: float | None, request: Request) -> Iterator[tuple[str, str]]:
+def given_noise(option: str, value: float | None, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
     """The problem of a noise that is both given and to be calibrated."""
     if value is not None and request.calibration == "accounted":
         yield "privacy.calibration", f"the noise is stated ({option} is {value:g}); expected {option} null, or paper"
 
 
-def remembering(request: Request) -> Iterator[tuple[str, str]]:
+def remembering(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
     """The problem of a device that remembers what it does not release."""
     if request.memory is not None:
         yield (
@@ -112,7 +112,7 @@ def remembering(request: Request) -> Iterator[tuple[str, str]]:
         )
 
 
-def uncontrolled(request: Request) -> Iterator[tuple[str, str]]:
+def uncontrolled(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
     """The problem of a controller, which knows the noise of accumulated gradients only."""
     if request.controlled:
         yield (
@@ -121,7 +121,7 @@ def uncontrolled(request: Request) -> Iterator[tuple[str, str]]:
         )
 
 
-def clipped(request: Request, what: str) -> Iterator[tuple[str, str]]:
+def clipped(request: RequestedExperiment, what: str) -> Iterator[tuple[str, str]]:
     """The problem of a bound that is missing."""
     if request.clip_norm is None:
         yield "training.clip_norm", f"a guarantee needs clipped {what}; expected a finite number above 0, found nothing"

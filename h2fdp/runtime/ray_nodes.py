@@ -14,11 +14,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from h2fdp.errors import UserError
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.capacity import GIB, Share
-from h2fdp.runtime.host import Host, Whereabouts
-from h2fdp.runtime.placement import Place
+from h2fdp.runtime.capacity import GIB, HostResources
+from h2fdp.runtime.host import Host, HostLocation
+from h2fdp.runtime.host_placement import HostSpec
 from h2fdp.runtime.ray_errors import gather, lost_for_good
-from h2fdp.runtime.ray_rooms import machines
+from h2fdp.runtime.ray_placement_groups import machines
 
 MOST_LOSSES = 3  # of one host in a row
 _SECONDS_TO_FIND_ROOM = 20.0  # that a host gets which comes again; a process that imports torch takes a few of them
@@ -26,7 +26,7 @@ _TIME_BELOW = 0.8  # of a host's time to answer, for the hosts that it asks: so 
 
 
 @dataclass(frozen=True)
-class Ground:
+class HostSettings:
     """What every host of a run is started with.
 
     Attributes:
@@ -37,36 +37,36 @@ class Ground:
         blueprint: where Ray keeps it; None where it is not sent yet.
     """
 
-    share: Share
+    share: HostResources
     namespace: str
     timeout_s: float
     groups: Mapping[str, PlacementGroup] = field(default_factory=dict)
     blueprint: Any = None
 
 
-class RayTeam:
+class RayNodes:
     """Hosts with the nodes of these places: one call to each host that holds any node that is asked.
 
-    Hosts belong to the process that made their team, and end with it.
+    Hosts belong to the process that made their nodes, and end with it.
     """
 
-    def __init__(self, places: Sequence[Place], blueprint: Blueprint, ground: Ground) -> None:
+    def __init__(self, places: Sequence[HostSpec], blueprint: Blueprint, settings: HostSettings) -> None:
         self._blueprint = blueprint
-        self._ground = ground if ground.blueprint is not None else replace(ground, blueprint=ray.put(blueprint))
-        self._hosts = {place.name: _PlacedHost(place, self._ground) for place in places}
+        self._settings = settings if settings.blueprint is not None else replace(settings, blueprint=ray.put(blueprint))
+        self._hosts = {place.name: _PlacedHost(place, self._settings) for place in places}
         self._owners = {node: place.name for place in places for node in place.nodes}
-        self._whereabouts: dict[str, Whereabouts] = {}
+        self._locations: dict[str, HostLocation] = {}
         self._start(list(self._hosts))
 
     @property
-    def whereabouts(self) -> dict[str, Whereabouts]:
+    def locations(self) -> dict[str, HostLocation]:
         """Where each host runs now."""
-        return dict(self._whereabouts)
+        return dict(self._locations)
 
     @property
     def kinds(self) -> dict[str, str]:
         """Host -> what it computes with, of these hosts and those below them."""
-        return {name: kind for each in self._whereabouts.values() for name, kind in each.kinds.items()}
+        return {name: kind for each in self._locations.values() for name, kind in each.kinds.items()}
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         asked: dict[str, dict[str, Any]] = {}
@@ -76,7 +76,7 @@ class RayTeam:
         while asked:
             reference = ray.put(shared)  # anew each time: what was lost may be this
             pending = {self._hosts[name].call(method, reference, part): name for name, part in asked.items()}
-            found, lost = gather(pending, self._ground.timeout_s)
+            found, lost = gather(pending, self._settings.timeout_s)
             for name, part in found.items():
                 answers.update(part)
                 self._hosts[name].losses = 0
@@ -99,17 +99,17 @@ class RayTeam:
     def _start(self, names: list[str], again: bool = False) -> None:
         """Start hosts, all at once, until each has built its nodes."""
         while names:
-            pending = {self._hosts[name].start(self._ground, self._ground.share): name for name in names}
+            pending = {self._hosts[name].start(self._settings, self._settings.share): name for name in names}
             if again:
                 pending = self._with_room(pending)
-            found, lost = gather(pending, self._ground.timeout_s)
+            found, lost = gather(pending, self._settings.timeout_s)
             for name, where in found.items():
-                _check_kind(name, self._whereabouts.get(name, where), where)
-                self._whereabouts[name] = where
+                _check_kind(name, self._locations.get(name, where), where)
+                self._locations[name] = where
             for name, error in lost.items():
                 self._hosts[name].note_loss(error)
             if not all(map(lost_for_good, lost.values())):  # the blueprint went with the machine that kept it
-                self._ground = replace(self._ground, blueprint=ray.put(self._blueprint))
+                self._settings = replace(self._settings, blueprint=ray.put(self._blueprint))
             names, again = list(lost), True
 
     def _with_room(self, pending: Mapping[Any, str]) -> dict[Any, str]:
@@ -120,8 +120,8 @@ class RayTeam:
         up = {self._hosts[name].up(): name for name in pending.values()}
         _, waiting = ray.wait(list(up), num_returns=len(up), timeout=_SECONDS_TO_FIND_ROOM)
         without = {up[each] for each in waiting}
-        crowded = replace(self._ground.share, cpus=0, memory_gib=0)
-        again = {self._hosts[name].start(self._ground, crowded): name for name in without}
+        crowded = replace(self._settings.share, cpus=0, memory_gib=0)
+        again = {self._hosts[name].start(self._settings, crowded): name for name in without}
         return {each: name for each, name in pending.items() if name not in without} | again
 
 
@@ -132,7 +132,7 @@ def _check_repeats(name: str, blueprint: Blueprint) -> None:
         raise UserError(f"{text}; `h2fdp resume` continues with fresh draws", key="runtime")
 
 
-def _check_kind(name: str, before: Whereabouts, now: Whereabouts) -> None:
+def _check_kind(name: str, before: HostLocation, now: HostLocation) -> None:
     """A host may not redo an interval where it would not come out the same, to the bit.
 
     The same noise on another update is another release, which no account knows of.
@@ -147,10 +147,10 @@ def _check_kind(name: str, before: Whereabouts, now: Whereabouts) -> None:
 class _PlacedHost:
     """One host, the actor that is it now, and how often it was lost."""
 
-    def __init__(self, place: Place, ground: Ground) -> None:
+    def __init__(self, place: HostSpec, settings: HostSettings) -> None:
         self.losses = 0
         self._place = place
-        self._ground = ground
+        self._settings = settings
         self._actor: Any = None
         self._lives = 0
 
@@ -158,23 +158,23 @@ class _PlacedHost:
         """The answer to come."""
         return self._actor.call.remote(method, reference, part)
 
-    def start(self, ground: Ground, share: Share) -> Any:
-        """Start the actor in the place of the one before; the answer to come is its whereabouts."""
+    def start(self, settings: HostSettings, share: HostResources) -> Any:
+        """Start the actor in the place of the one before; the answer to come is its locations."""
         self.end()
         self._lives += 1
-        self._ground = ground
+        self._settings = settings
         below = replace(
-            ground,
+            settings,
             share=share,
-            timeout_s=_TIME_BELOW * ground.timeout_s,
-            namespace=f"{ground.namespace}/{self._life()}",  # those below the host before may still be ending
+            timeout_s=_TIME_BELOW * settings.timeout_s,
+            namespace=f"{settings.namespace}/{self._life()}",  # those below the host before may still be ending
         )
-        if self._place.name in ground.groups:
-            group = ground.groups[self._place.name]
+        if self._place.name in settings.groups:
+            group = settings.groups[self._place.name]
             below = replace(below, groups={place.name: group for place in self._place.below})
         self._actor = ray.remote(Host).options(**self._options(share)).remote()
         return self._actor.build.remote(
-            ground.blueprint, self._place, partial(RayTeam, self._place.below, ground=below)
+            settings.blueprint, self._place, partial(RayNodes, self._place.below, settings=below)
         )
 
     def up(self) -> Any:
@@ -200,13 +200,13 @@ class _PlacedHost:
         """The actor's name; one that was lost keeps its name in Ray's records."""
         return self._place.name + (f"#{self._lives}" if self._lives > 1 else "")
 
-    def _options(self, share: Share) -> dict[str, Any]:
+    def _options(self, share: HostResources) -> dict[str, Any]:
         """Ray's options. Ray restarts and retries nothing: it would not build the nodes again."""
         label = self._place.label
         named = label is not None and share.cpus > 0 and any(label in machine.names for machine in machines())
         options: dict[str, Any] = {
             "name": self._life(),
-            "namespace": self._ground.namespace,
+            "namespace": self._settings.namespace,
             "num_cpus": share.cpus,
             "num_gpus": share.gpus,
             "memory": int(share.memory_gib * GIB),
@@ -214,7 +214,7 @@ class _PlacedHost:
             "max_restarts": 0,
             "max_task_retries": 0,
         }
-        group = self._ground.groups.get(self._place.name)
+        group = self._settings.groups.get(self._place.name)
         if group is not None and share.cpus > 0:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
         return options
