@@ -1,47 +1,88 @@
-"""A network of three tiers gives the same bits in one process and on Ray, and after it was killed."""
+"""A network of four tiers gives the same bits in one process and on any hosts of Ray, and after it was killed."""
 
 import pytest
 
 import h2fdp
 from h2fdp.run import steps
+from h2fdp.runtime.ray_session import ray_session
 from h2fdp.topology import read
-from tests.runtime.runs import assert_equal, recorded, small
+from tests.runtime.runs import assert_equal, hosts, recorded, small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
 NETWORK = """
-name: three tiers
+name: four tiers
 edges:
   - name: north
     trusted: true
     edges:
-      - {name: n1, trusted: true, devices: {count: 2}}
-      - {name: n2, trusted: false, devices: {count: 2}}
+      - name: middle
+        trusted: true
+        edges:
+          - {name: n1, trusted: true, devices: {count: 2}}
+          - {name: n2, trusted: false, devices: {count: 1}}
+      - {name: n3, trusted: true, devices: {count: 1}}
   - name: south
     trusted: false
     edges:
       - {name: s1, trusted: true, devices: {count: 1}}
-  - {name: alone, trusted: false, devices: {count: 2}}
+  - {name: alone, trusted: false, devices: {count: 1}}
 """
-METHODS = ["h2fdp", "scaffold"]
+SMALL = """
+name: three tiers
+edges:
+  - {name: north, trusted: true, edges: [{name: n1, trusted: true, devices: {count: 2}}]}
+  - {name: alone, trusted: false, devices: {count: 1}}
+"""
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
+CONTROL = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6, "estimates": "private"}
+SCAFFOLD = {"extends": "hfl", "objective": "scaffold", "server": "scaffold"}
+DEVICES = ("device:n1/1", "device:n1/2", "device:alone/1")
+METHODS = {
+    "h2fdp": {},
+    "controlled": {"control": CONTROL},
+    "dp-sgd": {"method": {"extends": "h2fdp", "privacy": "dp-sgd"}},
+    "scaffold": {"method": SCAFFOLD},
+    "moon": {"method": {"extends": "hfl", "objective": "moon"}},
+}
 
 
-def deep(folder, method, **settings):
-    (folder / "network.yaml").write_text(NETWORK)
+def deep(folder, network=NETWORK, method="h2fdp", **settings):
+    (folder / "network.yaml").write_text(network)
     topology = read(folder / "network.yaml", seed=3)
-    return small(method, topology=topology, **{"aggregate_every": [1, 2], "faults": FAULTS, **settings})
+    return small(topology=topology, **{"aggregate_every": [1, 2], "faults": FAULTS, "method": method, **settings})
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_ray_hosts_give_the_bits_of_one_process(method, tmp_path):
-    alone = recorded(deep(tmp_path, method).run(tmp_path / "alone"))
+@pytest.fixture(scope="module")
+def session():
+    """One local cluster for all."""
+    with ray_session(None, 0):
+        yield
+
+
+@pytest.mark.parametrize("name", ["controlled", "scaffold"])
+def test_packed_hosts_give_the_bits_of_one_process(session, name, tmp_path):
+    alone = recorded(deep(tmp_path, **METHODS[name]).run(tmp_path / "alone"))
     runtime = {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}
-    assert_equal(alone, recorded(deep(tmp_path, method, runtime=runtime).run(tmp_path / "ray")))
+    assert_equal(alone, recorded(deep(tmp_path, **METHODS[name], runtime=runtime).run(tmp_path / "ray")))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_run_that_was_killed_continues_to_the_same_bits(method, tmp_path, monkeypatch):
-    whole = recorded(deep(tmp_path, method).run(tmp_path / "whole"))
+@pytest.mark.parametrize(
+    ("placement", "places"),
+    [("subnet", {"edge:n1", "edge:alone"}), ("entity", {"cloud", "edge:n1", "edge:alone", *DEVICES})],
+)
+def test_hosts_of_their_own_give_the_bits_of_one_process(session, placement, places, tmp_path):
+    """An aggregator above edge servers runs where the cloud does."""
+    seen = set()
+    alone = recorded(deep(tmp_path, SMALL).run(tmp_path / "alone"))
+    run = deep(tmp_path, SMALL, runtime={"placement": placement})
+    found = recorded(run.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts())))
+    assert_equal(alone, found)
+    assert {name.partition("#")[0] for name in seen} == places
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_that_was_killed_continues_to_the_same_bits(name, tmp_path, monkeypatch):
+    whole = recorded(deep(tmp_path, **METHODS[name]).run(tmp_path / "whole"))
 
     def fail(step, interval):
         if (step, interval) == ("released", 1):
@@ -50,5 +91,5 @@ def test_a_run_that_was_killed_continues_to_the_same_bits(method, tmp_path, monk
     with monkeypatch.context() as patched:
         patched.setattr(steps, "listener", fail)
         with pytest.raises(RuntimeError, match="the host is gone"):
-            deep(tmp_path, method).run(tmp_path / "killed")
+            deep(tmp_path, **METHODS[name]).run(tmp_path / "killed")
     assert_equal(whole, recorded(h2fdp.resume(tmp_path / "killed")))

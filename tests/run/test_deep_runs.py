@@ -1,0 +1,204 @@
+"""Whole runs in networks of four tiers with uneven heights: calibration, budgets, ledgers and estimates at depth."""
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.run.planned_privacy import planned_accounts
+from h2fdp.run.privacy_report import privacy_report
+from h2fdp.topology import Aggregator, Subnet
+from tests.run.test_noise_as_wired import numbers
+
+# cloud - north (T) - n1 (T) - a (T, 2 devices), b (1); north - c (T, 1); cloud - south - d (T, 2); cloud - alone (1)
+TREE = Topology(
+    "uneven",
+    tuple(
+        Subnet(name, name in "acd", [9.0] * size, [9.0] * size, parent=parent)
+        for name, size, parent in (
+            ("a", 2, "n1"),
+            ("b", 1, "n1"),
+            ("c", 1, "north"),
+            ("d", 2, "south"),
+            ("alone", 1, None),
+        )
+    ),
+    aggregators=(Aggregator("north", True), Aggregator("n1", True, parent="north"), Aggregator("south", False)),
+)
+OBSERVERS = ("edge", "tier-2", "tier-3", "peer", "cloud", "public")
+# Edge servers above a device that are not in its trusted chain, and whether another device has its broadcasts.
+OUTSIDE = {"a": (), "b": ("edge", "tier-2", "tier-3"), "c": (), "d": ("tier-2",), "alone": ("edge",)}
+EVERYWHERE = {"a": ("edge", "tier-2", "tier-3"), "b": ("edge", "tier-2", "tier-3"), "c": ("edge", "tier-3")}
+EVERYWHERE |= {"d": ("edge", "tier-2"), "alone": ("edge",)}
+RHYTHM = [1, 2, 4]
+
+
+def control(alpha, **settings):
+    """Energy and delay that weigh so much: long intervals of few devices, or short ones of all."""
+    return {"enabled": True, "alpha1": alpha, "alpha2": alpha, "tau_max": 8, **settings}
+
+
+def experiment(tree=TREE, privacy="hierarchical", **settings):
+    method = settings.pop("method", {"extends": "h2fdp", "privacy": privacy})
+    defaults = {
+        "intervals": 2,
+        "local_steps": 8,
+        "aggregate_every": RHYTHM,
+        "batch_size": 4,
+        "epsilon": 4.0,
+        "seed": 2,
+        "clip_norm": 0.7,
+    }
+    return Experiment(topology=tree, data="digits", method=method, **{**defaults, **settings})
+
+
+def rows_of(run):
+    """(slot, edge server, device, observer) -> each row that is about it."""
+    found = {}
+    for row in map(json.loads, (run.directory / "privacy.jsonl").read_text().splitlines()):
+        for device in numbers(row["devices"]):
+            found.setdefault((row["slot"], row["edge"], device, row["observer"]), []).append(row)
+    return found
+
+
+def seen_by(edge, outside):
+    return (*outside[edge], *(() if edge == "alone" else ("peer",)), "cloud", "public")
+
+
+def test_every_observer_of_every_tier_has_a_row_for_each_step_of_dp_sgd(tmp_path):
+    privacy = {"name": "dp-sgd", "noise_multiplier": 0.9}
+    found = rows_of(experiment(privacy=privacy, epsilon=1e6, intervals=1).run(tmp_path / "run"))
+    expected = {
+        (slot, edge.name, device, observer)
+        for slot in range(1, 9)
+        for edge in TREE.subnets
+        for device in range(1, edge.size + 1)
+        for observer in seen_by(edge.name, EVERYWHERE)
+    }
+    assert found.keys() == expected
+    for (row,) in found.values():
+        assert (row["kind"], row["sensitivity"], row["noise_std"], row["steps"]) == ("step", 0.7, 0.9 * 0.7, 1)
+
+
+@pytest.mark.parametrize("privacy", ["hierarchical", "local", "dp-sgd", "output"])
+def test_accounted_calibration_meets_the_target_of_the_worst_observer(privacy):
+    report = privacy_report(experiment(privacy=privacy, calibration="accounted", epsilon=2.0).prepare())
+    assert tuple(report["observers"]) == OBSERVERS
+    assert 1.97 < max(each["rdp"] for each in report["observers"].values()) <= 2.0
+
+
+def test_accounted_calibration_for_a_tier_meets_the_target_of_this_tier():
+    setup = experiment(calibration="accounted", target_observers=["tier-2"], epsilon=2.0).prepare()
+    accounts = planned_accounts(setup)
+    assert 1.98 < accounts.worst("tier-2", 1e-5) <= 2.0
+    assert max(accounts.worst(observer, 1e-5) for observer in OBSERVERS) > 2.0
+
+
+def test_a_budget_of_a_tier_stops_the_run_before_it_is_exceeded(tmp_path):
+    settings = {"intervals": 6, "batch_size": None, "sampling_rate": 1.0}
+    free = experiment(**settings).run(tmp_path / "free").metrics["epsilon_tier-2"]
+    budget = float(free.iloc[3]) * 1.02
+    run = experiment(**settings, budget={"tier-2": budget, "cloud": 100.0}).run(tmp_path / "run")
+    assert (run.summary["state"], run.summary["budget_spent_by"]) == ("budget spent", "tier-2")
+    assert 2 <= run.summary["intervals"] <= 4
+    assert run.privacy.epsilon(observer="tier-2") <= budget
+    assert run.metrics["epsilon_tier-2"].tolist() == pytest.approx(free.iloc[: run.summary["intervals"]].tolist())
+
+
+def test_a_budget_for_a_tier_of_which_all_is_trusted_is_refused():
+    tree = Topology.deep(tiers=(1, 1, 1, 2), trust=1.0)
+    with pytest.raises(UserError, match=r"privacy\.budget\.tier-3: every edge server of this tier is trusted"):
+        experiment(tree, budget={"tier-3": 1.0}).prepare()
+    with pytest.raises(
+        UserError, match=r"privacy\.budget\.tier-4: in this network expected one of edge, tier-2, tier-3"
+    ):
+        experiment(budget={"tier-4": 1.0}).prepare()
+
+
+FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.4}, "edge_outage": {"probability": 0.2}}
+
+
+@pytest.mark.parametrize("settings", [{}, {"privacy": "local", "weights": "by-size"}, {"privacy": "output"}], ids=str)
+def test_metrics_ledger_plan_and_summary_agree(tmp_path, settings):
+    made = experiment(**settings, participation=0.6, faults=FAULTS, intervals=3)
+    planned, run = planned_accounts(made.prepare()), made.run(tmp_path / "run")
+    for observer in OBSERVERS:
+        expected = run.privacy.epsilon(observer=observer)
+        assert run.metrics[f"epsilon_{observer}"].iloc[-1] == pytest.approx(expected)
+        assert planned.worst(observer, 1e-5) == pytest.approx(expected)
+        assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(expected)
+
+
+def test_private_estimates_carry_the_noise_of_the_lowest_edge_servers(tmp_path):
+    """A trusted one releases three maxima under one noise, whatever is trusted above it; an untrusted one hands on the
+    mean of two numbers of each device."""
+    run = experiment(control=control(1e-4, estimates="private"), epsilon=50.0, batch_size=None, sampling_rate=0.1).run(
+        tmp_path / "run"
+    )
+    pairs = ((place, row) for place, rows in rows_of(run).items() for row in rows)
+    estimates = {place: row for place, row in pairs if row["kind"] == "estimate"}
+    last = {slot for slot, *_ in estimates}
+    assert last == set(run.metrics["slot"])
+    assert estimates.keys() == {
+        (slot, edge.name, device, observer)
+        for slot in last
+        for edge in TREE.subnets
+        for device in range(1, edge.size + 1)
+        for observer in seen_by(edge.name, OUTSIDE)
+    }
+    for (_, edge, _, _), row in estimates.items():
+        sensitivity = 2 * math.sqrt(3 if edge in "acd" else 2)
+        noise = math.sqrt(2 * 2 * math.log(1e5)) / 50 * 0.1 * sensitivity
+        assert row["steps"] == 2
+        assert (row["sensitivity"], row["noise_std"]) == pytest.approx((sensitivity, noise), rel=1e-9)
+
+
+def test_the_controller_decides_for_each_lowest_subnet_and_its_claim_holds(tmp_path):
+    run = experiment(control=control(1e4), intervals=4).run(tmp_path / "run")
+    decisions = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
+    for decision, row in zip(decisions, run.metrics.itertuples(), strict=True):
+        assert decision["participation"].keys() == {each.name for each in TREE.subnets}
+        assert (decision["tau"], sum(decision["participation"].values())) == (row.local_steps, row.participants)
+    assert run.metrics["epsilon_claimed"].max() <= 4.0 * (1 + 1e-12)
+    made = Counter(row["kind"] for rows in rows_of(run).values() for row in rows if row["observer"] == "public")
+    assert made["local"] > made["global"] > 0
+
+
+# Server rules and what devices remember do not see how many aggregators a vector passes.
+METHODS = [
+    {"extends": "hfl", **axes}
+    for axes in (
+        {"objective": "moon"},
+        {"objective": "pfedme"},
+        {"objective": "scaffold", "server": "scaffold"},
+        {"objective": "feddyn", "server": "feddyn"},
+        {"server": "adam"},
+    )
+]
+
+
+def one_below_another(tiers):
+    """Two edge servers, each below as many others as make so many tiers."""
+    subnets, aggregators = [], []
+    for name, size in (("a", 2), ("b", 1)):
+        parent = None
+        for tier in range(tiers - 1):
+            aggregators.append(Aggregator(f"{name}-{tier}", False, parent=parent))
+            parent = f"{name}-{tier}"
+        subnets.append(Subnet(name, False, [9.0] * size, [9.0] * size, parent=parent))
+    return Topology("t", tuple(subnets), aggregators=tuple(aggregators))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_an_edge_server_above_a_single_one_changes_nothing(tmp_path, method):
+    settings = {"method": method, "clip_norm": None, "participation": 0.6, "intervals": 3, "faults": FAULTS}
+    settings |= {"model": {"name": "mlp", "hidden": 4}, "local_steps": 4, "aggregate_every": 1, "step_size": 0.5}
+    flat = experiment(one_below_another(1), **settings).run(tmp_path / "flat")
+    deep = experiment(one_below_another(3), **settings | {"aggregate_every": [1, 1, 2]}).run(tmp_path / "deep")
+    one, other = flat.model().state_dict(), deep.model().state_dict()
+    for name in one:
+        np.testing.assert_allclose(other[name], one[name], rtol=1e-4, atol=1e-5)
+    assert not flat.metrics["loss"].diff().iloc[1:].eq(0).all()
