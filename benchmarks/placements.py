@@ -18,8 +18,8 @@ PLACEMENTS = {
     "packed, 1 host": ("runtime.backend=ray", "runtime.hosts=1"),
     "packed, 2 hosts": ("runtime.backend=ray", "runtime.hosts=2"),
     "packed, 4 hosts": ("runtime.backend=ray", "runtime.hosts=4", "runtime.cpus_per_host=0.5"),
-    "subnet, 10 hosts": ("runtime.host_placement=subnet",),
-    "entity, 61 hosts": ("runtime.host_placement=entity",),
+    "subnet, 10 hosts": ("runtime.placement=subnet",),
+    "entity, 61 hosts": ("runtime.placement=entity",),
 }
 
 
