@@ -12,11 +12,11 @@ from h2fdp.config.fields import (
     Count,
     Expect,
     Flag,
-    HostResources,
     Magnitude,
     OpenProbability,
     Positive,
     Probability,
+    Share,
     Text,
     Whole,
     shape,
@@ -75,7 +75,7 @@ class TrainingSection(Section):
     aggregate_every: Slots = None
     aggregations_per_interval: Times = None
     batch_size: Count | None = None
-    sampling_rate: HostResources | None = None
+    sampling_rate: Share | None = None
     step_size: Magnitude = 0.1
     step_decay: Annotated[Literal["sqrt", "none"], Expect("one of sqrt, none")] = "sqrt"
     clip_norm: Magnitude | None = 1.0
@@ -83,7 +83,7 @@ class TrainingSection(Section):
     loss: LossSection = CrossEntropyOptions()
     momentum: Decay = 0.0
     sampling: Annotated[Literal["poisson", "fixed", "shuffled"], Expect("one of poisson, fixed, shuffled")] = "poisson"
-    participation: HostResources = 1.0
+    participation: Share = 1.0
     weights: Annotated[Literal["uniform", "by-size"], Expect("one of uniform, by-size")] = "uniform"
     evaluate_every: Count = 1
 

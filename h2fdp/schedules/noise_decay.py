@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from h2fdp.config.fields import Count, Expect, HostResources
+from h2fdp.config.fields import Count, Expect, Share
 from h2fdp.estimation.feedback import IntervalObservation
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.fixed import FixedSchedule
@@ -132,7 +132,7 @@ class NoiseDecayOptions(ScheduleOptions):
 
     factor: Fraction = 0.9
     patience: Count = 2
-    least: HostResources = 0.1
+    least: Share = 0.1
 
     def build(self, context: ScheduleContext) -> NoiseDecay:
         """See `ScheduleTraits.build`; R_c is counted at noise that stays, so here the account ends the run."""
