@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from h2fdp.data.images import CIFAR10, FASHION_MNIST
-from h2fdp.data.pool import DataRequest
-from h2fdp.data.records import Records
-from h2fdp.data.section import DataSection
+from h2fdp.data import DataRequest, Records
+from h2fdp.data.images import Cifar10, FashionMnist
 from h2fdp.streams import Streams
 
-_SETS = {"softmax": (FASHION_MNIST, (1, 28, 28)), "two convolutions": (CIFAR10, (3, 32, 32))}
+_SETS = {"softmax": (FashionMnist(), (1, 28, 28)), "two convolutions": (Cifar10(), (3, 32, 32))}
 _TEST_RECORDS = 2_000
 
 
@@ -24,9 +22,7 @@ def write_archive(path: Path, model: str, devices: int, records: int, root: Path
     image_set, shape = _SETS[model]
     random = np.random.default_rng(0)
     if root is not None and not image_set.missing(root):
-        section = DataSection.model_validate(image_set.name)
-        request = DataRequest(section.name, section.options, [], Streams(0), root)
-        pool = image_set.load(request)
+        pool = image_set.load(DataRequest(image_set, [], Streams(0), root))
         train, test, name = pool.train, pool.test, image_set.name
     else:
         templates = random.integers(0, 256, (10, *shape))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, ValidationInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -73,6 +73,18 @@ def _word_to_bool(value: Any) -> Any:
 
 Flag = Annotated[bool, BeforeValidator(_word_to_bool), Expect("true or false")]
 Text = Annotated[str, Field(min_length=1, max_length=4096), Expect("a text that is not empty")]
+
+
+def _absolute(value: str, info: ValidationInfo) -> str:
+    """A path relative to the user's file, found from anywhere."""
+    folder = (info.context or {}).get("folder")
+    try:
+        return value if folder is None else str((folder / value).resolve())
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ValueError(f"no path: {error}") from None
+
+
+FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_absolute), Expect("the path of a file")]
 Count = Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")]
 Whole = Annotated[int, Field(ge=0, le=LARGEST_INTEGER), Expect("a whole number of at least 0")]
 Number = Annotated[float, Expect("a finite number")]

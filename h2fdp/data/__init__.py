@@ -1,22 +1,27 @@
 """Data sets, partitioners, and the records of a device. torchvision and scikit-learn are imported only when used."""
 
+from h2fdp.data.federate import from_function, load, within_unit_ball
 from h2fdp.data.federated import DeviceData, FederatedData
-from h2fdp.data.load import from_function, load
-from h2fdp.data.partition_section import PartitionSection
-from h2fdp.data.records import Records
-from h2fdp.data.registry import describe
-from h2fdp.data.scaling import Scaling
-from h2fdp.data.section import DataChoice, DataSection
+from h2fdp.data.on_demand import LARGEST_HELD
+from h2fdp.data.partition import PartitionSection
+from h2fdp.data.records import Records, Scaling
+from h2fdp.data.registry import DATA_SETS, DataSection, describe
+from h2fdp.data.source import DataOptions, DataRequest, Pool
 
 __all__ = [
-    "DataChoice",
+    "DATA_SETS",
+    "LARGEST_HELD",
+    "DataOptions",
+    "DataRequest",
     "DataSection",
     "DeviceData",
     "FederatedData",
     "PartitionSection",
+    "Pool",
     "Records",
     "Scaling",
     "describe",
     "from_function",
     "load",
+    "within_unit_ball",
 ]

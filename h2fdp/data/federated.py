@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data.records import Records
-from h2fdp.data.scaling import Scaling
+from h2fdp.data.records import Records, Scaling
 
 
 class DeviceData(Protocol):

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import io
 import os
-from dataclasses import dataclass
+import socket
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.data.download import download
-from h2fdp.data.pool import DataRequest, Pool
-from h2fdp.data.records import Records
-from h2fdp.data.scaling import Scaling
+from h2fdp.data.records import Records, Scaling
+from h2fdp.data.source import DataRequest, Pool, Pooled
 from h2fdp.errors import UserError
 
+# URLError and BadGzipFile are OSErrors; torchvision itself raises RuntimeErrors.
+_FAILURES = (OSError, RuntimeError, ValueError, EOFError, http.client.HTTPException, tarfile.TarError, zlib.error)
+SILENCE_AT_MOST_S = 10.0  # for a connection and for each read of one
 _IDX_OF_IMAGES, _IDX_OF_LABELS = 0x803, 0x801  # unsigned bytes in three dimensions, in one
 _IDX_FILES = {
     "train-images-idx3-ubyte": 47_040_016,
@@ -33,23 +42,20 @@ _CIFAR_FILES = {
 }
 
 
-@dataclass(frozen=True)
-class ImageSet:
+class ImageSet(Pooled):
     """One of torchvision's data sets, and how its files lie under the root.
 
     Attributes:
-        name: the name in an experiment file.
         reader: torchvision's class.
         folder: the folder under the root.
         files: size of each file in bytes; torchvision takes a half-written idx file for a whole one.
         scaling: the published mean and deviation of the training pixels, for each channel.
     """
 
-    name: str
-    reader: str
-    folder: str
-    files: dict[str, int]
-    scaling: Scaling
+    reader: ClassVar[str]
+    folder: ClassVar[str]
+    files: ClassVar[dict[str, int]]
+    scaling: ClassVar[Scaling]
 
     def load(self, request: DataRequest) -> Pool:
         """All images as uint8, channels first.
@@ -102,6 +108,39 @@ class ImageSet:
         )
 
 
+class FashionMnist(ImageSet):
+    """Zalando's articles of clothing (Xiao et al. 2017)."""
+
+    description: ClassVar[str] = "70,000 images of clothes, 28x28, 10 classes"
+    name: Literal["fashion-mnist"] = "fashion-mnist"
+    reader: ClassVar[str] = "FashionMNIST"
+    folder: ClassVar[str] = "FashionMNIST/raw"
+    files: ClassVar[dict[str, int]] = _IDX_FILES
+    scaling: ClassVar[Scaling] = Scaling(255.0, (0.2860,), (0.3530,))
+
+
+class Mnist(ImageSet):
+    """Handwritten digits (LeCun et al. 1998)."""
+
+    description: ClassVar[str] = "70,000 handwritten digits, 28x28"
+    name: Literal["mnist"] = "mnist"
+    reader: ClassVar[str] = "MNIST"
+    folder: ClassVar[str] = "MNIST/raw"
+    files: ClassVar[dict[str, int]] = _IDX_FILES
+    scaling: ClassVar[Scaling] = Scaling(255.0, (0.1307,), (0.3081,))
+
+
+class Cifar10(ImageSet):
+    """Colour images of ten kinds of things (Krizhevsky 2009)."""
+
+    description: ClassVar[str] = "60,000 colour images, 3x32x32, 10 classes"
+    name: Literal["cifar10"] = "cifar10"
+    reader: ClassVar[str] = "CIFAR10"
+    folder: ClassVar[str] = "cifar-10-batches-py"
+    files: ClassVar[dict[str, int]] = _CIFAR_FILES
+    scaling: ClassVar[Scaling] = Scaling(255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+
+
 def default_root() -> Path:
     """Where data sets are kept unless told otherwise: H2FDP_DATA, else the user's cache."""
     if stated := os.environ.get("H2FDP_DATA"):
@@ -117,14 +156,35 @@ def _size(path: Path) -> int:
         return -1
 
 
-FASHION_MNIST = ImageSet(
-    "fashion-mnist", "FashionMNIST", "FashionMNIST/raw", _IDX_FILES, Scaling(255.0, (0.2860,), (0.3530,))
-)
-MNIST = ImageSet("mnist", "MNIST", "MNIST/raw", _IDX_FILES, Scaling(255.0, (0.1307,), (0.3081,)))
-CIFAR10 = ImageSet(
-    "cifar10",
-    "CIFAR10",
-    "cifar-10-batches-py",
-    _CIFAR_FILES,
-    Scaling(255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-)
+def download(reader: str, root: Path, folder: str, files: list[str]) -> str:
+    """Download torchvision's data set `reader` and put its files into root/folder.
+
+    Torchvision writes where it reads and would take an interrupted file for a whole one at the next start. So it
+    works in a folder of its own beside the destination, from which whole files are moved.
+
+    Returns:
+        why it failed, in a few words; empty when it did not.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as workshop:
+            with _time_limit(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                getattr(import_module("torchvision.datasets"), reader)(workshop, download=True)
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            for name in files:
+                os.replace(Path(workshop) / folder / name, root / folder / name)
+    except _FAILURES as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return lines[-1].strip("<>") if lines else type(error).__name__
+    return ""
+
+
+@contextlib.contextmanager
+def _time_limit() -> Iterator[None]:
+    """Torchvision sets no time limit of its own, and a firewall that drops packets would hold it for ever."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(SILENCE_AT_MOST_S)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 import zipfile
 import zlib
+from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data.pool import DataRequest, Pool
-from h2fdp.data.records import Records, as_records
-from h2fdp.data.scaling import Scaling
+from h2fdp.config.fields import FilePath
+from h2fdp.data.partition import PartitionSection
+from h2fdp.data.records import Scaling, as_records, class_count
+from h2fdp.data.source import Classes, DataOptions, DataRequest, Pool
 from h2fdp.errors import UserError
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
@@ -21,44 +23,53 @@ OPTIONAL = ("device_train", "device_test")
 _KEY = "data.path"
 
 
-def load_npz(request: DataRequest) -> Pool:
-    """x_train, y_train, x_test, y_test, and optionally who holds each training and test record.
+class Npz(DataOptions):
+    """The user's own arrays."""
 
-    8-bit inputs are divided by 255, others taken as they are. Devices are numbered in the order of their identifiers.
-    `device_test` matters to personal models alone: each is evaluated on the test records of its device.
+    description: ClassVar[str] = "your arrays: x_train, y_train, x_test, y_test and optionally device_train"
+    name: Literal["npz"] = "npz"
+    path: FilePath
+    classes: Classes | None = None
+    partition: PartitionSection | None = None
 
-    Raises:
-        UserError: not such an archive; arrays that are no records, or that do not fit each other or the topology.
-    """
-    path = Path(request.options["path"]).expanduser()
-    arrays = _read(path)
-    train = as_records(arrays["x_train"], arrays["y_train"], f"x_train and y_train of {path}", _KEY)
-    test = as_records(arrays["x_test"], arrays["y_test"], f"x_test and y_test of {path}", _KEY)
-    owners = arrays.get("device_train")
-    if owners is not None and request.options["partition"] is not None:
-        raise UserError("the archive's device_train already says who holds what: leave it out", key="data.partition")
-    numbers = None if owners is None else _numbered(owners, len(train), request.devices, path)
-    test_owners = arrays.get("device_test")
-    return Pool(
-        train,
-        test,
-        class_count(train, test, request.options["classes"], str(path)),
-        Scaling(255.0 if train.x.dtype == np.uint8 else 1.0),
-        numbers,
-        None if owners is None or test_owners is None else _alike(test_owners, owners, len(test), path),
-    )
+    @property
+    def spread(self) -> PartitionSection:
+        """As stated, else the default."""
+        return super().spread if self.partition is None else self.partition
 
+    def depends_on(self, request: DataRequest) -> Hashable:
+        """The archive, and how many devices its owners must be."""
+        return self.path, self.classes, self.partition is None, request.devices
 
-def class_count(train: Records, test: Records, stated: int | None, what: str) -> int:
-    """The stated number of classes, else as many as the labels show, at least 2; train and test are compared too."""
-    if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
-        found = f"{train.x.shape[1:]} {train.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
-        raise UserError(f"{what}: training and test inputs must be alike, found {found}", key="data")
-    shown = int(max(train.y.max(), test.y.max())) + 1
-    if stated is not None and shown > stated:
-        text = f"{what}: {stated} classes have labels 0 to {stated - 1}, found {shown - 1}"
-        raise UserError(text, key="data.classes")
-    return stated if stated is not None else max(2, shown)
+    def load(self, request: DataRequest) -> Pool:
+        """x_train, y_train, x_test, y_test, and optionally who holds each training and test record.
+
+        8-bit inputs are divided by 255, others taken as they are. Devices are numbered in the order of their
+        identifiers.
+        `device_test` matters to personal models alone: each is evaluated on the test records of its device.
+
+        Raises:
+            UserError: not such an archive; arrays that are no records, or that do not fit each other or the topology.
+        """
+        path = Path(self.path).expanduser()
+        arrays = _read(path)
+        train = as_records(arrays["x_train"], arrays["y_train"], f"x_train and y_train of {path}", _KEY)
+        test = as_records(arrays["x_test"], arrays["y_test"], f"x_test and y_test of {path}", _KEY)
+        owners = arrays.get("device_train")
+        if owners is not None and self.partition is not None:
+            raise UserError(
+                "the archive's device_train already says who holds what: leave it out", key="data.partition"
+            )
+        numbers = None if owners is None else _numbered(owners, len(train), request.devices, path)
+        test_owners = arrays.get("device_test")
+        return Pool(
+            train,
+            test,
+            class_count(train, test, self.classes, str(path)),
+            Scaling(255.0 if train.x.dtype == np.uint8 else 1.0),
+            numbers,
+            None if owners is None or test_owners is None else _alike(test_owners, owners, len(test), path),
+        )
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:

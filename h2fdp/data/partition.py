@@ -1,9 +1,12 @@
-"""Partitioners: which device holds which record. Each is a pure function of labels, device weights and a generator.
+"""Partitioners: which device holds which record; `data.partition` of an experiment file.
+
+A partition is an array `owners` of shape (records,), int64: the device that holds each record, or -1 for none. Written
+so, no record can be given to two devices. Each partitioner is a pure function of labels, device weights, a generator.
 
     partitioner(labels, weights, rng, ...) -> owners
 
 labels has shape (records,), weights shape (devices,) and says how large the devices are relative to each other (all 1
-for equal ones), owners has shape (records,): a device's number, or -1. Every device gets at least one record.
+for equal ones). Every device gets at least one record.
 """
 
 from __future__ import annotations
@@ -11,15 +14,70 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from h2fdp.data.cut import NO_DEVICE, Integers, Weights, choose, proportional, sizes_of
-from h2fdp.data.partition_section import PartitionSection
+from h2fdp.config import NamedSection, Section
+from h2fdp.config.fields import Count, Expect, Flag
 from h2fdp.errors import UserError
 
+Integers = NDArray[np.int64]
+Weights = NDArray[np.float64]
+
+NO_DEVICE = -1
 _KEY = "data.partition"
+
+KINDS = ("labels_per_device", "dirichlet", "shards", "iid")
+
+# Outside of these bounds the draws under- or overflow; a tenth of the lower one already puts a label on one device.
+Concentration = Annotated[float, Field(ge=1e-4, le=1e6), Expect("a number from 0.0001 to 1000000")]
+LogDeviation = Annotated[float, Field(ge=0, le=10), Expect("a number from 0 to 10")]
+
+
+class SizesSection(Section):
+    """How the sizes of devices differ: in proportion to exp(lognormal * z), z standard normal."""
+
+    lognormal: LogDeviation
+
+
+class PartitionSection(NamedSection):
+    """One of the partitions, with its parameters; the word `iid` alone is short for {iid: true}."""
+
+    labels_per_device: Count | None = None
+    dirichlet: Concentration | None = None
+    shards: Count | None = None
+    per_device: Count | None = None
+    iid: Flag = False
+    sizes: SizesSection | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: Any) -> Any:
+        if value == "iid":
+            return {"iid": True}
+        if isinstance(value, str):
+            raise ValueError(f'expected iid or keys and values ({", ".join(KINDS[:-1])}), found "{value[:40]}"')
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> PartitionSection:
+        stated = self._stated()
+        if len(stated) != 1:
+            raise ValueError(f"expected exactly one of {', '.join(KINDS)}, found {', '.join(stated) or 'none'}")
+        if (self.shards is None) != (self.per_device is None):
+            raise ValueError("`shards` and `per_device` belong together, as {shards: 400, per_device: 40}")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """Which of KINDS it is."""
+        return self._stated()[0]
+
+    def _stated(self) -> list[str]:
+        return [kind for kind in KINDS if getattr(self, kind) not in (None, False)]
 
 
 def at_random(labels: Integers, weights: Weights, rng: np.random.Generator) -> Integers:
@@ -156,3 +214,53 @@ def partition(section: PartitionSection, labels: Integers, devices: int, rng: np
     weights = np.exp(spread * rng.standard_normal(devices))
     chosen = PARTITIONERS[section.kind]
     return chosen.cut(labels, weights, rng, *(getattr(section, name) for name in chosen.parameters))
+
+
+def proportional(total: int, weights: Weights) -> Integers:
+    """Split a total into whole parts, each at least 1, the rest as near in proportion to the weights as can be.
+
+    Equal weights give parts that differ by at most one. The total must be at least the number of weights.
+
+    >>> proportional(10, np.array([1.0, 1.0, 1.0])), proportional(10, np.array([6.0, 1.0]))
+    (array([4, 3, 3]), array([8, 2]))
+    """
+    spare = total - len(weights)
+    assert spare >= 0, "each part needs one"
+    exact = spare * weights / weights.sum()
+    parts: Integers = np.floor(exact).astype(np.int64)
+    missing = spare - int(parts.sum())
+    parts[np.argsort(parts - exact, kind="stable")[:missing]] += 1  # those that lost most by rounding down
+    return parts + 1
+
+
+def choose(owners: Integers, counts: Integers, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose counts[i] of device i's records at random without replacement; shape (records,), True where chosen.
+
+    Records of no device are not chosen. No count may exceed its device's records.
+    """
+    place = np.lexsort((rng.random(len(owners)), owners))
+    held = owners[place]
+    place, held = place[held >= 0], held[held >= 0]
+    starts = np.searchsorted(held, np.arange(len(counts)))
+    rank = np.arange(len(held)) - starts[held]
+    chosen = np.zeros(len(owners), dtype=np.bool_)
+    chosen[place[rank < counts[held]]] = True
+    return chosen
+
+
+def sizes_of(owners: Integers, devices: int) -> Integers:
+    """Number of records of each device, shape (devices,)."""
+    return np.bincount(owners[owners >= 0], minlength=devices).astype(np.int64)
+
+
+def gather(owners: Integers, devices: int) -> tuple[Integers, Integers]:
+    """The partition as `order` (places of the records, device after device) and `offsets`, shape (devices + 1,).
+
+    >>> gather(np.array([1, 0, -1, 1]), devices=2)
+    (array([1, 0, 3]), array([0, 1, 3]))
+    """
+    used = np.flatnonzero(owners >= 0)
+    order = used[np.argsort(owners[used], kind="stable")]
+    offsets = np.zeros(devices + 1, dtype=np.int64)
+    np.cumsum(sizes_of(owners, devices), out=offsets[1:])
+    return order, offsets

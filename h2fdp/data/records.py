@@ -1,4 +1,4 @@
-"""Records: inputs and labels side by side, and the checks that arrays from outside must pass to become records."""
+"""Records: inputs and labels side by side, how inputs are scaled, and how arrays from outside are checked."""
 
 from __future__ import annotations
 
@@ -33,6 +33,51 @@ class Records:
         return Records(self.x[indices], self.y[indices])
 
 
+@dataclass(frozen=True)
+class Scaling:
+    """x_model = (x / divisor - mean) / deviation = x * scale + shift.
+
+    The constants are published properties of a data set or are stated by the user; none is ever computed from the
+    devices' records, since that would leak.
+
+    Attributes:
+        divisor: the largest stored value (255 for 8-bit images, 16 for digits), or 1.
+        mean: subtracted after the division; one value, or one for each channel.
+        deviation: divided by last; as many values as `mean`.
+
+    >>> Scaling(255.0, (0.5,), (0.25,)).scale * 255
+    array([4.], dtype=float32)
+    >>> Scaling(255.0, (0.1, 0.2, 0.3), (1.0, 1.0, 1.0)).shift.shape
+    (3, 1, 1)
+    """
+
+    divisor: float = 1.0
+    mean: tuple[float, ...] = (0.0,)
+    deviation: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        assert len(self.mean) == len(self.deviation) >= 1, "a mean and a deviation for each channel"
+        assert min(self.divisor, *self.deviation) > 0, "a scaling can be undone"
+
+    @property
+    def scale(self) -> NDArray[np.float32]:
+        """The factor, float32, shape (1,) or (channels, 1, 1): broadcasts over one record's shape."""
+        return self._broadcast(1.0 / (self.divisor * np.array(self.deviation)))
+
+    @property
+    def shift(self) -> NDArray[np.float32]:
+        """The summand, float32, shape (1,) or (channels, 1, 1): broadcasts over one record's shape."""
+        return self._broadcast(-np.array(self.mean) / np.array(self.deviation))
+
+    def unit(self) -> Scaling:
+        """The division alone: `normalize: unit`."""
+        return Scaling(self.divisor)
+
+    def _broadcast(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
+        shape = (1,) if len(self.mean) == 1 else (len(self.mean), 1, 1)
+        return values.astype(np.float32).reshape(shape)
+
+
 def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
     """Arrays from outside as records: inputs become uint8 or float32, labels int64.
 
@@ -61,6 +106,18 @@ def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
         if not np.isfinite(inputs).all():
             raise UserError(f"{what}: inputs must be finite in 32 bits; found NaN, infinite or huge values", key=key)
     return Records(np.ascontiguousarray(inputs), labels.astype(np.int64))
+
+
+def class_count(train: Records, test: Records, stated: int | None, what: str) -> int:
+    """The stated number of classes, else as many as the labels show, at least 2; train and test are compared too."""
+    if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
+        found = f"{train.x.shape[1:]} {train.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
+        raise UserError(f"{what}: training and test inputs must be alike, found {found}", key="data")
+    shown = int(max(train.y.max(), test.y.max())) + 1
+    if stated is not None and shown > stated:
+        text = f"{what}: {stated} classes have labels 0 to {stated - 1}, found {shown - 1}"
+        raise UserError(text, key="data.classes")
+    return stated if stated is not None else max(2, shown)
 
 
 def _problem(inputs: NDArray[Any], labels: NDArray[Any]) -> str:

@@ -2,55 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
-from h2fdp.data.digits import load_digits
-from h2fdp.data.images import CIFAR10, FASHION_MNIST, MNIST
-from h2fdp.data.npz import load_npz
-from h2fdp.data.partition_section import PartitionSection
-from h2fdp.data.pool import DataRequest, DataSet, Pool
-from h2fdp.data.synthetic import DEFAULTS, load_synthetic, recipe_of
+from h2fdp.config.named_options import Choices
+from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.data.digits import Digits
+from h2fdp.data.images import Cifar10, FashionMnist, Mnist
+from h2fdp.data.npz import Npz
+from h2fdp.data.source import DataOptions
+from h2fdp.data.synthetic import Synthetic
 
-PARTITION = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
-_POOLED: Mapping[str, Any] = MappingProxyType({"partition": PARTITION, "normalize": "standard"})
+DATA_SETS: Choices[DataOptions] = Choices(OwnKind("a function for records"))
+_ALL: tuple[type[DataOptions], ...] = (Digits, FashionMnist, Mnist, Cifar10, Synthetic, Npz)
+for _options in _ALL:
+    DATA_SETS.register(_options)
 
-DATA_SETS: Mapping[str, DataSet] = MappingProxyType(
-    {
-        "digits": DataSet("1,797 scanned digits of 8x8 pixels, bundled with scikit-learn", load_digits, _POOLED),
-        "fashion-mnist": DataSet("70,000 images of clothes, 28x28, 10 classes", FASHION_MNIST.load, _POOLED),
-        "mnist": DataSet("70,000 handwritten digits, 28x28", MNIST.load, _POOLED),
-        "cifar10": DataSet("60,000 colour images, 3x32x32, 10 classes", CIFAR10.load, _POOLED),
-        "synthetic": DataSet(
-            "a linear task on each device; alpha and beta control how much devices differ",
-            load_synthetic,
-            DEFAULTS,
-            lambda request: (recipe_of(request.options), tuple(request.groups), request.streams),
-        ),
-        "npz": DataSet(
-            "your arrays: x_train, y_train, x_test, y_test and optionally device_train",
-            load_npz,
-            {"path": None, "classes": None, "partition": None},
-            lambda request: (
-                request.options["path"],
-                request.options["classes"],
-                request.options["partition"] is None,
-                request.devices,
-            ),
-        ),
-    }
-)
-
-
-def read_pool(request: DataRequest) -> Pool:
-    """All records of the data set that is wanted."""
-    return DATA_SETS[request.name].load(request)
-
-
-def origin(request: DataRequest) -> Hashable:
-    """Requests of equal origins are answered by equal pools, as long as no file changes."""
-    return request.name, DATA_SETS[request.name].depends_on(request)
+if TYPE_CHECKING:
+    DataSection = DataOptions | OwnPart
+else:
+    DataSection = DATA_SETS.section()
 
 
 def describe() -> list[dict[str, str]]:
@@ -60,6 +30,10 @@ def describe() -> list[dict[str, str]]:
     'digits'
     """
     return [
-        {"name": name, "description": entry.description, "keys": ", ".join((*entry.keys, "validation"))}
-        for name, entry in DATA_SETS.items()
+        {
+            "name": options.model_fields["name"].default,
+            "description": options.description,
+            "keys": ", ".join(sorted(set(options.model_fields) - {"name"}, key=list(options.model_fields).index)),
+        }
+        for options in _ALL
     ]

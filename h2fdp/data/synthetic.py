@@ -15,17 +15,18 @@ for every alpha. The recipe is kept as published, since published results rest o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from h2fdp.data.cut import Integers
-from h2fdp.data.pool import DataRequest, Pool
-from h2fdp.data.records import Records
-from h2fdp.data.scaling import Scaling
+from h2fdp.config.fields import Count, Expect, Flag, NonNegative, OpenProbability
+from h2fdp.data.partition import Integers
+from h2fdp.data.records import Records, Scaling
+from h2fdp.data.source import Classes, DataOptions, DataRequest, Pool
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -33,14 +34,16 @@ LARGEST_DRAW = 2**32  # input values over all devices: 16 GiB
 _PURPOSE = "synthetic data"
 
 
-@dataclass(frozen=True)
-class Recipe:
+LogSize = Annotated[float, Field(ge=0, le=20), Expect("a number from 0 to 20")]
+
+
+class Synthetic(DataOptions):
     """What is drawn.
 
     Attributes:
+        iid: all devices share one model and one distribution of inputs; then there is no alpha and no beta.
         alpha: standard deviation of u_k over devices; without effect on the records (see above).
         beta: standard deviation of B_k over devices.
-        iid: all devices share one model and one distribution of inputs.
         features: length of x.
         classes: number of labels.
         log_size_mean: mean of the logarithm of a device's size above the smallest.
@@ -49,18 +52,58 @@ class Recipe:
         test_share: share of a device's records that go to the common test set, rounded up; one stays in any case.
     """
 
-    alpha: float = 0.5
-    beta: float = 0.5
-    iid: bool = False
-    features: int = 20
-    classes: int = 10
-    log_size_mean: float = 4.0
-    log_size_deviation: float = 2.0
-    smallest_size: int = 50
-    test_share: float = 0.1
+    description: ClassVar[str] = "a linear task on each device; alpha and beta control how much devices differ"
+    on_disk: ClassVar[bool] = False
 
+    name: Literal["synthetic"] = "synthetic"
+    iid: Flag = False
+    alpha: NonNegative | None = None
+    beta: NonNegative | None = None
+    features: Count = 20
+    classes: Classes = 10
+    log_size_mean: LogSize = 4.0
+    log_size_deviation: LogSize = 2.0
+    smallest_size: Count = 50
+    test_share: OpenProbability = 0.1
 
-DEFAULTS: dict[str, Any] = asdict(Recipe())
+    @model_validator(mode="before")
+    @classmethod
+    def _devices_differ(cls, value: Any) -> Any:
+        differ = isinstance(value, Mapping) and value.get("iid") in (None, False, "no", "off")
+        return {"alpha": 0.5, "beta": 0.5, **value} if differ else value
+
+    @field_validator("alpha", "beta")
+    @classmethod
+    def _means_something(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if info.data.get("iid"):
+            raise ValueError(
+                f"`{info.field_name}` means nothing with `iid: true`, where no device differs; leave it out"
+            )
+        return value
+
+    def depends_on(self, request: DataRequest) -> Hashable:
+        """All that is drawn from."""
+        return self.model_copy(update={"validation": 0.0}), tuple(request.groups), request.streams
+
+    def load(self, request: DataRequest) -> Pool:
+        """All subnets' records, one after another; the test records of all devices are one test set.
+
+        Raises:
+            UserError: the sizes drawn exceed any memory, or leave no test record.
+        """
+        subnets: list[Subnet] = []
+        values = 0
+        for name, devices in request.groups:
+            subnets.append(draw_subnet(self, name, devices, request.streams))
+            values += subnets[-1].train.x.size
+            if values > LARGEST_DRAW:
+                raise UserError("the records of all devices exceed 16 GiB; lower log_size_mean", key="data")
+        sizes = np.concatenate([subnet.sizes for subnet in subnets])
+        train = joined([subnet.train for subnet in subnets])
+        test = joined([subnet.test for subnet in subnets])
+        if not len(test):
+            raise UserError("no test record is left; raise test_share or smallest_size", key="data.test_share")
+        return Pool(train, test, self.classes, Scaling(), np.repeat(np.arange(len(sizes)), sizes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +120,7 @@ class Subnet:
     sizes: Integers
 
 
-def draw_subnet(recipe: Recipe, name: str, devices: int, streams: Streams) -> Subnet:
+def draw_subnet(recipe: Synthetic, name: str, devices: int, streams: Streams) -> Subnet:
     """The records of one subnet, from the stream of its name: no other subnet needs to be drawn for it.
 
     Raises:
@@ -100,22 +143,17 @@ def draw_subnet(recipe: Recipe, name: str, devices: int, streams: Streams) -> Su
     return Subnet(Records(x[trains], y[trains]), Records(x[~trains], y[~trains]), kept)
 
 
-def draw_sizes(recipe: Recipe, name: str, devices: int, streams: Streams) -> Integers:
+def draw_sizes(recipe: Synthetic, name: str, devices: int, streams: Streams) -> Integers:
     """(devices,) the sizes that `draw_subnet` gives, without drawing any record."""
     return _kept(recipe, _draw_sizes(recipe, devices, streams.open(name, _PURPOSE)))
 
 
-def _kept(recipe: Recipe, sizes: Integers) -> Integers:
+def _kept(recipe: Synthetic, sizes: Integers) -> Integers:
     """Training records of each device."""
     return np.asarray(np.maximum(1, np.floor((1 - recipe.test_share) * sizes + 1e-9)), dtype=np.int64)
 
 
-def recipe_of(options: Mapping[str, Any]) -> Recipe:
-    """The recipe of a `data:` section, with defaults for what it does not state."""
-    return Recipe(**{key: value for key in DEFAULTS if (value := options.get(key)) is not None})
-
-
-def _draw_sizes(recipe: Recipe, devices: int, rng: np.random.Generator) -> Integers:
+def _draw_sizes(recipe: Synthetic, devices: int, rng: np.random.Generator) -> Integers:
     exponents = recipe.log_size_mean + recipe.log_size_deviation * rng.standard_normal(devices)
     sizes = np.floor(np.exp(np.minimum(exponents, 60.0))) + recipe.smallest_size
     if sizes.sum() * recipe.features > LARGEST_DRAW:
@@ -125,7 +163,7 @@ def _draw_sizes(recipe: Recipe, devices: int, rng: np.random.Generator) -> Integ
 
 
 def _draw_models(
-    recipe: Recipe, devices: int, rng: np.random.Generator, streams: Streams
+    recipe: Synthetic, devices: int, rng: np.random.Generator, streams: Streams
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
     """W, b and v of each device: shapes (devices, features, classes), (devices, classes), (devices, features)."""
     shape = (recipe.features, recipe.classes)
@@ -138,6 +176,8 @@ def _draw_models(
             np.broadcast_to(one_bias, (devices, recipe.classes)),
             np.zeros((devices, recipe.features), dtype=np.float32),
         )
+    assert recipe.alpha is not None, "devices differ"
+    assert recipe.beta is not None, "devices differ"
     model_mean = np.float32(recipe.alpha) * rng.standard_normal((devices, 1), dtype=np.float32)
     input_mean = np.float32(recipe.beta) * rng.standard_normal((devices, 1), dtype=np.float32)
     return (
@@ -147,27 +187,8 @@ def _draw_models(
     )
 
 
-def load_synthetic(request: DataRequest) -> Pool:
-    """All subnets' records, one after another; the test records of all devices are one test set.
-
-    Raises:
-        UserError: the sizes drawn exceed any memory, or leave no test record.
-    """
-    recipe = recipe_of(request.options)
-    subnets: list[Subnet] = []
-    values = 0
-    for name, devices in request.groups:
-        subnets.append(draw_subnet(recipe, name, devices, request.streams))
-        values += subnets[-1].train.x.size
-        if values > LARGEST_DRAW:
-            raise UserError("the records of all devices exceed 16 GiB; lower log_size_mean", key="data")
-    sizes = np.concatenate([subnet.sizes for subnet in subnets])
-    train = _join([subnet.train for subnet in subnets])
-    test = _join([subnet.test for subnet in subnets])
-    if not len(test):
-        raise UserError("no test record is left; raise test_share or smallest_size", key="data.test_share")
-    return Pool(train, test, recipe.classes, Scaling(), np.repeat(np.arange(len(sizes)), sizes))
-
-
-def _join(parts: list[Records]) -> Records:
+def joined(parts: Sequence[Records]) -> Records:
+    """The records of all parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
     return Records(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))

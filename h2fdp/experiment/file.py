@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from h2fdp.config import Document, empty_document, parse, read_document
 from h2fdp.config.check import quote
-from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.rules import check_experiment, check_tiers
 from h2fdp.experiment.sections import ExperimentFile
@@ -73,7 +72,7 @@ def experiment_from(
     if seed is not None:
         document.set("seed", seed, "--seed")
     try:
-        experiment = _with_absolute_data_path(check_experiment(document), document)
+        experiment = check_experiment(document)
     except UserError as error:
         raise UserError([*error.problems, *_inline_problems(document, reaching)]) from None
     return experiment, (draw or draw_topology)(document, experiment.topology, experiment.seed, reaching)
@@ -114,17 +113,6 @@ def _inline_problems(document: Document, settings: Settings) -> tuple[Problem, .
     except UserError as error:
         return error.problems
     return ()
-
-
-def _with_absolute_data_path(experiment: ExperimentFile, document: Document) -> ExperimentFile:
-    """A path in `data:` is relative to the experiment file; the run directory must find it too."""
-    if isinstance(experiment.data, OwnPart) or experiment.data.path is None:
-        return experiment
-    try:
-        path = (document.folder / experiment.data.path).resolve()
-    except (OSError, ValueError) as error:
-        raise UserError(f"no path: {error}", document.where(("data", "path")), "data.path") from None
-    return experiment.model_copy(update={"data": experiment.data.model_copy(update={"path": str(path)})})
 
 
 def draw_topology(document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:

@@ -21,7 +21,7 @@ from h2fdp.config.fields import (
     Whole,
     shape,
 )
-from h2fdp.data import DataChoice
+from h2fdp.data import DataSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.models.registry import SoftmaxOptions
@@ -237,7 +237,7 @@ class ExperimentFile(Section):
         str, Field(pattern=r"^[\w.\-]{1,100}$"), Expect("a name of letters, digits, dots, dashes and underscores")
     ] = "experiment"
     topology: Annotated[str | dict[str, Any], Expect("a topology file's path or an inline topology")]
-    data: DataChoice
+    data: DataSection
     model: ModelSection = SoftmaxOptions()
     method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
     training: TrainingSection = TrainingSection.model_validate({})

@@ -13,10 +13,7 @@ from torch import nn
 from h2fdp.algorithms import objective_of
 from h2fdp.algorithms.fedprox import ProximalOptions
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import DeviceData, load
-from h2fdp.data.pool import DataRequest, Pool
-from h2fdp.data.registry import read_pool
-from h2fdp.data.unit_ball import within_unit_ball
+from h2fdp.data import DataRequest, DeviceData, Pool, load, within_unit_ball
 from h2fdp.experiment.rules import check_tiers
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.models import ParameterLayout, build
@@ -129,7 +126,7 @@ def prepare(
     )
 
 
-def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool] = read_pool) -> DataSource:
+def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool] = DataRequest.read) -> DataSource:
     """The data of a configuration; `pools` see `load`."""
     section = config.data
     if isinstance(section, OwnPart):

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.data import DeviceData, Records
-from h2fdp.data.drawn import LARGEST_HELD
+from h2fdp.data import LARGEST_HELD, DeviceData, Records
 from h2fdp.estimation.device_estimates import GradientProbe
 from h2fdp.estimation.loss_probes import LossProbe
 from h2fdp.privacy import LocalRandomizer, NoisePlacement

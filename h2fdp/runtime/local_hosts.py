@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from h2fdp.data.drawn import LARGEST_HELD
+from h2fdp.data import LARGEST_HELD
 from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.models import ParameterLayout
 from h2fdp.protocol import NodeGroup, Upload

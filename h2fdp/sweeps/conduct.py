@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from h2fdp.data.registry import origin
 from h2fdp.errors import Problem, UserError
 from h2fdp.records.atomic import write_text
 from h2fdp.records.directory import locked
@@ -111,8 +110,8 @@ def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs, 
         request = shared.request(*shared.experiment(study.document, planned.settings), root)
         if request is None:
             return
-        if origin(request) not in tried:
-            tried.add(origin(request))
+        if request.origin not in tried:
+            tried.add(request.origin)
             try:
                 shared.read(request)
             except UserError as error:

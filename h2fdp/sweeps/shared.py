@@ -10,8 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from h2fdp.config import Document
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data.pool import DataRequest, Pool
-from h2fdp.data.registry import origin, read_pool
+from h2fdp.data import DataRequest, Pool
 from h2fdp.experiment.file import Settings, draw_topology, experiment_from
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.run.definitions import hash_of
@@ -24,7 +23,6 @@ from h2fdp.topology.yaml_text import yaml_text
 
 Value = TypeVar("Value")
 MOST_TOPOLOGIES, MOST_POOLS = 8, 2  # a pool may take 200 MB
-_DRAWN = ("synthetic",)
 
 
 class LeastRecentlyUsed(Generic[Value]):
@@ -79,7 +77,7 @@ class SharedInputs:
         if isinstance(config.data, OwnPart):
             return None
         groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
-        return DataRequest(config.data.name, config.data.options, groups, Streams(config.seed), root)
+        return DataRequest(config.data, groups, Streams(config.seed), root)
 
     def read(self, request: DataRequest) -> None:
         """Read the records of a data set, to find out whether that is possible; drawn ones always are.
@@ -87,7 +85,7 @@ class SharedInputs:
         Raises:
             UserError: it is not.
         """
-        if request.name not in _DRAWN:
+        if request.options.on_disk:
             self._pool(request)
 
     def _topology(self, document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:
@@ -96,4 +94,4 @@ class SharedInputs:
         return self._topologies.get(key, lambda: draw_topology(document, wanted, seed, settings))
 
     def _pool(self, request: DataRequest) -> Pool:
-        return self._pools.get(origin(request), lambda: read_pool(request))
+        return self._pools.get(request.origin, request.read)

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.data import DataSection, load
-from h2fdp.data.drawn import DrawnData
+from h2fdp.data import DATA_SETS, load
+from h2fdp.data.on_demand import DrawnData
 from h2fdp.streams import Streams
 
 GROUPS = [("a", 3), ("b", 1), ("c", 4), ("d", 2)]
-SECTION = DataSection.model_validate({"name": "synthetic", "log_size_mean": 2, "log_size_deviation": 1})
+SECTION = DATA_SETS.read({"name": "synthetic", "log_size_mean": 2, "log_size_deviation": 1})
 
 
 @pytest.fixture(scope="module")
 def both():
     held = load(SECTION, 10, Streams(3), groups=GROUPS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("h2fdp.data.load"), "LARGEST_HELD", 0)
+        patch.setattr(import_module("h2fdp.data.federate"), "LARGEST_HELD", 0)
         drawn = load(SECTION, 10, Streams(3), groups=GROUPS)
     assert isinstance(drawn, DrawnData)
     return held, drawn

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from h2fdp.data import DataSection, FederatedData, Records, Scaling, from_function, load
+from h2fdp.data import DATA_SETS, FederatedData, Records, Scaling, from_function, load
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
 
 def digits(devices: int = 20, seed: int = 1, **keys: object) -> FederatedData:
-    return load(DataSection.model_validate({"name": "digits", **keys}), devices, Streams(seed))
+    return load(DATA_SETS.read({"name": "digits", **keys}), devices, Streams(seed))
 
 
 def test_digits_are_split_once_for_all():

@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h2fdp.data import DataSection, load
-from h2fdp.data import download as download_module
-from h2fdp.data.download import download
-from h2fdp.data.images import FASHION_MNIST, default_root
+from h2fdp.data import DATA_SETS, images, load
+from h2fdp.data.images import FashionMnist, default_root, download
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
-FILES = list(FASHION_MNIST.files)
+FILES = list(FashionMnist.files)
 
 
 def read(name: str, root: Path, devices: int = 50) -> Any:
-    return load(DataSection.model_validate(name), devices, Streams(1), root)
+    return load(DATA_SETS.read(name), devices, Streams(1), root)
 
 
 @pytest.mark.parametrize("name", ["fashion-mnist", "mnist"])
@@ -80,7 +78,7 @@ def test_missing_files_are_told_with_their_names_and_folder(tmp_path, capfd):
 def test_a_half_written_file_is_not_taken_for_a_whole_one(tmp_path):
     folder = tmp_path / "FashionMNIST" / "raw"
     folder.mkdir(parents=True)
-    for name, size in FASHION_MNIST.files.items():
+    for name, size in FashionMnist.files.items():
         with open(folder / name, "wb") as file:
             file.truncate(size)
     (folder / FILES[1]).write_bytes(b"half")
@@ -91,7 +89,7 @@ def test_a_half_written_file_is_not_taken_for_a_whole_one(tmp_path):
 def test_files_of_the_right_size_with_other_content_are_called_damaged(tmp_path):
     folder = tmp_path / "FashionMNIST" / "raw"
     folder.mkdir(parents=True)
-    for name, size in FASHION_MNIST.files.items():
+    for name, size in FashionMnist.files.items():
         with open(folder / name, "wb") as file:
             file.truncate(size)
     with pytest.raises(UserError, match=r"the files of fashion-mnist in .* are damaged"):
@@ -120,7 +118,7 @@ def fake_torchvision(monkeypatch: pytest.MonkeyPatch, failure: Exception | None 
             if failure is not None:
                 raise failure
 
-    monkeypatch.setattr(download_module, "import_module", lambda _: SimpleNamespace(FashionMNIST=reader))
+    monkeypatch.setattr(images, "import_module", lambda _: SimpleNamespace(FashionMNIST=reader))
 
 
 def test_a_whole_download_is_moved_into_place_in_silence(tmp_path, monkeypatch, capfd):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h2fdp.data import DataSection, FederatedData, load
+from h2fdp.data import DATA_SETS, FederatedData, load
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -17,7 +17,7 @@ PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "upcycled-synthetic"
 
 
 def read(path: Path, devices: int, **keys: object) -> FederatedData:
-    return load(DataSection.model_validate({"name": "npz", "path": str(path), **keys}), devices, Streams(1))
+    return load(DATA_SETS.read({"name": "npz", "path": str(path), **keys}), devices, Streams(1))
 
 
 def arrays(records: int = 12, **changes: Any) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from h2fdp.data import DataSection
-from h2fdp.data.pool import DataRequest
-from h2fdp.data.registry import DATA_SETS, origin, read_pool
+from h2fdp.data import DATA_SETS, DataRequest
 from h2fdp.streams import Streams
 
 GROUPS = ([("a", 2), ("b", 3)], [("a", 2), ("b", 2)], [("a", 2), ("c", 3)])
@@ -38,25 +36,21 @@ def equal(one, other):
 @pytest.mark.parametrize("name", ["digits", "npz", "synthetic"])
 def test_equal_origins_have_equal_records(name, tmp_path):
     requests = [
-        DataRequest(section.name, section.options, groups, Streams(seed), None)
-        for section in map(DataSection.model_validate, sections(name, tmp_path))
+        DataRequest(options, groups, Streams(seed), None)
+        for options in map(DATA_SETS.read, sections(name, tmp_path))
         for groups in GROUPS
         for seed in (1, 2)
     ]
-    pools = [read_pool(request) for request in requests]
+    pools = [request.read() for request in requests]
     for place, request in enumerate(requests):
         for other in range(place):
-            if origin(request) == origin(requests[other]):
+            if request.origin == requests[other].origin:
                 assert equal(pools[place], pools[other])
-    assert len({origin(request) for request in requests}) == {"digits": 1, "npz": 6, "synthetic": 12}[name]
+    assert len({request.origin for request in requests}) == {"digits": 1, "npz": 6, "synthetic": 12}[name]
 
 
 def test_records_that_are_not_drawn_are_shared_by_all_seeds():
-    for name, entry in DATA_SETS.items():
+    for name in DATA_SETS.names:
         if name != "synthetic":
-            section = DataSection.model_validate({"name": name, **({"path": "a.npz"} if name == "npz" else {})})
-            found = {
-                entry.depends_on(DataRequest(section.name, section.options, GROUPS[0], Streams(seed), None))
-                for seed in (1, 2, 3)
-            }
-            assert len(found) == 1, name
+            options = DATA_SETS.read({"name": name, **({"path": "a.npz"} if name == "npz" else {})})
+            assert len({DataRequest(options, GROUPS[0], Streams(seed), None).origin for seed in (1, 2, 3)}) == 1, name

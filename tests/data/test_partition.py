@@ -11,9 +11,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from h2fdp.data import PartitionSection
-from h2fdp.data.cut import choose, gather, proportional, sizes_of
-from h2fdp.data.partition import PARTITIONERS, at_random, by_dirichlet, by_labels, by_shards, partition
-from h2fdp.data.partition_section import KINDS
+from h2fdp.data.partition import (
+    KINDS,
+    PARTITIONERS,
+    at_random,
+    by_dirichlet,
+    by_labels,
+    by_shards,
+    choose,
+    gather,
+    partition,
+    proportional,
+    sizes_of,
+)
 from h2fdp.errors import UserError
 
 

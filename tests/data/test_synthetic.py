@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h2fdp.data import DataSection, FederatedData, load
-from h2fdp.data.synthetic import Recipe, draw_subnet
+from h2fdp.data import DATA_SETS, FederatedData, load
+from h2fdp.data.synthetic import Synthetic, draw_subnet
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -16,18 +16,18 @@ SMALL = {"log_size_mean": 3, "log_size_deviation": 0.5, "smallest_size": 20}
 
 
 def synthetic(devices: int = 30, seed: int = 1, groups: Any = None, **keys: object) -> FederatedData:
-    section = DataSection.model_validate({"name": "synthetic", **SMALL, **keys})
+    section = DATA_SETS.read({"name": "synthetic", **SMALL, **keys})
     return load(section, devices, Streams(seed), groups=groups)
 
 
 def test_a_tenth_of_each_device_rounded_up_is_test_data():
-    subnet = draw_subnet(Recipe(log_size_deviation=0, log_size_mean=0, smallest_size=50), "a", 4, Streams(1))
+    subnet = draw_subnet(Synthetic(log_size_deviation=0, log_size_mean=0, smallest_size=50), "a", 4, Streams(1))
     assert subnet.sizes.tolist() == [45] * 4  # of 51, as the authors' program splits
     assert len(subnet.test) == 24
 
 
 def test_sizes_are_log_normal_above_the_smallest():
-    sizes = draw_subnet(Recipe(features=1, test_share=1e-9), "a", 2000, Streams(1)).sizes + 1
+    sizes = draw_subnet(Synthetic(features=1, test_share=1e-9), "a", 2000, Streams(1)).sizes + 1
     logs = np.log(sizes[sizes > 60] - 50)
     assert sizes.min() >= 50
     # Half of all devices have more than exp(4) above the smallest: a binomial count of 2,000, within 5 deviations.
@@ -35,7 +35,7 @@ def test_sizes_are_log_normal_above_the_smallest():
 
 
 def test_inputs_spread_as_the_recipe_says():
-    subnet = draw_subnet(Recipe(iid=True, features=5, log_size_deviation=0, log_size_mean=0), "a", 400, Streams(1))
+    subnet = draw_subnet(Synthetic(iid=True, features=5, log_size_deviation=0, log_size_mean=0), "a", 400, Streams(1))
     variances = subnet.train.x.var(axis=0)
     assert np.allclose(variances, np.arange(1, 6) ** -1.2, rtol=0.05)  # 18,000 records: five standard errors
     assert np.abs(subnet.train.x.mean(axis=0)).max() < 5 / np.sqrt(18_000)
@@ -69,7 +69,7 @@ def test_with_iid_all_devices_share_one_linear_model():
 
 
 def test_iid_devices_share_the_model_across_subnets():
-    recipe = Recipe(iid=True, features=2, classes=2, smallest_size=500)
+    recipe = Synthetic(iid=True, features=2, classes=2, smallest_size=500)
     one, two = (draw_subnet(recipe, name, 1, Streams(1)).train for name in ("a", "b"))
     assert not np.array_equal(one.x[:10], two.x[:10])
     nearest = [int(np.argmin(((one.x - x) ** 2).sum(axis=1))) for x in two.x[:200]]
@@ -78,7 +78,7 @@ def test_iid_devices_share_the_model_across_subnets():
 
 def test_each_subnet_has_its_own_stream_whatever_stands_before_it():
     whole = synthetic(devices=5, groups=[("a", 2), ("b", 3)])
-    alone = draw_subnet(Recipe(**SMALL), "b", 3, Streams(1))
+    alone = draw_subnet(Synthetic(**SMALL), "b", 3, Streams(1))
     assert np.array_equal(whole.subnet(2, 3)[0].x, alone.train.x)
     assert np.array_equal(whole.subnet(2, 3)[0].y, alone.train.y)
 
@@ -99,7 +99,7 @@ def test_validation_takes_its_share_of_each_device():
 
 
 def test_a_device_of_one_record_keeps_it():
-    recipe = Recipe(log_size_mean=0, log_size_deviation=0, smallest_size=1, test_share=0.9)
+    recipe = Synthetic(log_size_mean=0, log_size_deviation=0, smallest_size=1, test_share=0.9)
     subnet = draw_subnet(recipe, "a", 2, Streams(1))
     assert subnet.sizes.tolist() == [1, 1]
 

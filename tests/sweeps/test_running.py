@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from h2fdp import Experiment, UserError, sweep
-from h2fdp.data import registry
+from h2fdp.data.digits import Digits
 from h2fdp.records.directory import locked
 from h2fdp.run import steps
 from h2fdp.sweeps.conduct import SweepOptions, conduct
@@ -195,14 +195,13 @@ def test_a_directory_in_use_or_of_something_else_is_refused(tmp_path):
 
 def test_runs_read_their_data_once_for_all(tmp_path, monkeypatch):
     read = []
-    entry = registry.DATA_SETS["digits"]
+    load = Digits.load
 
-    def counting(request):
+    def counting(self, request):
         read.append(request.streams.seed)
-        return entry.load(request)
+        return load(self, request)
 
-    counted = {**registry.DATA_SETS, "digits": registry.DataSet(entry.description, counting, entry.keys)}
-    monkeypatch.setattr(registry, "DATA_SETS", counted)
+    monkeypatch.setattr(Digits, "load", counting)
     done = sweep(study(tmp_path), out=tmp_path / "out", inline=True)
     assert len(done.runs) == 4
     assert read == [1]

@@ -1,38 +1,36 @@
-"""From a `data:` section, or a user's function, to records on devices."""
+"""From a `data:` section, or a user's function, to records on devices; and these within a unit ball."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from h2fdp.data.cut import NO_DEVICE, Integers, choose, gather, sizes_of
-from h2fdp.data.drawn import LARGEST_HELD, DrawnData
 from h2fdp.data.federated import DeviceData, FederatedData
-from h2fdp.data.npz import class_count
-from h2fdp.data.partition import partition
-from h2fdp.data.pool import DataRequest, Pool
-from h2fdp.data.records import Records, as_records
-from h2fdp.data.registry import PARTITION, read_pool
-from h2fdp.data.scaling import Scaling
-from h2fdp.data.section import DataSection
-from h2fdp.data.synthetic import recipe_of
+from h2fdp.data.on_demand import LARGEST_HELD, DrawnData
+from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, partition, sizes_of
+from h2fdp.data.records import Records, Scaling, as_records, class_count
+from h2fdp.data.source import DataOptions, DataRequest, Pool
+from h2fdp.data.synthetic import Synthetic
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
+_VALUES_AT_ONCE = 4_000_000
+_ROUNDING = 1e-5  # relative, of norms in 32 bits
 BLOCK = 100  # devices that share a stream of drawn data when no subnets are named
 
 
 def load(
-    section: DataSection,
+    section: DataOptions,
     devices: int,
     streams: Streams,
     root: Path | None = None,
     *,
     groups: Sequence[tuple[str, int]] | None = None,
-    pools: Callable[[DataRequest], Pool] = read_pool,
+    pools: Callable[[DataRequest], Pool] = DataRequest.read,
 ) -> DeviceData:
     """Load a data set and spread it over devices.
 
@@ -51,29 +49,28 @@ def load(
     Raises:
         UserError: data that are not there, do not fit the number of devices, or cannot be partitioned so.
 
-    >>> data = load(DataSection.model_validate("digits"), devices=50, streams=Streams(1))
+    >>> from h2fdp.data.digits import Digits
+    >>> data = load(Digits(), devices=50, streams=Streams(1))
     >>> data.shape, data.classes, int(data.sizes.sum())
     ((1, 8, 8), 10, 1438)
     """
     assert devices >= 1, "a topology has devices"
     named = list(groups) if groups is not None else _blocks(devices)
     assert sum(count for _, count in named) == devices, "the groups make up the devices"
-    if section.name == "synthetic" and section.validation == 0:
-        drawn = DrawnData.of(recipe_of(section.options), named, streams)
+    if isinstance(section, Synthetic) and section.validation == 0:
+        drawn = DrawnData.of(section, named, streams)
         if drawn.values > LARGEST_HELD:
             return drawn
-    pool = pools(DataRequest(section.name, section.options, named, streams, root))
+    pool = pools(DataRequest(section, named, streams, root))
     pool_owners = pool.owners if pool.owners is not None else np.zeros(len(pool.train), dtype=np.int64)
     held = _hold_out(pool_owners, section.validation, streams.open("", "validation split"))
     if pool.owners is not None:
         owners = np.where(held, NO_DEVICE, pool.owners)
     else:
-        wanted = section.partition or PARTITION
         owners = np.full(len(pool.train), NO_DEVICE, dtype=np.int64)
-        owners[~held] = partition(wanted, pool.train.y[~held], devices, streams.open("", "partition"))
-    scaling = pool.scaling.unit() if section.normalize == "unit" else pool.scaling
+        owners[~held] = partition(section.spread, pool.train.y[~held], devices, streams.open("", "partition"))
     validation = pool.train.take(np.flatnonzero(held)) if held.any() else None
-    return _spread(section.name, pool, scaling, validation, owners, devices)
+    return _spread(section.name, pool, section.scaled(pool.scaling), validation, owners, devices)
 
 
 def from_function(
@@ -146,3 +143,33 @@ def _spread(
     return FederatedData(
         name, pool.train, pool.test, validation, pool.classes, shape, scaling, order, offsets, pool.test_owners
     )
+
+
+def within_unit_ball(data: DeviceData, bound: float) -> DeviceData:
+    """The data with all inputs divided by `bound`, after every device's record was checked.
+
+    Raises:
+        UserError: a record that is longer.
+    """
+    assert isinstance(data, (FederatedData, DrawnData))
+    longest = _longest(data)
+    if longest > bound * (1 + _ROUNDING):
+        # How long it is is private: a bound that follows it would be no public one.
+        text = (
+            f"a device has a record of larger norm; expected a public bound on the norm of all inputs, found {bound:g}"
+        )
+        raise UserError(text, key="method.privacy.input_bound")
+    scaling = data.scaling
+    return replace(data, scaling=replace(scaling, deviation=tuple(bound * each for each in scaling.deviation)))
+
+
+def _longest(data: DeviceData) -> float:
+    """The largest norm of a device's record, as the model sees it."""
+    devices, width = len(data.sizes), int(np.prod(data.shape))
+    at_once = max(1, _VALUES_AT_ONCE // (width * max(1, int(data.sizes.max()))))
+    longest = 0.0
+    for first in range(0, devices, at_once):
+        records, _ = data.subnet(first, min(at_once, devices - first))
+        seen = records.x.astype(np.float64) * data.scaling.scale + data.scaling.shift
+        longest = max(longest, float(np.sqrt((seen.reshape(len(seen), -1) ** 2).sum(axis=1)).max(initial=0.0)))
+    return longest

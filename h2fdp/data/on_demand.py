@@ -10,9 +10,8 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data.records import Records
-from h2fdp.data.scaling import Scaling
-from h2fdp.data.synthetic import Recipe, Subnet, draw_sizes, draw_subnet
+from h2fdp.data.records import Records, Scaling
+from h2fdp.data.synthetic import Subnet, Synthetic, draw_sizes, draw_subnet, joined
 from h2fdp.streams import Streams
 
 LARGEST_HELD = 100_000_000  # input values, 400 MB; data of more are drawn anew at each use
@@ -28,7 +27,7 @@ class DrawnData:
         sizes: (I,) number of records of each device.
     """
 
-    recipe: Recipe
+    recipe: Synthetic
     groups: Sequence[tuple[str, int]]
     streams: Streams
     sizes: NDArray[np.int64]
@@ -37,7 +36,7 @@ class DrawnData:
     scaling: Scaling = field(default_factory=Scaling)
 
     @classmethod
-    def of(cls, recipe: Recipe, groups: Sequence[tuple[str, int]], streams: Streams) -> DrawnData:
+    def of(cls, recipe: Synthetic, groups: Sequence[tuple[str, int]], streams: Streams) -> DrawnData:
         """The data of these subnets; only sizes are drawn."""
         sizes = [draw_sizes(recipe, name, devices, streams) for name, devices in groups]
         return cls(recipe, groups, streams, np.concatenate(sizes))
@@ -70,13 +69,13 @@ class DrawnData:
             parts.append(self._draw(name, devices).test)
             if sum(map(len, parts)) >= _TEST_RECORDS:
                 break
-        return _joined(parts)
+        return joined(parts)
 
     def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
         """See `FederatedData.subnet`; draws the subnets that these devices are of."""
         starts = self._starts
         numbers = range(int(np.searchsorted(starts, first, "right")) - 1, int(np.searchsorted(starts, first + count)))
-        drawn = _joined([self._draw(*self.groups[number]).train for number in numbers])
+        drawn = joined([self._draw(*self.groups[number]).train for number in numbers])
         begin = int(starts[numbers.start])
         offsets = np.concatenate([[0], np.cumsum(self.sizes[begin : int(starts[numbers.stop])])])
         wanted = offsets[first - begin : first - begin + count + 1]
@@ -98,9 +97,3 @@ class DrawnData:
     def _starts(self) -> NDArray[np.int64]:
         """(N + 1,) number of the first device of each subnet."""
         return np.concatenate([[0], np.cumsum([devices for _, devices in self.groups])])
-
-
-def _joined(parts: Sequence[Records]) -> Records:
-    if len(parts) == 1:
-        return parts[0]
-    return Records(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))

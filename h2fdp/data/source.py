@@ -1,0 +1,117 @@
+"""What a data set is: its options in an experiment file, how its records are read, and what they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from h2fdp.config.fields import Expect, Options
+from h2fdp.data.partition import PartitionSection
+from h2fdp.data.records import Records, Scaling
+from h2fdp.streams import Streams
+
+PARTITION = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
+Classes = Annotated[int, Field(ge=2, le=65_536), Expect("a whole number from 2 to 65536")]
+HeldOut = Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")]
+
+
+class DataOptions(Options):
+    """The options of a data set under `data:`, with its loader.
+
+    Attributes:
+        description: one line for `h2fdp datasets`.
+        on_disk: its records are read from files, which may be missing or wrong.
+        validation: the share of the training records that is held out.
+    """
+
+    description: ClassVar[str]
+    on_disk: ClassVar[bool] = True
+
+    validation: HeldOut = 0.0
+
+    def load(self, request: DataRequest) -> Pool:
+        """All records of the data set."""
+        raise NotImplementedError
+
+    @property
+    def spread(self) -> PartitionSection:
+        """How records that come without owners are spread over devices."""
+        return PARTITION
+
+    def scaled(self, scaling: Scaling) -> Scaling:
+        """The constants between stored and model inputs, from those of the pool."""
+        return scaling
+
+    def depends_on(self, request: DataRequest) -> Hashable:
+        """What the pool depends on beside the data set's name."""
+        return request.root
+
+
+class Pooled(DataOptions):
+    """A data set of one pool of records, which a partitioner spreads over devices, with public scaling constants."""
+
+    partition: PartitionSection = PARTITION
+    normalize: Literal["standard", "unit"] = "standard"
+
+    @property
+    def spread(self) -> PartitionSection:
+        """As stated."""
+        return self.partition
+
+    def scaled(self, scaling: Scaling) -> Scaling:
+        """The constants, or the division alone."""
+        return scaling.unit() if self.normalize == "unit" else scaling
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """A data set wanted.
+
+    Attributes:
+        options: which one, and its options.
+        groups: name and number of devices of each subnet, in the order of the devices.
+        streams: where drawn data come from.
+        root: folder of downloaded data sets, or None for the default.
+    """
+
+    options: DataOptions
+    groups: Sequence[tuple[str, int]]
+    streams: Streams
+    root: Path | None
+
+    @property
+    def devices(self) -> int:
+        """Number of devices over all groups."""
+        return sum(count for _, count in self.groups)
+
+    @property
+    def origin(self) -> Hashable:
+        """Requests of equal origins are answered by equal pools, as long as no file changes."""
+        return self.options.name, self.options.depends_on(self)
+
+    def read(self) -> Pool:
+        """All records of the data set."""
+        return self.options.load(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """All records of a data set, and who holds them if that is already decided.
+
+    Attributes:
+        owners: the device of each training record, shape (n,), int64; None when a partitioner is to decide.
+        test_owners: the device of each test record, shape (n',), int64; None where they are nobody's.
+    """
+
+    train: Records
+    test: Records
+    classes: int
+    scaling: Scaling
+    owners: NDArray[np.int64] | None = None
+    test_owners: NDArray[np.int64] | None = None
