@@ -117,7 +117,8 @@ def _heads(keys: list[str]) -> dict[str, str]:
 
 def _row(row: dict[str, Any], heads: dict[str, str]) -> dict[str, Any]:
     """A line of the table; of the accounted epsilons the largest."""
-    accounts = [row[f"epsilon_{observer}_mean"] for observer in ("edge", "peer", "cloud", "public")]
+    columns = (key for key in row if key.startswith("epsilon_") and key.endswith("_mean"))
+    accounts = [row[key] for key in columns if key != "epsilon_claimed_mean"]
     low, high = row["accuracy_low"], row["accuracy_high"]
     values = (
         row["interval"],

@@ -6,7 +6,7 @@ Rows are computed from the plan of an interval before it starts, so they can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Literal
@@ -47,6 +47,15 @@ def observers(depth: int = 1) -> tuple[Observer, ...]:
     (('edge', 'peer', 'cloud', 'public'), ('edge', 'tier-2', 'tier-3', 'peer', 'cloud', 'public'))
     """
     return (*(tier_name(height) for height in range(1, depth + 1)), *OBSERVERS[1:])
+
+
+def observers_beside(names: Iterable[str]) -> tuple[Observer, ...]:
+    """All observers of a network in which there are these; names of anything else do not matter.
+
+    >>> observers_beside(["claimed", "cloud"]), observers_beside(["tier-2"])
+    (('edge', 'peer', 'cloud', 'public'), ('edge', 'tier-2', 'peer', 'cloud', 'public'))
+    """
+    return observers(max(map(height_of, names), default=1))
 
 
 def views(

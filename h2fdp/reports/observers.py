@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of
+from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
+from h2fdp.privacy.releases import height_of
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Curve, Curves, Scale, Section, Series, Table
@@ -13,12 +14,13 @@ from h2fdp.reports.ledger_noise import ADDERS, KINDS
 from h2fdp.reports.run_view import RunView
 from h2fdp.reports.training import curves_of, known
 
-WHO = {
+_WHO = {
     "edge": "its own edge server (where that is untrusted)",
     "peer": "another device of its subnet",
     "cloud": "the cloud",
     "public": "everybody else",
 }
+_UPPER = "an edge server above its own, of height {} (where that is outside its trusted chain)"
 _HEADS = ("run", "observer", "claimed", "accounted (rdp)", "accounted (pld)", "attained", "verdict", "about device")
 LEAD = (
     "Epsilon bounds what an observer can learn about one record of the worst device. Claimed is what the paper's "
@@ -28,10 +30,19 @@ LEAD = (
 )
 
 
+def _who(observer: Observer) -> str:
+    return _WHO.get(observer, _UPPER.format(height_of(observer)))
+
+
+def observers_in(every: Iterable[Series]) -> tuple[Observer, ...]:
+    """All observers of these runs' networks, by the columns of their metrics."""
+    return observers_beside(name.removeprefix("epsilon_") for series in every for name in series.columns)
+
+
 def epsilon_figures(every: Sequence[Series], bands: str) -> list[Curves]:
     """A figure for each observer that received anything private, all with one range."""
     found: dict[Observer, list[Curve]] = {}
-    for observer in OBSERVERS:
+    for observer in observers_in(every):
         accounted = curves_of(every, f"epsilon_{observer}", "accounted (rdp)", 0)
         seen = {curve.series for curve in accounted}
         claimed = [curve for curve in curves_of(every, "epsilon_claimed", "claimed", 1) if curve.series in seen]
@@ -43,7 +54,7 @@ def epsilon_figures(every: Sequence[Series], bands: str) -> list[Curves]:
         Curves(
             f"epsilon-{observer}",
             f"Epsilon of the observer {observer}",
-            f"What {WHO[observer]} has learned about the worst device: epsilon so far (no unit), at the run's "
+            f"What {_who(observer)} has learned about the worst device: epsilon so far (no unit), at the run's "
             f"delta. The claim ends where more was released than planned.{bands}",
             f"epsilon of {observer}",
             curves,
@@ -81,13 +92,14 @@ def verdict_rows(run: RunView) -> list[list[Any]]:
         UserError: the ledger is damaged.
     """
     privacy = run.summary.get("privacy") or {}
+    known = observers_beside(name.removeprefix("epsilon_") for name in run.metrics)
     if worst := privacy.get("worst"):
-        return [_ended(run, observer, privacy.get("claimed"), worst.get(observer)) for observer in OBSERVERS]
+        return [_ended(run, observer, privacy.get("claimed"), worst.get(observer)) for observer in known]
     if not run.private:
         return []
     # The metrics end with the last checkpoint; what was released after it counts too.
     claimed, accounts, rows = run.metrics["epsilon_claimed"][-1], run.accounts, []
-    for observer in OBSERVERS:
+    for observer in known:
         rdp = accounts.worst(observer, run.setting("privacy", "delta"))
         verdict = _silence(run, observer) if rdp is None else f"{_verdict(run, observer, claimed, rdp)} so far"
         rows.append([run.name, observer, claimed, rdp, None, None, verdict, ""])
@@ -109,14 +121,14 @@ def _verdict(
     """About the target where the noise was calibrated to one, else about the claim."""
     if run.setting("privacy", "calibration") != "accounted":
         return verdict_of(claimed, accounted, attained)
-    if observer not in run.setting("privacy", "target_observers"):
+    stated = tuple(run.setting("privacy", "target_observers"))
+    if observer not in stated and stated != OBSERVERS:  # the default stands for all there are
         return UNTARGETED
     return verdict_of(run.setting("privacy", "epsilon"), accounted, attained)
 
 
 def _silence(run: RunView, observer: Observer) -> str:
-    trusted = noise_placement_of(run.setting("method", "privacy")).trusted
-    return "trusted" if observer in trusted else "nothing released"
+    return noise_placement_of(run.setting("method", "privacy")).silence(observer)
 
 
 def noise(every: Sequence[Series]) -> Section:
@@ -131,7 +143,8 @@ def noise(every: Sequence[Series]) -> Section:
     caption = (
         "Standard deviation of the noise on each coordinate of an upload (in units of the model's parameters): mean "
         "over those who add it, with a band from the smallest to the largest. Noise by devices is on their uploads, "
-        "noise by an edge server on the average of its subnet."
+        "noise by an edge server on the average of its subnet, or with more tiers on the average that the cloud sees "
+        "the subnet in."
     )
     labels = {curve.label for curve in curves}
     title = f"Noise: {labels.pop()}" if len(labels) == 1 else "Noise"

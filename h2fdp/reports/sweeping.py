@@ -6,19 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from h2fdp.privacy import OBSERVERS
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Explorer, Section, Series, Table, number
-from h2fdp.reports.observers import LEAD, epsilon_figures
+from h2fdp.reports.observers import LEAD, epsilon_figures, observers_in
 from h2fdp.reports.sweep_view import GridPoint, SweepView, shortened_keys, word
 from h2fdp.reports.training import schedule, training
 
 _BANDS = " Means over seeds, with bands for their 95 % bootstrap intervals."
-_METRICS = {
-    "accuracy": "final test accuracy",
-    "loss": "final test loss",
-    "epsilon_claimed": "epsilon claimed",
-    **{f"epsilon_{observer}": f"epsilon of {observer} (rdp)" for observer in OBSERVERS},
+_LEARNED = {"accuracy": "final test accuracy", "loss": "final test loss", "epsilon_claimed": "epsilon claimed"}
+_COSTS = {
     "energy_j": "energy (J)",
     "delay_s": "delay (s)",
     "clock_s": "simulated time (s)",
@@ -47,9 +43,17 @@ def _standing(sweep: SweepView) -> str:
     return f"{len(sweep.states)} runs: {', '.join(f'{count} {state}' for state, count in counts.most_common())}."
 
 
+def _metrics(sweep: SweepView) -> dict[str, str]:
+    """Column of the metrics -> what it is called, of those that are shown."""
+    observers = observers_in(point.series for point in sweep.points)
+    epsilons = {f"epsilon_{observer}": f"epsilon of {observer} (rdp)" for observer in observers}
+    return _LEARNED | epsilons | _COSTS
+
+
 def _tables(sweep: SweepView) -> dict[str, Table]:
-    shown = [name for name in _METRICS if any(last_of(point, name) for point in sweep.points)]
-    heads = ["point", "runs", *(_METRICS[name] for name in shown)]
+    titles = _metrics(sweep)
+    shown = [name for name in titles if any(last_of(point, name) for point in sweep.points)]
+    heads = ["point", "runs", *(titles[name] for name in shown)]
     rows = [[point.series.name, point.runs, *(_told(point, name) for name in shown)] for point in sweep.points]
     tables = (
         {
@@ -91,7 +95,8 @@ def _explorer(sweep: SweepView) -> Explorer:
         [found.index(word(point.values[key])) for key, found in zip(sweep.keys, values, strict=True)]
         for point in sweep.points
     ]
-    metrics = {name: (title, [last_of(point, name) for point in sweep.points]) for name, title in _METRICS.items()}
+    titles = _metrics(sweep)
+    metrics = {name: (title, [last_of(point, name) for point in sweep.points]) for name, title in titles.items()}
     known = {name: found for name, found in metrics.items() if any(found[1])}
     caption = (
         "Final results along one or two of the swept keys: means over seeds, with the 95 % interval as a band or when "

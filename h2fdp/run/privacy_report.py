@@ -56,9 +56,8 @@ def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: flo
     rdp, pld = ACCOUNTANTS["rdp"], ACCOUNTANTS["pld"]
     classes = list(accounts.classes(observer))
     if not classes:
-        trusted = observer in run.placement.trusted
         empty = dict.fromkeys(("rdp", "pld", "coarse", "attained"))
-        return {**empty, "verdict": "trusted" if trusted else "nothing released", "device": None}
+        return {**empty, "verdict": run.placement.silence(observer), "device": None}
     classes.sort(key=lambda each: -rdp.epsilon(each.composition, delta))
     closely = classes[:MOST_CLOSELY]
     lower = [attained_about(run, each, delta) for each in closely]

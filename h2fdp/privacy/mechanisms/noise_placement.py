@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, RawUpdate
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
-from h2fdp.privacy.releases import Observer
+from h2fdp.privacy.releases import Observer, height_of
 from h2fdp.privacy.trust_model import TrustModel
 
 Clips = Literal["gradient", "record", "update", "nothing"]
@@ -74,6 +74,11 @@ class NoisePlacement(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         return ()
+
+    def silence(self, observer: Observer) -> str:
+        """Why an observer has no account. Where edge servers may see raw updates, so may those above them."""
+        trusted = observer in self.trusted or (height_of(observer) > 1 and "edge" in self.trusted)
+        return "trusted" if trusted else "nothing released"
 
     def trust_model(self, trusted: bool) -> TrustModel:
         """Who adds noise under an edge server of this trust, and what the edge server sees."""
