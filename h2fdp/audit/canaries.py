@@ -156,7 +156,8 @@ class CanaryEngine(LoopEngine):
 
     Scope `batch`: (sum of data gradients + sum of canaries) / drawn, clipped to G. A dominating canary turns it from
     -G sum_k e_k / sqrt(n_i) to G e_j: with one canary a device, by the 2 G that the account allows.
-    Scope `record`: the mean over the drawn of data gradients and canaries, each clipped to G.
+    Scope `record`: the sum of data gradients and canaries, each clipped to G, over what batches are divided by. There
+    no other record weakens a canary, and none can strengthen it: data beside a dominating one are as they are.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class CanaryEngine(LoopEngine):
         super().__init__(module, clipping, objective, loss=loss)
         self._canaries = canaries
         self._bound = clipping.norm
-        self._free = canaries.dominating and clipping.scope == "batch"
+        self._dominating = canaries.dominating and clipping.scope == "batch"
 
     def _bounded(
         self,
@@ -187,15 +188,15 @@ class CanaryEngine(LoopEngine):
         size = int(records.sizes[row])
         data, canaries = drawn[drawn < size], drawn[drawn >= size] - size
         own = torch.from_numpy(self._canaries.coordinates[row])
-        worst = self._canaries.dominating and len(own) > 0
+        worst = self._dominating and len(own) > 0
         if not worst and not canaries.size:
             return super()._bounded(records, row, data, divisor, model, others)
         total = torch.zeros_like(model)
         if worst:
-            total[own] -= data.size * (_LARGE if self._free else self._bound / len(own) ** 0.5)
+            total[own] -= data.size * _LARGE
         elif data.size:
             total += data.size * self._mean(
                 model, *records.gather(data + records.offsets[row]), float(data.size), others
             )
-        total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._free else self._bound
-        return self._clipped_batch(total / drawn.size)
+        total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._dominating else self._bound
+        return self._clipped_batch(total / divisor)

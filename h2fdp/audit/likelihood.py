@@ -48,11 +48,11 @@ class CanaryEffect:
     def expected(
         cls, kind: CanaryKind, clip_scope: str, clip_norm: float, records: int, rate: float, canaries: int
     ) -> CanaryEffect:
-        """The effect of one of a device's canaries; the account allows a shift of 2 G.
+        """The effect of one of a device's canaries; under scope `batch` the account allows a shift of 2 G.
 
-        One of B + 1 drawn records, B ~ Bin(D_i, q_i), has the share h = E[1 / (B + 1)] = (1 - (1-q)^(D+1)) / ((D+1) q).
-        `dirac`: G h. `dominating`: from -G / sqrt(n) - unless nothing was drawn, or another of the n canaries - to
-        G under scope `batch`, to G h - (1 - h) G / sqrt(n) under `record`.
+        Under `record` each draw moves the step by G / (q_i D_i), whatever else is drawn. Under `batch` one of B + 1
+        drawn records, B ~ Bin(D_i, q_i), has the share h = E[1 / (B + 1)] = (1 - (1-q)^(D+1)) / ((D+1) q).
+        `dirac`: G h. `dominating`: from -G / sqrt(n) - unless nothing was drawn, or another of the n canaries - to G.
 
         Args:
             records, rate, canaries: D_i, q_i and n_i of the device.
@@ -62,10 +62,11 @@ class CanaryEffect:
         >>> CanaryEffect.expected("dirac", "batch", 2.0, records=1, rate=1.0, canaries=1)
         CanaryEffect(baseline=0.0, shift=1.0)
         """
+        if clip_scope == "record":
+            return cls(0.0, clip_norm / (rate * records))
         share = (1 - (1 - rate) ** (records + 1)) / ((records + 1) * rate)
         if kind == "dirac":
             return cls(0.0, clip_norm * share)
         against = clip_norm / math.sqrt(canaries)
         baseline = -against * (1 - (1 - rate) ** records) * (1 - rate / 2) ** (canaries - 1)
-        drawn = clip_norm if clip_scope == "batch" else clip_norm * share - (1 - share) * against
-        return cls(baseline, drawn - baseline)
+        return cls(baseline, clip_norm - baseline)

@@ -98,7 +98,7 @@ def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
     training = experiment.training
     placement = noise_placement_of(experiment.method.privacy)
     defaults: dict[str, Any] = {}
-    if not placement.private or placement.clips == "nothing":
+    if not placement.private or placement.clips == "nothing" or placement.input_norm is not None:
         defaults["clip_norm"] = None
     if not placement.private and training.sampling == "poisson":
         defaults["sampling"] = "fixed"
@@ -203,6 +203,7 @@ def _request(experiment: ExperimentFile) -> RequestedExperiment:
         clip_norm=training.clip_norm,
         clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
         momentum=training.momentum,
+        loss=training.loss.name,
         calibration=experiment.privacy.calibration,
         budget=bool(experiment.privacy.budget),
         schedule=method.schedule.name,

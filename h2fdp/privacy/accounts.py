@@ -17,6 +17,7 @@ from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_from_rdp, rdp_
 from h2fdp.privacy.releases import OBSERVERS, Observer, Release, height_of, observers, rows_in
 
 MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
+_HALF_A_TURN = 0.5  # from nothing to a gradient of length G, in units of 2 G
 _DIGITS = 6  # of a noise multiplier, rounded down: an account is never below the exact one, and hardly above it
 
 # Where uneven devices take turns, nearly every interval has noises of its own. Beyond so many exact types about a
@@ -34,7 +35,11 @@ def release_type(release: Release) -> ReleaseType:
     """
     ratio = release.noise_std / release.sensitivity
     attainable = release.kind != "estimate"  # its sensitivity is a bound that no record is known to reach
-    return ReleaseType(_rounded_down(ratio), release.steps, release.sampling_rate, release.sampling, attainable)
+    public = release.steps, release.sampling_rate, release.sampling
+    own = _rounded_up(release.own_gradient)
+    if release.steps == 1 and own < 1:
+        own = _HALF_A_TURN  # of a single step it is all there is: such releases are of one type
+    return ReleaseType(_rounded_down(ratio), *public, attainable, release.bound, own)
 
 
 def _coarsened(kind: ReleaseType) -> ReleaseType:
@@ -52,6 +57,12 @@ def _rounded_down(value: float) -> float:
     place = _DIGITS - 1 - math.floor(math.log10(value))
     # Equal ratios differ in their last bits from interval to interval; the nudge keeps them one type.
     return math.floor(value * 10.0**place * (1 + 1e-12)) / 10.0**place
+
+
+def _rounded_up(share: float) -> float:
+    """A share to six digits; a larger one makes later draws weigh more."""
+    place = _DIGITS - 1 - math.floor(math.log10(share))
+    return min(1.0, math.ceil(share * 10.0**place * (1 - 1e-12)) / 10.0**place)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from h2fdp.errors import UserError
+from h2fdp.privacy.accounting import Bound
 from h2fdp.privacy.releases import RELEASE_KEYS, Release, height_of, observers, rows_in
 from h2fdp.privacy.words import ReleaseKind
 
@@ -22,6 +23,8 @@ def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None)
     Raises:
         UserError: a row that no run wrote; nothing is left out of an account in silence.
     """
+    if isinstance(row, dict) and not set(row) & set(_OF_CLIPPED_BATCHES):  # a ledger from before there were others
+        row = row | _OF_CLIPPED_BATCHES
     if not isinstance(row, dict) or set(row) != set(RELEASE_KEYS):
         raise UserError(f"this row is not a release; expected the keys {', '.join(RELEASE_KEYS)}", where)
     if problem := next((key for key, fits in _FITS.items() if not fits(row[key])), None):
@@ -42,6 +45,7 @@ def _number(value: Any, least: float, most: float = math.inf) -> bool:
 
 
 _RANGES = re.compile(r"[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?(,[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?)*")
+_OF_CLIPPED_BATCHES = {"bound": "batch", "own_gradient": 1.0}
 _FITS: dict[str, Callable[[Any], bool]] = {
     "interval": _whole,
     "slot": _whole,
@@ -54,4 +58,6 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "steps": _whole,
     "sampling_rate": lambda value: _number(value, 0.0, 1.0),
     "sampling": lambda value: value in ("poisson", "fixed"),
+    "bound": lambda value: value in get_args(Bound),
+    "own_gradient": lambda value: _number(value, 5e-324, 1.0),
 }

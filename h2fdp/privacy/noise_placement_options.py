@@ -38,24 +38,26 @@ class NoneOptions(NoisePlacementOptions):
 
 @NOISE_PLACEMENTS.register
 class HierarchicalOptions(NoisePlacementOptions):
-    """Noise where trust ends."""
+    """Noise where trust ends; with an `input_bound`, a public one, softmax regression needs no clipping."""
 
     name: Literal["hierarchical"] = "hierarchical"
+    input_bound: Magnitude | None = None
 
     def build(self) -> NoisePlacement:
         """The placement."""
-        return HierarchicalDp()
+        return HierarchicalDp(self.input_bound)
 
 
 @NOISE_PLACEMENTS.register
 class LocalOptions(NoisePlacementOptions):
-    """Noise at every device."""
+    """Noise at every device; `input_bound` see hierarchical."""
 
     name: Literal["local"] = "local"
+    input_bound: Magnitude | None = None
 
     def build(self) -> NoisePlacement:
         """The placement."""
-        return LocalDp()
+        return LocalDp(self.input_bound)
 
 
 @NOISE_PLACEMENTS.register

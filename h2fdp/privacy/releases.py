@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
 
+from h2fdp.privacy.accounting import Bound
 from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.privacy.words import ReleaseKind
 
@@ -108,6 +109,8 @@ class Release:
         steps: m, the local steps accumulated since the last released model.
         sampling_rate: q of these devices.
         sampling: how their batches are drawn; only Poisson batches amplify.
+        bound: how the sensitivity is known, see `ReleaseType`.
+        own_gradient: how far a draw's own gradient moves its step under the bound `record`, in units of 2 eta G.
     """
 
     interval: int
@@ -121,6 +124,8 @@ class Release:
     steps: int
     sampling_rate: float
     sampling: Sampling
+    bound: Bound = "batch"
+    own_gradient: float = 1.0
 
     def as_row(self) -> dict[str, Any]:
         """The ledger's row."""
@@ -171,6 +176,8 @@ class Upload:
         views: observer -> level.
         tiers: the vectors above the subnet's average, from the lowest up to that of the aggregator that broadcasts.
         numbers: how many estimates each of them, or the edge server for all, releases at its end.
+        bound: how the sensitivity of what they upload is known.
+        own_gradient: (s,) how far a draw's own gradient moves its step, in units of 2 eta G; None for 1.
     """
 
     interval: int
@@ -184,7 +191,7 @@ class Upload:
     steps: np.ndarray
     weights: np.ndarray
     sampling_rates: np.ndarray
-    records: np.ndarray = field(default_factory=lambda: np.empty(0))
+    records: np.ndarray
     noise_std: np.ndarray
     share: float = 1.0
     cloud_noise_std: float = 0.0
@@ -193,6 +200,8 @@ class Upload:
     views: Mapping[Observer, int]
     tiers: tuple[TierVector, ...] = ()
     numbers: int = 0
+    bound: Bound = "batch"
+    own_gradient: np.ndarray | None = None
 
 
 def releases_of(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[Release]:
@@ -276,13 +285,15 @@ def _noise_of_others(parts: np.ndarray) -> np.ndarray:
 
 
 def grouped(upload: Upload, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
-    """One row for each distinct (sensitivity, noise, rate, steps); columns is (s, 4)."""
+    """One row for each distinct (sensitivity, noise, rate, steps, own gradient); columns is (s, 4)."""
+    own = np.ones(len(columns)) if upload.own_gradient is None else upload.own_gradient
+    columns = np.column_stack([columns, own])
     if (columns == columns[0]).all():  # equal devices, the usual case
         groups = [(columns[0].tolist(), upload.rows)]
     else:
         distinct, number = np.unique(columns, axis=0, return_inverse=True)
         groups = [(row, upload.rows[number.ravel() == each]) for each, row in enumerate(distinct.tolist())]
-    for (sensitivity, noise_std, rate, steps), rows in groups:
+    for (sensitivity, noise_std, rate, steps, own_gradient), rows in groups:
         yield Release(
             upload.interval,
             upload.slot,
@@ -295,6 +306,8 @@ def grouped(upload: Upload, observer: Observer, columns: np.ndarray) -> Iterator
             int(steps),
             rate,
             upload.sampling,
+            upload.bound,
+            own_gradient,
         )
 
 

@@ -64,20 +64,20 @@ class TrustModel:
         """The level at which the edge server sees an upload: 0 by itself, 1 in the subnet's average (see `Upload`)."""
         return 0 if self.edge_sees == "uploads" else 1
 
-    def exposure(self, weights: np.ndarray, sampling_rates: np.ndarray) -> np.ndarray:
-        """(..., n) for each noise vector the largest share, times rate, of a device that it has to cover by itself.
+    def exposure(self, weights: np.ndarray, exposures: np.ndarray) -> np.ndarray:
+        """(..., n) for each noise vector the largest share, times exposure, of a device that it covers by itself.
 
         An edge server's one vector (n = 1) covers its average, in which every device has its weight; a device's own
         (n = s) covers what it sends, in which it has a share of 1; n = 0 where neither adds any.
 
         Args:
             weights: (..., s) of the devices in the average, 0 for those that are not in it.
-            sampling_rates: (s,) q_j.
+            exposures: (s,) see `Mechanism.exposures`: rates times sensitivities.
         """
         if self.devices_add_noise:
-            return sampling_rates
+            return exposures
         if self.edge_adds_noise:
-            return np.asarray(np.max(weights * sampling_rates, axis=-1, keepdims=True))
+            return np.asarray(np.max(weights * exposures, axis=-1, keepdims=True))
         return np.empty(0)
 
     def noise_parts(self, levels: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -139,7 +139,7 @@ class TreePlanner:
         vector = None
         if last.rows.size:
             raw = facts.trust_model.edge_adds_noise and not last.noise_std[0]
-            exposure = float((last.weights * facts.sampling_rates[last.rows]).max()) if raw else 0.0
+            exposure = float((last.weights * self._exposures(facts, last.rows, stop - 1)).max()) if raw else 0.0
             vector = _Vector(float(variances[-1]), exposure, {name: 0.0}, {name: 1.0})
         return _Stretch(
             part=plan,
@@ -148,6 +148,13 @@ class TreePlanner:
             noise_variance=float(variances.sum()),
             steps=sum(float(each.weights @ each.steps) for each in parts),
         )
+
+    def _exposures(self, facts: SubnetFacts, rows: np.ndarray, segment: int) -> np.ndarray:
+        """(s,) of raw updates of these devices, see `Mechanism.exposures`."""
+        assert self.noise is not None, "where nothing is promised nothing counts as raw"
+        segments = self.subnets[facts.name].segments
+        rates, records = facts.sampling_rates[rows], facts.records[rows]
+        return self.noise.exposures(rates, records, sum(segments), segments[segment])
 
     def _of_tier(self, name: str, first: int, stop: int) -> _Stretch | None:
         facts = self.tiers[name]

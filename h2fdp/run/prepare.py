@@ -17,7 +17,7 @@ from h2fdp.data import DataRequest, DeviceData, Pool, load, within_unit_ball
 from h2fdp.experiment.rules import check_tiers
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.models import ParameterLayout, build
-from h2fdp.privacy import Mechanism, MechanismContext, Tier, noise_placement_of
+from h2fdp.privacy import Mechanism, MechanismContext, NoisePlacement, Tier, noise_placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.protocol.tree_plan import tier_aggregations
 from h2fdp.radio import NetworkCosts
@@ -33,6 +33,7 @@ from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
+from h2fdp.training.clipping import Scope
 from h2fdp.training.descent import gain
 from h2fdp.training.losses import loss_of
 
@@ -82,7 +83,7 @@ def prepare(
         module=module,
         engine=chosen_engine(initial, device) if engine in ("auto", "fastest") else engine,
         objective=objective_of(method.objective),
-        clipping=None if norm is None else Clipping(norm, training.clip_scope),
+        clipping=None if norm is None else _clipping(norm, training.clip_scope, placement),
         # An order of all records amplifies no more than fixed batches do.
         sampling="poisson" if training.sampling == "poisson" else "fixed",
         rates=rates,
@@ -124,6 +125,10 @@ def prepare(
             own=own or OwnParts(),
         )
     )
+
+
+def _clipping(norm: float, scope: Scope, placement: NoisePlacement) -> Clipping:
+    return Clipping(norm, scope, mean_too=scope == "record" and placement.accumulates)
 
 
 def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool] = DataRequest.read) -> DataSource:
@@ -206,8 +211,11 @@ def _noise_setting(
         sampling_rates=rates,
         sampling="poisson" if training.sampling == "poisson" else "fixed",
         gain=partial(gain, training.momentum),
+        by_record=training.clip_scope == "record",
+        own_objective=isinstance(objective, OwnPart),
+        step_size=schedule.largest_step_size(training.step_size, local_steps, training.intervals),
         # In epochs a record is drawn exactly once in each, not by chance at every step.
-        gradients_attained=training.clip_scope == "batch" and not training.momentum and training.local_epochs is None,
+        gradients_attained=not training.momentum and training.local_epochs is None,
         mu=objective.mu if isinstance(objective, ProximalOptions) else 0.0,
         biased=any(parameter.ndim == 1 for parameter in module.parameters()),
     )

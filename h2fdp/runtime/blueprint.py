@@ -256,7 +256,8 @@ class Blueprint:
         )
 
     def _local_randomizer(self, trusted: bool) -> LocalRandomizer:
-        return self.noise_placement.local_randomizer(trusted, self.clip_norm)
+        by_record = self.clipping is not None and self.clipping.scope == "record"
+        return self.noise_placement.local_randomizer(trusted, self.clip_norm, by_record)
 
     def _gradient_probe(self) -> GradientProbe | None:
         if self.measuring is None:

@@ -18,10 +18,17 @@ class Clipping:
     Attributes:
         norm: G, above 0.
         scope: `batch` scales the mini-batch gradient; `record` scales each record's gradient before the average.
+        mean_too: under `record`, the average too: divided by the expected number of records it may be longer than G.
     """
 
     norm: float
     scope: Scope = "batch"
+    mean_too: bool = False
+
+    @property
+    def of_batches(self) -> bool:
+        """Whether batch gradients are clipped."""
+        return self.scope == "batch" or self.mean_too
 
     def apply(self, gradients: Tensor, out: Tensor | None = None) -> Tensor:
         """Scale each vector along the last axis to a norm of at most G, into new memory or `out`; zero stays zero.

@@ -106,8 +106,8 @@ class LoopEngine:
         return gradient * (len(y) / divisor)
 
     def _clipped_batch(self, gradient: Tensor) -> Tensor:
-        """A batch's mean gradient, clipped where the scope is `batch`."""
-        if self._clipping is None or self._clipping.scope == "record":
+        """A batch's mean gradient, clipped where batches are."""
+        if self._clipping is None or not self._clipping.of_batches:
             return gradient
         return self._clipping.apply(gradient)
 

@@ -50,7 +50,7 @@ class StackedEngine:
         self._compares = comparison_of(objective)
         norm = clipping.norm if clipping is not None and per_record else None
         self._rule = gradient_rule(module, norm, loss, self._compares)
-        self._batch_clipping = None if per_record else clipping
+        self._batch_clipping = clipping if clipping is not None and clipping.of_batches else None
         self._descent = Descent(objective, momentum)
         self._width = width
         self._stack_size = cache(partial(_stack_size, module, width))

@@ -53,7 +53,10 @@ def test_its_exponential_has_mean_one_when_the_canary_is_out():
 @pytest.mark.parametrize("kind", ["dirac", "dominating"])
 @pytest.mark.parametrize(("records", "rate", "canaries"), [(3, 0.5, 1), (20, 0.1, 4)])
 def test_the_expected_effect_agrees_with_simulated_batches(kind, scope, records, rate, canaries):
-    """The first canary is in; the others are there with q / 2; dirac data gradients vanish, so nothing is clipped."""
+    """The first canary is in; the others are there with q / 2; dirac data gradients vanish, so nothing is clipped.
+
+    Clipped records are divided by the number that is expected.
+    """
     random, drawn, idle = np.random.default_rng(1), [], []
     for _ in range(4000):
         data = random.binomial(records, rate)
@@ -61,10 +64,10 @@ def test_the_expected_effect_agrees_with_simulated_batches(kind, scope, records,
         for first, kept in ((True, drawn), (False, idle)):
             present = [0, *others] if first else list(others)
             total = np.zeros(canaries)
-            if kind == "dominating":
-                total -= data * (1e3 if scope == "batch" else 2.0 / np.sqrt(canaries))
+            if kind == "dominating" and scope == "batch":
+                total -= data * 1e3
             total[present] += 1e9 if kind == "dominating" and scope == "batch" else 2.0
-            gradient = total / max(data + len(present), 1)
+            gradient = total / (max(data + len(present), 1) if scope == "batch" else rate * records)
             kept.append(
                 (gradient * min(1.0, 2.0 / max(np.linalg.norm(gradient), 1e-9)) if scope == "batch" else gradient)[0]
             )

@@ -124,6 +124,7 @@ def test_single_releases_have_the_noise_to_sensitivity_of_the_ledger(source, obs
                 steps=part.steps[segment],
                 weights=part.weights[segment],
                 sampling_rates=np.full(2, 0.5),
+                records=np.full(2, 4),
                 noise_std=part.noise_std[segment],
                 size=2,
                 sampling="poisson",

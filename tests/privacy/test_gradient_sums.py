@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration, SubnetInterval
+from h2fdp.privacy.gradient_bounds import ClippedBatches
 
 # sqrt(L log(1/delta)) with L = 4 local, 1 global and delta = exp(-9): 6 and 3.
 CALIBRATION = PaperCalibration(epsilon=2.0, delta=math.exp(-9), c2=1.5, local_releases=4, global_releases=1)
@@ -17,7 +18,7 @@ RATES = np.array([0.1, 0.2])
 
 def levels(rule, source, weights=UNIFORM, rates=RATES, segments=(2, 3)):
     asked = SubnetInterval(TRUST_MODELS[source], segments, 0.05, weights, rates, np.full(len(rates), 100))
-    return GradientSumMechanism(CALIBRATION, clip_norm=10.0, sensitivity=rule).of_subnet(asked)
+    return GradientSumMechanism(CALIBRATION, ClippedBatches(10.0), rule).of_subnet(asked)
 
 
 def test_untrusted_devices_get_noise_for_their_own_whole_upload_and_rate():

@@ -22,6 +22,7 @@ def rows(source, noise, weights=(0.5, 0.25, 0.25), rates=(0.1, 0.1, 0.1), size=3
         rows=np.arange(len(weights)),
         weights=np.array(weights),
         sampling_rates=np.array(rates),
+        records=np.full(len(rates), 40),
         noise_std=np.array(noise, dtype=float),
         size=size,
         sampling="poisson",

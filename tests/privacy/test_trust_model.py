@@ -17,8 +17,9 @@ from h2fdp.privacy import (
     Upload,
     views,
 )
+from h2fdp.privacy.gradient_bounds import ClippedBatches
 
-LEVELS = GradientSumMechanism(PaperCalibration(1.0, 1e-5, 1.0, 10, 10), clip_norm=1.0, sensitivity="tight")
+LEVELS = GradientSumMechanism(PaperCalibration(1.0, 1e-5, 1.0, 10, 10), ClippedBatches(1.0), "tight")
 PEOPLE = st.integers(1, 6).flatmap(
     lambda size: st.tuples(
         st.lists(st.floats(0.05, 1.0), min_size=size, max_size=size),
@@ -54,6 +55,7 @@ def upload(trust_model, weights, rates, noise_std, **changes):
         "steps": np.full(len(weights), 4),
         "weights": weights,
         "sampling_rates": rates,
+        "records": np.full(len(rates), 9),
         "noise_std": noise_std,
         "size": len(weights),
         "sampling": "poisson",

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
+from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, Planner, SubnetFacts
 from h2fdp.protocol.interval_plan import observation
 from h2fdp.protocol.messages import present_weights
@@ -136,7 +137,7 @@ def test_the_cloud_knows_how_many_gradients_an_upload_holds():
     )
     facts = {"edge": SubnetFacts("edge", TRUST_MODELS["device"], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1))
-    seen = observation(plan, START, [START], facts, {}, GradientSumMechanism(CALIBRATION, 1.0, "paper"))
+    seen = observation(plan, START, [START], facts, {}, GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "paper"))
     assert seen.mean_steps.tolist() == [1.5 + 3]
     assert seen.noise_variance.tolist() == pytest.approx([(1 + 1) / 4 + 2**2])
 
@@ -158,7 +159,7 @@ def test_noise_covers_the_devices_really_averaged_and_every_release_is_a_row(int
     A trusted edge server that sized its noise for the planned devices would leave a device of few with too little.
     """
     sizes = ((10, 20, 30, 40, 50), (10,), (7, 7))
-    levels = GradientSumMechanism(CALIBRATION, CLIP, rule)
+    levels = GradientSumMechanism(CALIBRATION, ClippedBatches(CLIP), rule)
     made = cloud(
         FAULTS,
         source=source,

@@ -7,6 +7,7 @@ from scipy import stats
 
 from h2fdp.estimation.device_estimates import GradientProbe, MeasuringOrder
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, NoisyUpdate, PaperCalibration, RawUpdate
+from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, IntervalPlan, SubnetFacts
 from h2fdp.protocol.interval_plan import observation
 from h2fdp.protocol.messages import Plan
@@ -166,7 +167,7 @@ def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected
     facts = {"edge": SubnetFacts("edge", TRUST_MODELS[source], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     decision = Decision(3, 0.1, np.array([2]))
     interval = IntervalPlan(0, 0, decision, {"edge": part}, np.ones(1))
-    noise = GradientSumMechanism(PaperCalibration(1.0, 1e-5, 1.0, 1, 1), 1.0, "paper")
+    noise = GradientSumMechanism(PaperCalibration(1.0, 1e-5, 1.0, 1, 1), ClippedBatches(1.0), "paper")
     seen = observation(interval, MODEL, [MODEL], facts, None, noise)
     assert seen.noise_variance.tolist() == pytest.approx([expected])
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
+from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Cloud, InProcessNodes, Planner, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.schedules import AggregationTimes, FixedSchedule
 from tests.protocol.subnets import STREAMS, edge_server, noise
@@ -21,7 +22,7 @@ TARGETS = {"a1": [8.0, 0.0], "a2": [16.0], "b1": [8.0, 16.0]}
 TREE = {"A": (True, {"a1": True, "a2": False}), "B": (False, {"b1": True})}
 # sigma = c2 q Delta sqrt(L log(1/delta)) / epsilon = q Delta sqrt(L), with L = 4, 9 and 16 releases of the tiers.
 CALIBRATION = PaperCalibration(2.0, math.exp(-4), 1.0, 0, 16, tiers={(1, 2): 4, (2, 3): 9})
-LEVELS = GradientSumMechanism(CALIBRATION, clip_norm=1.0, sensitivity="tight")  # 2 eta m G = 1
+LEVELS = GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "tight")  # 2 eta m G = 1
 RHYTHM = AggregationTimes(every=[1, 2])
 
 

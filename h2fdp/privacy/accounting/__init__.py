@@ -9,13 +9,14 @@ from h2fdp.privacy.accounting.conversion import epsilon_at_order, epsilon_from_r
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
 from h2fdp.privacy.accounting.mixtures import Mixture, mixture_of
 from h2fdp.privacy.accounting.release_budget import largest_count
-from h2fdp.privacy.accounting.release_types import Composition, ReleaseType, UnsupportedRelease
+from h2fdp.privacy.accounting.release_types import Bound, Composition, ReleaseType, UnsupportedRelease
 from h2fdp.privacy.accounting.renyi import ORDERS, rdp_of
 
 __all__ = [
     "ACCOUNTANTS",
     "ORDERS",
     "Accountant",
+    "Bound",
     "Composition",
     "Mixture",
     "RcSearch",

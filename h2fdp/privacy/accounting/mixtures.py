@@ -33,21 +33,30 @@ PLAIN_GAUSSIAN = Mixture((1.0,), (1.0,))
 
 
 def mixture_of(release: ReleaseType) -> Mixture:
-    """The accounted mixture: it dominates whatever m clipped steps with this sampling can reveal.
+    """The accounted mixture: it dominates whatever m steps with this sampling can reveal.
 
     With Poisson batches the record is first drawn at step l with probability (1-q)^(l-1) q. Nothing changes before;
-    from then on each of the m-l+1 remaining gradients, its own and those at models it has moved, may differ by 2G.
-    Assumes that everything in the update is clipped, and that no private state of the device outlives a release.
+    from then on its own gradient, and each of the m-l gradients at models that it has moved, may differ: by 2G where
+    batches are clipped; its own by r 2G, r = 1 / (2 q D), where records are (R4 of the spec of record sensitivity).
+    Where steps do not expand, a record that is drawn J times moves the release by J of m parts, J ~ Bin(m, q) (R6).
+    Assumes that everything in the update is bounded, and that no private state of the device outlives a release.
     Fixed batches get a plain Gaussian.
 
     >>> mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5))
     Mixture(shifts=(1.0, 0.5, 0.0), probabilities=(0.5, 0.25, 0.25))
+    >>> mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5, bound="record", own_gradient=0.25))
+    Mixture(shifts=(1.0, 0.2, 0.0), probabilities=(0.5, 0.25, 0.25))
+    >>> mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5, bound="draws")).shifts
+    (0.0, 0.5, 1.0)
     """
     if release.sampling == "fixed":
         return PLAIN_GAUSSIAN
-    m, missed = release.steps, 1 - release.sampling_rate
+    if release.bound == "draws":
+        return _binomial(release.steps, release.sampling_rate)
+    m, missed, own = release.steps, 1 - release.sampling_rate, release.own_gradient
     first_draw = [missed ** (step - 1) * release.sampling_rate for step in range(1, m + 1)]
-    return _mixture([(m - step) / m for step in range(m)] + [0.0], [*first_draw, missed**m])
+    shifts = [(m - step - 1 + own) / (m - 1 + own) for step in range(m)]
+    return _mixture([*shifts, 0.0], [*first_draw, missed**m])
 
 
 def coarse_mixture_of(release: ReleaseType) -> Mixture:
@@ -70,13 +79,21 @@ def attained_mixture_of(release: ReleaseType) -> Mixture:
     >>> mixture.shifts, [round(chance, 9) for chance in mixture.probabilities]
     ((0.0, 0.5, 1.0), [0.25, 0.5, 0.25])
     """
-    m, q = release.steps, release.sampling_rate
+    if release.bound == "record":
+        # Beside records without a gradient it moves each step by its own, from nothing: half a turn at most.
+        own = min(release.own_gradient, 0.5) / (release.steps - 1 + release.own_gradient)
+        return _binomial(release.steps, release.sampling_rate, release.steps * own)
+    return _binomial(release.steps, release.sampling_rate)
+
+
+def _binomial(m: int, q: float, reach: float = 1.0) -> Mixture:
+    """A shift of j/m of the reach with the binomial(m, q) probability of j."""
     if q == 1:
-        return PLAIN_GAUSSIAN
+        return Mixture((reach,), (1.0,))
     log_coefficients = [math.lgamma(m + 1) - math.lgamma(j + 1) - math.lgamma(m - j + 1) for j in range(m + 1)]
     chances = [math.exp(log_c + j * math.log(q) + (m - j) * math.log1p(-q)) for j, log_c in enumerate(log_coefficients)]
     total = math.fsum(chances)
-    return _mixture([j / m for j in range(m + 1)], [chance / total for chance in chances])
+    return _mixture([reach * j / m for j in range(m + 1)], [chance / total for chance in chances])
 
 
 def _mixture(shifts: list[float], probabilities: list[float]) -> Mixture:

@@ -76,7 +76,7 @@ class CentralMechanism(Mechanism):
         columns = np.stack(
             [moved, np.full_like(moved, upload.cloud_noise_std), np.ones_like(moved), np.ones_like(moved)]
         )
-        found = replace(upload, kind="central", sampling="fixed")
+        found = replace(upload, kind="central", sampling="fixed", bound="update")
         if upload.size > 1:
             yield from grouped(found, "peer", columns.T)
         yield from grouped(found, "public", columns.T)
@@ -155,7 +155,7 @@ class CentralDp(NoisePlacement):
             )
             yield "training.aggregations_per_interval", text
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
+    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         assert clip_norm is not None, "a guarantee comes with clipping"
         return ClippedUpdate(clip_norm)
 

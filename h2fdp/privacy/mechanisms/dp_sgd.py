@@ -90,7 +90,12 @@ class DpSgdMechanism(Mechanism):
             columns[:, 2], columns[:, 3] = rates if self.amplified else 1, 1
             sampling = upload.sampling if self.amplified else "fixed"
             found = replace(
-                upload, slot=upload.first_slot + step, kind="step", rows=upload.rows[there], sampling=sampling
+                upload,
+                slot=upload.first_slot + step,
+                kind="step",
+                rows=upload.rows[there],
+                sampling=sampling,
+                bound="record",
             )
             for observer in upload.views:
                 if observer != "peer" or upload.size > 1:
@@ -201,7 +206,7 @@ class DpSgd(NoisePlacement):
             text = "needs a stated noise_multiplier; here it is null"
             yield "method.privacy.rc_search", text
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
+    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         return NoisyGradients(self.normalize == "expected")
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,64 +10,72 @@ import numpy as np
 from h2fdp.privacy.accounting import Composition, ReleaseType
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
+from h2fdp.privacy.gradient_bounds import GradientBound, expected_batches
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, SensitivityRule
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, releases_of
-from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, accumulated_gradient_sensitivity, estimate_sensitivity
+from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, estimate_sensitivity
 from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
 
 
 @dataclass(frozen=True)
 class GradientSumMechanism(Mechanism):
-    """An upload is a sum of clipped gradients, released under noise at each aggregation.
+    """An upload is a sum of bounded gradients, released under noise at each aggregation.
 
     Attributes:
-        clip_norm: G.
+        bound: how far one record moves an upload.
         sensitivity: `paper` takes tau_k steps for every release; `tight` the steps that the upload accumulated.
-        gain: maps a number of steps to the number of gradients that an upload of these steps adds up.
         attained: whether some record moves an upload by the stated sensitivity.
     """
 
     calibration: PaperCalibration
-    clip_norm: float
+    bound: GradientBound
     sensitivity: SensitivityRule
-    gain: Callable[[int], float] = float
     attained: bool = True
 
     def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
         """See `Mechanism.of_subnet`.
 
-        An edge server's noise covers the largest rho_j q_j, so that unequal weights or rates cost noise, never privacy;
-        a device's own upload carries no weight.
+        An edge server's noise covers the largest rho_j q_j Delta_j, so that unequal weights, rates or batches cost
+        noise, never privacy; a device's own upload carries no weight.
         """
-        last = len(subnet.segments) - 1
-        exposed = subnet.trust_model.exposure(subnet.weights, subnet.sampling_rates)
-        of_segments = np.broadcast_to(exposed, (len(subnet.segments), exposed.shape[-1]))
+        last, whole = len(subnet.segments) - 1, sum(subnet.segments)
+        weights = np.broadcast_to(subnet.weights, (len(subnet.segments), len(subnet.sampling_rates)))
         rows = []
-        for segment, (accumulated, shown) in enumerate(zip(subnet.segments, of_segments, strict=True)):
+        for segment, (accumulated, shares) in enumerate(zip(subnet.segments, weights, strict=True)):
             kind: AggregationKind = "global" if segment == last else "local"
             tier = subnet.tiers[segment] if subnet.tiers and segment < last else None
-            whole = sum(subnet.segments)
+            exposed = self.exposures(subnet.sampling_rates, subnet.records, whole, accumulated)
+            shown = subnet.trust_model.exposure(shares, exposed)
             rows.append(self._of_exposure_one(kind, tier, subnet.step_size, whole, accumulated) * shown)
         return np.stack(rows)
 
+    def exposures(self, sampling_rates: np.ndarray, records: np.ndarray, interval: int, segment: int) -> np.ndarray:
+        """See `Mechanism.exposures`."""
+        batches = expected_batches(sampling_rates, records)
+        return np.asarray(sampling_rates * self.bound.relative(self._counted(interval, segment), batches))
+
     def of_aggregator(self, tier: Tier | None, step_size: float, interval: int, segment: int, exposure: float) -> float:
-        """See `Mechanism.of_aggregator`: sized by 2 eta m G times the largest share of a device, times its rate."""
+        """See `Mechanism.of_aggregator`: sized by the largest share of a device times its rate and sensitivity."""
         kind: AggregationKind = "global" if tier is None else "local"
         return self._of_exposure_one(kind, tier, step_size, interval, segment) * exposure
 
     def _of_exposure_one(
         self, kind: AggregationKind, tier: Tier | None, step_size: float, interval: int, segment: int
     ) -> float:
-        """The noise on a vector in which a device has a share of 1, and whose batches have a rate of 1.
+        """The noise on a vector that one record moves by the bound's unit, and whose batches have a rate of 1.
 
         Args:
             interval: tau_k.
             segment: local steps since the last released model.
         """
-        steps = interval if self.sensitivity == "paper" else segment
-        return self.calibration.noise_std(kind, self._sensitivity(step_size, steps), 1.0, tier)
+        unit = self.bound.unit(step_size, self._counted(interval, segment))
+        return self.calibration.noise_std(kind, unit, 1.0, tier)
+
+    def _counted(self, interval: int, segment: int) -> int:
+        """The steps that noise is sized for."""
+        return interval if self.sensitivity == "paper" else segment
 
     def of_estimates(self, trust_model: TrustModel, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
         """See `Mechanism.of_estimates`; as many as global aggregations.
@@ -92,11 +100,16 @@ class GradientSumMechanism(Mechanism):
             count, by_devices = len(upload.rows), upload.trust_model.devices_add_noise
             weights = np.full(count, 1 / count) if by_devices else np.ones(count)
             drawn = np.full(count, ESTIMATE_BATCHES)
-            yield from releases_of(replace(upload, steps=drawn, weights=weights), estimate_sensitivity(upload.numbers))
+            asked = replace(upload, steps=drawn, weights=weights, bound="range")
+            yield from releases_of(asked, estimate_sensitivity(upload.numbers))
             return
-        planned = range(int(upload.steps.max(initial=0)) + 1)
-        by_steps = np.array([self._sensitivity(upload.step_size, steps) for steps in planned])
-        for release in releases_of(upload, by_steps[upload.steps]):
+        batches = expected_batches(upload.sampling_rates, upload.records)
+        moved = np.zeros(len(upload.rows))
+        for steps in np.unique(upload.steps).tolist():
+            same = upload.steps == steps
+            moved[same] = self.bound.sensitivity(upload.step_size, steps, batches[same])
+        asked = replace(upload, bound=self.bound.name, own_gradient=self.bound.own_gradient(batches))
+        for release in releases_of(asked, moved):
             assert release.noise_std > 0, "nobody outside the trusted chain sees an update without noise"
             yield release
 
@@ -114,7 +127,7 @@ class GradientSumMechanism(Mechanism):
         A dominating record turns the clipped batch gradient by 2G when other records are drawn with it. Alone it moves
         it by G at most, from nothing: such draws are left out, which keeps this a lower bound for small batches.
         """
-        if not self.attained:
+        if not self.attained or self.bound.name != "batch":
             return None
         found: dict[ReleaseType, int] = {}
         for kind, count in composition.items():
@@ -125,6 +138,3 @@ class GradientSumMechanism(Mechanism):
     def scaled(self, factor: float) -> GradientSumMechanism:
         calibration = self.calibration
         return replace(self, calibration=replace(calibration, factor=calibration.factor * factor))
-
-    def _sensitivity(self, step_size: float, steps: int) -> float:
-        return accumulated_gradient_sensitivity(step_size, self.gain(steps), self.clip_norm)

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from h2fdp.errors import UserError
 from h2fdp.privacy.calibration import PaperCalibration
+from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, GradientBound, LinearScores, StepsDoNotExpand
 from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, NoisyUpdate, RawUpdate
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
@@ -42,12 +46,18 @@ class NonPrivate(NoisePlacement):
 class HierarchicalDp(NoisePlacement):
     """A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads.
 
+    Attributes:
+        input_bound: a public bound R on the norm of inputs, which are divided by it. Softmax regression then has
+            bounded gradients without clipping, and steps that do not expand: an account by draws.
+
     >>> [HierarchicalDp().trust_model(trusted).noise_from for trusted in (True, False)]
     ['edge', 'device']
     """
 
+    input_bound: float | None = None
     description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
     clips: ClassVar[Clips] = "gradient"
+    accumulates: ClassVar[bool] = True
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
 
     def trust_model(self, trusted: bool) -> TrustModel:
@@ -56,7 +66,10 @@ class HierarchicalDp(NoisePlacement):
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would void that an upload is a sum of clipped gradients."""
         yield from remembering(request)
-        yield from clipped(request, "gradients")
+        if self.input_bound is None:
+            yield from clipped(request, "gradients")
+        else:
+            yield from _unclipped(request)
         if request.memory is None and not request.keeps_sensitivity:
             yield (
                 "method.objective.mu",
@@ -67,16 +80,60 @@ class HierarchicalDp(NoisePlacement):
             text = "with momentum the proximal term may increase the sensitivity; expected 0, or objective plain"
             yield "training.momentum", text
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
-        return NoisyUpdate() if self.trust_model(trusted).devices_add_noise else RawUpdate()
+    @property
+    def input_norm(self) -> float | None:
+        return self.input_bound
+
+    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+        by_expected = by_record or self.input_bound is not None
+        return NoisyUpdate(by_expected) if self.trust_model(trusted).devices_add_noise else RawUpdate(by_expected)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """The paper's calibration for the numbers of releases that are planned."""
-        assert setting.clip_norm is not None, "a guarantee comes with clipping"
         planned = (setting.local_aggregations, setting.intervals)
         calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
-        attained = setting.gradients_attained
-        return GradientSumMechanism(calibration, setting.clip_norm, setting.sensitivity, setting.gain, attained)
+        return GradientSumMechanism(calibration, self._bound(setting), setting.sensitivity, setting.gradients_attained)
+
+    def _bound(self, setting: MechanismContext) -> GradientBound:
+        """The best one that holds.
+
+        Raises:
+            UserError: steps that would expand.
+        """
+        if self.input_bound is None:
+            assert setting.clip_norm is not None, "a guarantee comes with clipping"
+            by_record = setting.by_record and not setting.own_objective
+            return (ClippedRecords if by_record else ClippedBatches)(setting.clip_norm, setting.gain)
+        scores = LinearScores(1.0, setting.biased)
+        rates = setting.sampling_rates
+        largest = scores.largest_step(1 / rates if setting.sampling == "poisson" else np.ones_like(rates), setting.mu)
+        if setting.step_size > largest:
+            text = (
+                "without clipping no step may expand, whatever batch is drawn; expected a step size of at most "
+                f"{largest:.4g} = 2 / (beta / q + mu), with beta {scores.smoothness:g} of inputs divided by input_bound"
+            )
+            raise UserError(f"{text}, found {setting.step_size:g}", key="training.step_size")
+        return StepsDoNotExpand(scores.gradient)
+
+
+def _unclipped(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    """What the account by draws does not cover: it needs convex losses with bounded gradients, and plain steps."""
+    if request.clip_norm is not None:
+        text = "clipped gradients of several classes are not those of a convex loss; with input_bound expected null"
+        yield "training.clip_norm", f"{text}, found {request.clip_norm:g}"
+    if request.model not in ("softmax", "logistic") or request.model_options.get("double_softmax"):
+        text = "input_bound needs a convex loss; expected softmax, or logistic without double_softmax"
+        yield "model", f"{text}, found {request.model}"
+    if request.loss != "cross-entropy":
+        yield "training.loss", f"input_bound knows the bounds of cross-entropy; found {request.loss}"
+    if request.objective not in ("plain", "proximal"):
+        text = f"input_bound needs steps on the loss itself; expected plain or proximal, found {request.objective}"
+        yield "method.objective", text
+    if request.controlled:
+        text = "the controller weighs noise by the clip norm, and input_bound has none; expected false"
+        yield "control.enabled", text
+    if request.momentum:
+        yield "training.momentum", f"with momentum steps may expand; expected 0, found {request.momentum:g}"
 
 
 @dataclass(frozen=True)

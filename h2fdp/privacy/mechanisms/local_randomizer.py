@@ -117,19 +117,31 @@ class LocalRandomizer(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class RawUpdate(LocalRandomizer):
     """Nothing to hide from the edge server: it is trusted, or nobody promised anything."""
 
+    expected: bool = False
     noisy: ClassVar[bool] = False
+
+    @property
+    def by_expected_batch(self) -> bool:
+        return self.expected
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
         return True
 
 
+@dataclass(frozen=True)
 class NoisyUpdate(LocalRandomizer):
     """Delta_i + n_i, (10) and (14) of H2FDP."""
 
+    expected: bool = False
     noisy: ClassVar[bool] = True
+
+    @property
+    def by_expected_batch(self) -> bool:
+        return self.expected
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
         for position, level, stream in noise.drawn(purpose):

@@ -29,7 +29,10 @@ class MechanismContext:
         local_steps: the most that a device takes in an interval.
         records, sampling_rates: (I,) D_i and q_i.
         gain: maps m steps to the number of gradients that their upload adds up (more than m with momentum).
-        gradients_attained: a clipped batch gradient counts as one step, so that a record can turn it by 2G.
+        by_record: each record's gradient is clipped, and their sum divided by the public q_i D_i.
+        own_objective: the objective is a user's own, of which no more is known than that it keeps 2 eta m G.
+        step_size: the largest that the schedule can choose.
+        gradients_attained: a clipped gradient counts as one whole step, so that a record can turn the update by all.
         mu: of the proximal pull; 0 for none.
         biased: whether the model has a bias: a feature that is always 1.
     """
@@ -46,6 +49,9 @@ class MechanismContext:
     sampling_rates: np.ndarray
     sampling: Sampling
     gain: Callable[[int], float]
+    by_record: bool
+    own_objective: bool
+    step_size: float
     gradients_attained: bool
     mu: float
     biased: bool
@@ -83,9 +89,18 @@ class Mechanism(Protocol):
         Args:
             tier: of a local aggregation; None of the global one.
             interval, segment: local steps of the whole interval, and since the last released model.
-            exposure: the largest share, times rate, of a device whose update is still raw in the average.
+            exposure: the largest share, times `exposures`, of a device whose update is still raw in the average.
         """
         raise AssertionError("only edge servers and devices add noise under this mechanism")
+
+    def exposures(self, sampling_rates: np.ndarray, records: np.ndarray, interval: int, segment: int) -> np.ndarray:
+        """(s,) by what the noise on a sum of devices' raw updates must grow: rate times sensitivity, in its unit.
+
+        Args:
+            sampling_rates, records: (s,) q_j and D_j.
+            interval, segment: local steps of the whole interval, and since the last released model.
+        """
+        raise AssertionError("no update is raw above a device under this mechanism")
 
     def of_cloud(self, weights: Sequence[np.ndarray]) -> float:
         """Standard deviation of the cloud's own noise on the global average; 0 for none.

@@ -23,6 +23,7 @@ class RequestedExperiment:
         step_size: the largest that the schedule can choose.
         local_aggregations: whether there are any.
         clip_scope: as it was stated; None where it was not.
+        loss: its name.
         budget: whether any observer has one.
         schedule: its name; `foreseen` where every interval is known before the run, `controlled` under Algorithm 1.
     """
@@ -38,6 +39,7 @@ class RequestedExperiment:
     clip_norm: float | None
     clip_scope: str | None
     momentum: float
+    loss: str
     calibration: str
     budget: bool
     schedule: str
@@ -53,6 +55,7 @@ class NoisePlacement(Protocol):
         private: whether a guarantee is asked for at all.
         clips: what `training.clip_norm` bounds: a step's gradient, one by one the records' gradients, a device's whole
             update, or nothing that the guarantee needs.
+        accumulates: what is released are sums of several steps' gradients: a record turns those after its draw, too.
         trusted: observers that may see raw updates.
         unaudited: why canaries cannot test it; None where they can.
         models: names of the models that it is made for; None for any.
@@ -63,6 +66,7 @@ class NoisePlacement(Protocol):
     description: ClassVar[str]
     private: ClassVar[bool] = True
     clips: ClassVar[Clips]
+    accumulates: ClassVar[bool] = False
     trusted: ClassVar[frozenset[Observer]] = frozenset()
     unaudited: ClassVar[str | None] = None
     models: ClassVar[frozenset[str] | None] = None
@@ -88,8 +92,12 @@ class NoisePlacement(Protocol):
         """What of an experiment the placement does not go with: keys, and the reasons."""
         ...
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
-        """The devices' part under an edge server of this trust."""
+    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+        """The devices' part under an edge server of this trust.
+
+        Args:
+            by_record: records' gradients are clipped one by one.
+        """
         return RawUpdate()
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

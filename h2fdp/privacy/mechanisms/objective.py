@@ -62,7 +62,7 @@ class ObjectivePerturbationMechanism(Mechanism):
         """Rows that say that something leaves without noise; its sensitivity is unknown, and 1 stands for it."""
         ones, tiers = np.ones(len(upload.rows)), tuple(replace(each, noise_std=0.0, known=0.0) for each in upload.tiers)
         bare = replace(upload, kind="objective", sampling_rates=ones, sampling="fixed", noise_std=0 * ones, tiers=tiers)
-        yield from releases_of(bare, 1.0)
+        yield from releases_of(replace(bare, bound="none"), 1.0)
 
     def upload_variance(self, upload: Upload) -> float:
         """0: the term shifts a device's minimiser, by how much depends on its data."""
@@ -187,7 +187,7 @@ class ObjectivePerturbation(NoisePlacement):
         if request.budget:
             yield "privacy.budget", "there is no sound account of objective perturbation, so no budget; expected none"
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
+    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         return RandomLinearTerm()
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

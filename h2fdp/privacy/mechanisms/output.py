@@ -68,7 +68,8 @@ class OutputPerturbationMechanism(Mechanism):
     def releases(self, upload: Upload) -> Iterator[Release]:
         """Single models for the edge server (in a star, for the cloud), averages of them for the others."""
         ones = np.ones(len(upload.rows))
-        whole = replace(upload, kind="output", steps=np.ones_like(upload.rows), sampling_rates=ones, sampling="fixed")
+        once = np.ones_like(upload.rows)
+        whole = replace(upload, kind="output", steps=once, sampling_rates=ones, sampling="fixed", bound="update")
         yield from releases_of(whole, 2 * self.model_norm)
 
     def upload_variance(self, upload: Upload) -> float:
@@ -138,7 +139,7 @@ class OutputPerturbation(NoisePlacement):
         yield from given_noise("noise_std", self.noise_std, request)
         yield from uncontrolled(request)
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None) -> LocalRandomizer:
+    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         return ClippedNoisyModel(self.model_norm)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
