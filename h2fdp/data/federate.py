@@ -11,7 +11,8 @@ import numpy as np
 
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.on_demand import LARGEST_HELD, DrawnData
-from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, partition, sizes_of
+from h2fdp.data.partition import natural, partition
+from h2fdp.data.partitioners import NO_DEVICE, Integers, choose, gather, sizes_of
 from h2fdp.data.records import Records, Scaling, as_records, class_count
 from h2fdp.data.source import DataOptions, DataRequest, Pool
 from h2fdp.data.synthetic import Synthetic
@@ -62,15 +63,20 @@ def load(
         if drawn.values > LARGEST_HELD:
             return drawn
     pool = pools(DataRequest(section, named, streams, root))
-    pool_owners = pool.owners if pool.owners is not None else np.zeros(len(pool.train), dtype=np.int64)
-    held = _hold_out(pool_owners, section.validation, streams.open("", "validation split"))
+    given, test_owners = np.zeros(len(pool.train), dtype=np.int64), pool.test_owners
     if pool.owners is not None:
-        owners = np.where(held, NO_DEVICE, pool.owners)
+        rng = streams.open("", "partition") if section.spread.natural else None
+        given, test_owners = natural(pool.owners, pool.test_owners, devices, rng)
+    held = _hold_out(given, section.validation, streams.open("", "validation split"))
+    if pool.owners is not None:
+        owners = np.where(held, NO_DEVICE, given)
     else:
         owners = np.full(len(pool.train), NO_DEVICE, dtype=np.int64)
         owners[~held] = partition(section.spread, pool.train.y[~held], devices, streams.open("", "partition"))
     validation = pool.train.take(np.flatnonzero(held)) if held.any() else None
-    return _spread(section.name, pool, section.scaled(pool.scaling), validation, owners, devices)
+    return _spread(
+        section.name, replace(pool, test_owners=test_owners), section.scaled(pool.scaling), validation, owners, devices
+    )
 
 
 def from_function(

@@ -38,14 +38,13 @@ class Npz(DataOptions):
         return super().spread if self.partition is None else self.partition
 
     def depends_on(self, request: DataRequest) -> Hashable:
-        """The archive, and how many devices its owners must be."""
-        return self.path, self.classes, self.partition is None, request.devices
+        """The archive."""
+        return self.path, self.classes, self.partition is None or self.partition.natural
 
     def load(self, request: DataRequest) -> Pool:
         """x_train, y_train, x_test, y_test, and optionally who holds each training and test record.
 
-        8-bit inputs are divided by 255, others taken as they are. Devices are numbered in the order of their
-        identifiers.
+        8-bit inputs are divided by 255, others taken as they are.
         `device_test` matters to personal models alone: each is evaluated on the test records of its device.
 
         Raises:
@@ -56,19 +55,24 @@ class Npz(DataOptions):
         train = as_records(arrays["x_train"], arrays["y_train"], f"x_train and y_train of {path}", _KEY)
         test = as_records(arrays["x_test"], arrays["y_test"], f"x_test and y_test of {path}", _KEY)
         owners = arrays.get("device_train")
-        if owners is not None and self.partition is not None:
-            raise UserError(
-                "the archive's device_train already says who holds what: leave it out", key="data.partition"
-            )
-        numbers = None if owners is None else _numbered(owners, len(train), request.devices, path)
-        test_owners = arrays.get("device_test")
+        if owners is not None and not (self.partition is None or self.partition.natural):
+            text = "the archive's device_train already says who holds what: expected natural, or leave it out"
+            raise UserError(text, key="data.partition")
+        test_owners = None if owners is None else arrays.get("device_test")
+        if owners is not None:
+            _check_owners("device_train", owners, len(train), path)
+        if owners is not None and test_owners is not None:
+            _check_owners("device_test", test_owners, len(test), path)
+            if strangers := sorted(set(test_owners.tolist()) - set(owners.tolist())):
+                text = f"{path}: device_test names {strangers[0]}, which holds no training record"
+                raise UserError(text, key=_KEY)
         return Pool(
             train,
             test,
             class_count(train, test, self.classes, str(path)),
             Scaling(255.0 if train.x.dtype == np.uint8 else 1.0),
-            numbers,
-            None if owners is None or test_owners is None else _alike(test_owners, owners, len(test), path),
+            owners,
+            test_owners,
         )
 
 
@@ -97,23 +101,8 @@ def _check_names(found: list[str], path: Path) -> None:
         raise UserError(f"{path}: the arrays {', '.join(lacking)} are missing", key=_KEY)
 
 
-def _alike(test_owners: NDArray[Any], owners: NDArray[Any], records: int, path: Path) -> NDArray[np.int64]:
-    """The numbers of the test records' devices, as `_numbered` counts those of the training records."""
-    identifiers = np.unique(owners)
-    if test_owners.shape != (records,) or test_owners.dtype.kind not in "ui":
-        text = f"{path}: device_test must hold one whole number for each of the {records} test records"
-        raise UserError(f"{text}, found shape {test_owners.shape}, type {test_owners.dtype}", key=_KEY)
-    if strangers := sorted(set(test_owners.tolist()) - set(identifiers.tolist())):
-        raise UserError(f"{path}: device_test names {strangers[0]}, which holds no training record", key=_KEY)
-    return np.searchsorted(identifiers, test_owners).astype(np.int64)
-
-
-def _numbered(owners: NDArray[Any], records: int, devices: int, path: Path) -> NDArray[np.int64]:
+def _check_owners(name: str, owners: NDArray[Any], records: int, path: Path) -> None:
     if owners.shape != (records,) or owners.dtype.kind not in "ui":
-        text = f"{path}: device_train must hold one whole number for each of the {records} training records"
+        whose = "training" if name == "device_train" else "test"
+        text = f"{path}: {name} must hold one whole number for each of the {records} {whose} records"
         raise UserError(f"{text}, found shape {owners.shape}, type {owners.dtype}", key=_KEY)
-    identifiers, numbers = np.unique(owners, return_inverse=True)
-    if len(identifiers) != devices:
-        text = f"{path}: device_train names {len(identifiers)} devices, but the topology has {devices}"
-        raise UserError(text, key=_KEY)
-    return numbers.astype(np.int64)

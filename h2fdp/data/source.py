@@ -105,8 +105,8 @@ class Pool:
     """All records of a data set, and who holds them if that is already decided.
 
     Attributes:
-        owners: the device of each training record, shape (n,), int64; None when a partitioner is to decide.
-        test_owners: the device of each test record, shape (n',), int64; None where they are nobody's.
+        owners: a number for who holds each training record, shape (n,); None when a partitioner is to decide.
+        test_owners: the same of each test record, shape (n',); None where they are nobody's.
     """
 
     train: Records

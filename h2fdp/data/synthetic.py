@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from h2fdp.config.fields import Count, Expect, Flag, NonNegative, OpenProbability
-from h2fdp.data.partition import Integers
+from h2fdp.data.partitioners import Integers
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.source import Classes, DataOptions, DataRequest, Pool
 from h2fdp.errors import UserError

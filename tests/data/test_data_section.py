@@ -72,7 +72,11 @@ def test_a_resolved_section_is_read_back_equal(value):
         ({"name": "digits", "validation": 1}, "data.validation: expected a number of at least 0 and below 1, found 1"),
         ({"name": "digits", "partitions": "iid"}, "data.partitions: unknown key; did you mean `partition`?"),
         ({"name": "digits", "partition": {"dirichlet": 0}}, "data.partition.dirichlet: expected a number from 0.0001"),
-        ({"name": "digits", "partition": "any"}, "data.partition: expected iid or keys and values"),
+        ({"name": "digits", "partition": "any"}, "data.partition: expected iid, natural or keys and values"),
+        (
+            {"name": "npz", "path": "a", "partition": {"natural": True, "sizes": {"lognormal": 1}}},
+            "data.partition: `sizes` means nothing with `natural`",
+        ),
         ({"name": "fashion_mnist"}, "did you mean `fashion-mnist`?"),
         ({"partition": "iid"}, "data.name: the key is missing"),
         ("imagenet", 'data: expected one of digits, fashion-mnist, mnist, cifar10, synthetic, npz, found "imagenet'),

@@ -73,7 +73,10 @@ def test_the_published_synthetic_sets_have_thirty_devices(name):
         ({"x_test": None, "y_test": None}, "the arrays x_test, y_test are missing"),
         ({"devices_train": np.zeros(12)}, r"unknown array devices_train; did you mean device_train\?"),
         ({"frog": np.zeros(12)}, "unknown array frog; known are x_train, y_train"),
-        ({"device_train": np.zeros(12, dtype=int)}, "device_train names 1 devices, but the topology has 2"),
+        (
+            {"device_train": np.zeros(12, dtype=int)},
+            "data.partition: the records have 1 owners, but the topology has 2 devices$",
+        ),
         ({"device_train": np.zeros(11, dtype=int)}, "one whole number for each of the 12 training records"),
         ({"device_train": np.zeros(12)}, "found shape .*, type float64"),
         ({"y_train": np.arange(12) - 1}, "labels must be at least 0, found -1"),
@@ -98,6 +101,31 @@ def test_fewer_stated_classes_than_shown_are_told(tmp_path):
 def test_a_partition_beside_owners_is_told(tmp_path):
     with pytest.raises(UserError, match=r"data\.partition: the archive's device_train already says who holds what"):
         read(saved(tmp_path, device_train=np.arange(12) % 2), devices=2, partition="iid")
+
+
+def test_more_owners_than_devices_are_dealt_out_whole_only_if_that_is_asked_for(tmp_path):
+    path = saved(
+        tmp_path, records=70, device_train=np.repeat([*range(10, 17)], 10), device_test=np.array([10, 16, 12, 12])
+    )
+    with pytest.raises(
+        UserError, match="7 owners, but the topology has 3 devices; `partition: natural` deals owners out"
+    ):
+        read(path, devices=3)
+    data = read(path, devices=3, partition="natural")
+    assert sorted(data.sizes.tolist()) == [20, 20, 30]
+    device_of = {owner: device for device in range(3) for owner in 10 + data.device(device).x[:, 0] // 30}
+    assert sorted(device_of) == [*range(10, 17)]
+    assert data.test_owners.tolist() == [device_of[owner] for owner in (10, 16, 12, 12)]
+    assert sum(data.device(device).x.size for device in range(3)) == 70 * 3
+    with pytest.raises(UserError, match=r"7 owners, but the topology has 8 devices$"):
+        read(path, devices=8, partition="natural")
+    other = load(DATA_SETS.read({"name": "npz", "path": str(path), "partition": "natural"}), 3, Streams(2))
+    assert other.test_owners.tolist() != data.test_owners.tolist()
+
+
+def test_a_natural_partition_needs_owners(tmp_path):
+    with pytest.raises(UserError, match=r"data\.partition: these data do not say who holds their records"):
+        read(saved(tmp_path), devices=2, partition="natural")
 
 
 def test_what_is_no_archive_is_told(tmp_path):

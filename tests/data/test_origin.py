@@ -46,7 +46,7 @@ def test_equal_origins_have_equal_records(name, tmp_path):
         for other in range(place):
             if request.origin == requests[other].origin:
                 assert equal(pools[place], pools[other])
-    assert len({request.origin for request in requests}) == {"digits": 1, "npz": 6, "synthetic": 12}[name]
+    assert len({request.origin for request in requests}) == {"digits": 1, "npz": 3, "synthetic": 12}[name]
 
 
 def test_records_that_are_not_drawn_are_shared_by_all_seeds():

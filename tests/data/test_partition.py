@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from h2fdp.data import PartitionSection
-from h2fdp.data.partition import (
-    KINDS,
-    PARTITIONERS,
+from h2fdp.data.partition import KINDS, PARTITIONERS, partition
+from h2fdp.data.partitioners import (
     at_random,
     by_dirichlet,
     by_labels,
     by_shards,
     choose,
     gather,
-    partition,
     proportional,
     sizes_of,
 )
@@ -201,11 +199,11 @@ def check_section_fails(value: object) -> str:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({}, "expected exactly one of labels_per_device, dirichlet, shards, iid, found none"),
+        ({}, "expected exactly one of labels_per_device, dirichlet, shards, iid, natural, found none"),
         ({"dirichlet": 1, "iid": True}, "found dirichlet, iid"),
         ({"shards": 4}, "belong together"),
         ({"iid": True, "per_device": 4}, "belong together"),
-        ("random", "expected iid or keys and values"),
+        ("random", "expected iid, natural or keys and values"),
         ({"labels_per_device": 0}, "greater than or equal to 1"),
         ({"dirichlet": float("nan")}, "finite number"),
     ],
@@ -219,7 +217,7 @@ def test_the_word_iid_is_a_partition():
 
 
 def test_the_section_and_the_registry_know_the_same_kinds():
-    assert set(KINDS) == set(PARTITIONERS)
+    assert set(KINDS) == {*PARTITIONERS, "natural"}
 
 
 def test_owners_agree_with_order_and_offsets():
