@@ -1,4 +1,4 @@
-"""Methods: names for useful points on the five axes; any other point is a mapping of the axes."""
+"""Methods: names for useful points on the six axes; any other point is a mapping of the axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from h2fdp.algorithms import NAMED_METHODS, ObjectiveSection, ServerSection, UpcycleSection
+from h2fdp.algorithms import NAMED_METHODS, AggregationSection, ObjectiveSection, ServerSection, UpcycleSection
+from h2fdp.algorithms.aggregation import WeightedAverageOptions
 from h2fdp.algorithms.fedavg import AverageOptions, PlainOptions
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Expect, NamedSection, Section
@@ -30,6 +31,7 @@ class Method(Section):
     Attributes:
         objective: what a device minimises.
         privacy: where noise is added.
+        aggregation: with which weights every aggregator adds up what its children upload.
         server: what the cloud does with the average of the uploads.
         upcycle: whether a second update follows each, from what the cloud already has.
         schedule: who decides interval length, participation and step size; `h2fdp` is `control.enabled`.
@@ -39,6 +41,7 @@ class Method(Section):
 
     objective: ObjectiveSection = PlainOptions()
     privacy: NoisePlacementSection = NoneOptions()
+    aggregation: AggregationSection = WeightedAverageOptions()
     server: ServerSection = AverageOptions()
     upcycle: UpcycleSection | None = None
     schedule: ScheduleSection = FixedOptions()

@@ -2,8 +2,17 @@
 
 from typing import TYPE_CHECKING
 
+from h2fdp.algorithms.aggregation import (
+    AGGREGATIONS,
+    Aggregation,
+    AggregationOptions,
+    Contributions,
+    WeightedAverage,
+    aggregation_of,
+)
 from h2fdp.algorithms.fedavg import Average, Plain
 from h2fdp.algorithms.feddyn import FedDyn, FedDynServer
+from h2fdp.algorithms.fednova import NormalisedAverage
 from h2fdp.algorithms.fedopt import Adagrad, Adam, Momentum, Yogi
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.algorithms.moon import Moon
@@ -26,25 +35,33 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.training.local_objective import LocalObjective, LocalWork, StatelessObjective
 
 if TYPE_CHECKING:
+    AggregationSection = AggregationOptions | OwnPart
     ObjectiveSection = ObjectiveOptions | OwnPart
     ServerSection = ServerOptions | OwnPart
 else:
+    AggregationSection = AGGREGATIONS.section()
     ObjectiveSection = OBJECTIVES.section()
     ServerSection = SERVERS.section()
 
 __all__ = [
+    "AGGREGATIONS",
     "NAMED_METHODS",
     "OBJECTIVES",
     "SERVERS",
     "Adagrad",
     "Adam",
+    "Aggregation",
+    "AggregationOptions",
+    "AggregationSection",
     "Average",
+    "Contributions",
     "FedDyn",
     "FedDynServer",
     "LocalObjective",
     "LocalWork",
     "Momentum",
     "Moon",
+    "NormalisedAverage",
     "ObjectiveOptions",
     "ObjectiveSection",
     "PFedMe",
@@ -61,7 +78,9 @@ __all__ = [
     "UpcycleSection",
     "Upcycled",
     "Uploaded",
+    "WeightedAverage",
     "Yogi",
+    "aggregation_of",
     "name_method",
     "objective_of",
     "server_of",

@@ -30,6 +30,7 @@ class FedDyn:
     alpha: float
     memory: ClassVar[str | None] = "gradients at the last optimum"
     personal: ClassVar[bool] = False
+    pull: ClassVar[float | None] = None
 
     def direction(
         self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None

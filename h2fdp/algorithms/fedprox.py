@@ -30,6 +30,11 @@ class Proximal(StatelessObjective):
         pull = (model - received).mul_(self.mu)
         return pull.add_(gradient(model)), None
 
+    @property
+    def pull(self) -> float:
+        """mu."""
+        return self.mu
+
     def keeps_sensitivity(self, step_size: float) -> bool:
         """While eta mu <= 2."""
         return step_size * self.mu <= 2.0

@@ -25,6 +25,7 @@ class Moon:
     temperature: float
     memory: ClassVar[str | None] = "last local models"
     personal: ClassVar[bool] = False
+    pull: ClassVar[float | None] = 0.0
 
     def feature_loss(self, features: Tensor, received: Tensor, previous: Tensor) -> Tensor:
         """(n,) the contrastive losses."""

@@ -25,6 +25,7 @@ class PFedMe:
     inner_step_size: float
     memory: ClassVar[str | None] = "personal models"
     personal: ClassVar[bool] = True
+    pull: ClassVar[float | None] = None
 
     def direction(
         self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None

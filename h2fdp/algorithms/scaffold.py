@@ -31,6 +31,7 @@ class Scaffold:
 
     memory: ClassVar[str | None] = "control variates"
     personal: ClassVar[bool] = False
+    pull: ClassVar[float | None] = 0.0
 
     def direction(
         self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None

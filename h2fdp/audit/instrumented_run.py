@@ -12,8 +12,7 @@ from torch import Tensor
 
 from h2fdp.audit.canaries import CanaryDesign, CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 from h2fdp.audit.observer_views import IntervalTranscript, SubnetTranscript
-from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Upload
-from h2fdp.protocol.messages import present_weights
+from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Upload
 from h2fdp.run.setup import RunSetup
 from h2fdp.training.work import TrainingResult
 
@@ -113,14 +112,14 @@ class InstrumentedRun:
         trust_models = {facts.name: facts.trust_model for facts in self.run.blueprint.facts()}
         found = []
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
-            attendance = _attendance(part)
+            attendance = part.steps
             received, uploads = self._rounds(name, attendance, start - uploads_to_cloud[name])
             found.append(
                 SubnetTranscript(
                     trust_model=trust_models[name],
                     first_device=first_devices[name],
                     rows=part.rows,
-                    weights=present_weights(part.weights, attendance > 0),
+                    weights=part.all_weights,
                     share=share,
                     steps=attendance,
                     noise_std=part.noise_std,
@@ -151,10 +150,3 @@ class InstrumentedRun:
                 following = received[segment]
             received[segment] = following
         return received, uploads
-
-
-def _attendance(part: Plan) -> np.ndarray:
-    """(segments, s) local steps behind each upload; 0 where there is none."""
-    if part.completed is not None:
-        return part.completed.steps
-    return np.repeat(np.array(part.segments)[:, None], len(part.rows), axis=1)

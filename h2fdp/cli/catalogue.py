@@ -11,7 +11,7 @@ from h2fdp.cli.tables import print_json, print_table
 
 
 def methods_command(as_json: AsJson = False) -> None:
-    """List the methods: each a point on the five axes."""
+    """List the methods: each a point on the six axes."""
     from h2fdp.methods import describe_methods
 
     rows = describe_methods()
@@ -22,8 +22,8 @@ def methods_command(as_json: AsJson = False) -> None:
 
 
 def _axes(row: dict[str, str]) -> str:
-    """The choice on each axis, in the order objective, privacy, server, schedule, topology."""
-    return ", ".join(row[axis] for axis in ("objective", "privacy", "server", "schedule", "topology"))
+    """The choice on each axis, in the order objective, privacy, aggregation, server, schedule, topology."""
+    return ", ".join(row[axis] for axis in ("objective", "privacy", "aggregation", "server", "schedule", "topology"))
 
 
 def models_command(as_json: AsJson = False) -> None:

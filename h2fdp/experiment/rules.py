@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from h2fdp.algorithms import ObjectiveOptions, ServerOptions, objective_of
+from h2fdp.algorithms import AggregationOptions, ObjectiveOptions, ServerOptions, aggregation_of, objective_of
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.config import Document, check
 from h2fdp.config.own_parts import OwnPart
@@ -17,6 +17,7 @@ from h2fdp.privacy.noise_placement_options import DpSgdOptions
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.registry import chosen, reconciled
 from h2fdp.topology import Topology
+from h2fdp.training.local_objective import pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 
@@ -117,6 +118,7 @@ def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
 def problems(experiment: ExperimentFile) -> Found:
     """(key, what is wrong and would be right) of each combination that means nothing, or that no account covers."""
     yield from _of_state(experiment)
+    yield from _of_aggregation(experiment)
     yield from noise_placement_of(experiment.method.privacy).problems(_request(experiment))
     yield from _of_epochs(experiment)
     yield from _of_schedule(experiment)
@@ -133,6 +135,15 @@ def _of_state(experiment: ExperimentFile) -> Found:
     for axis, (devices, cloud) in wanted.items():
         text = f"{devices} keeps its state on the devices and at the cloud"
         yield f"method.{axis}", f"{text}; expected objective {devices} with server {cloud}"
+
+
+def _of_aggregation(experiment: ExperimentFile) -> Found:
+    aggregation, objective = experiment.method.aggregation, experiment.method.objective
+    if not isinstance(aggregation, AggregationOptions) or not aggregation.counts_gradients:
+        return
+    if pull_of(objective_of(objective)) is None:
+        text = f"{aggregation.name} divides an upload by the number of gradients in it, which {objective.name} does not"
+        yield "method.aggregation", f"{text} state; expected average, or another objective"
 
 
 def _of_epochs(experiment: ExperimentFile) -> Found:
@@ -209,4 +220,5 @@ def _request(experiment: ExperimentFile) -> RequestedExperiment:
         schedule=method.schedule.name,
         foreseen=schedule.foreseen,
         controlled=schedule.controlled,
+        edge_sees=aggregation_of(method.aggregation).sees,
     )

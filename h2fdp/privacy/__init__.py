@@ -34,7 +34,7 @@ from h2fdp.privacy.releases import (
     views,
 )
 from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
-from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
+from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel, Visible
 from h2fdp.privacy.words import ADDED_BY, AggregationKind, NoiseSource, ReleaseKind, Tier
 
 __all__ = [
@@ -75,6 +75,7 @@ __all__ = [
     "TierVector",
     "TrustModel",
     "Upload",
+    "Visible",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",
     "noise_placement_of",

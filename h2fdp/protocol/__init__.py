@@ -1,6 +1,7 @@
 """The protocol itself: cloud, aggregators, groups of devices. Plain Python that does not know where it runs."""
 
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, in_step
+from h2fdp.protocol.averaging import Averaging
 from h2fdp.protocol.cloud import Cloud
 from h2fdp.protocol.devices import DeviceGroup
 from h2fdp.protocol.edge_server import EdgeServer
@@ -12,6 +13,7 @@ from h2fdp.protocol.tree_plan import TierFacts
 
 __all__ = [
     "Aggregator",
+    "Averaging",
     "Broadcast",
     "Cloud",
     "DeviceGroup",

@@ -112,8 +112,8 @@ class WorkAccumulator:
             work = _Work(self.updates, self.local_models, self.personal, steps, gradients, self.plan.step_size)
             remembered = self.objective.remembered(memory, self.variate, work)
             if self.variate is not None:
-                weights = torch.from_numpy(self._arriving_weights()).to(memory)
-                variate = weights @ (remembered - memory)
+                shares = torch.from_numpy(self._arriving_shares()).to(memory)
+                variate = shares @ (remembered - memory)
             memory = remembered
             if self.plan.kind(len(self.plan.segments) - 1) == "local":
                 so_far = DeviceWork(
@@ -130,8 +130,8 @@ class WorkAccumulator:
         """Where these rows stand in the plan."""
         return np.searchsorted(self.plan.rows, rows)
 
-    def _arriving_weights(self) -> np.ndarray:
-        kept = self.plan.weights * (self.steps > 0)
+    def _arriving_shares(self) -> np.ndarray:
+        kept = self.plan.shares * (self.steps > 0)
         return np.asarray(kept / (kept.sum() or 1.0))
 
 

@@ -169,11 +169,11 @@ class Cloud:
     def _secants(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> DeviceSecants | None:
         asked, weights = {}, []
         held = _of_subnets(received)
-        for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+        for (name, part), share in zip(plan.subnets.items(), plan.shares.tolist(), strict=True):
             ends, last_steps = held[name].ends, held[name].last_steps
             if ends is not None and last_steps is not None:
                 asked[name] = SecantPlan(part, ends, last_steps)
-                weights.append(share * part.aggregation(-1).weights)
+                weights.append(share * part.aggregation(-1).shares)
         if not asked:
             return None
         answers = self._tiers.edges.call("measure_secants", self.model, asked)
@@ -203,7 +203,7 @@ class Cloud:
             average = add_gaussian_noise(average, plan.noise_std, stream)
         variates = [upload.variate for upload in map(held.__getitem__, plan.subnets) if upload.variate is not None]
         devices = sum(len(facts.records) for facts in self._planner.subnets)
-        changed_by = weighted_sum(variates, plan.weights) if variates else None
+        changed_by = weighted_sum(variates, plan.shares) if variates else None
         return Uploaded(average, changed_by, plan.participants / devices)
 
 

@@ -108,7 +108,7 @@ class EdgeServer(Aggregator):
             return relayed(self.gradient_probe, values, noise)
         gradients = torch.cat([measured[name].gradients for name in orders])
         chosen = self.streams.open(self.name, "estimate-device", plan.interval, plan.last_slot).integers(len(values))
-        center = weighted_sum(list(gradients), last.weights)
+        center = weighted_sum(list(gradients), last.shares)
         dispersion = float((gradients - center).norm(dim=1).max())
         raw = np.array([values[:, 0].max(), values[chosen, 1], dispersion])
         told = np.array([1.0, 1.0, 1.0 if len(values) > 1 else np.nan])  # one device is at no distance from itself
@@ -161,7 +161,7 @@ class _Subnet(Children[_SubnetStage]):
     def arrived(
         self, stage: _SubnetStage, model: Tensor, uploads: Mapping[str, TrainingResult]
     ) -> tuple[list[Tensor], np.ndarray]:
-        """The devices' updates, and their weights rho_j."""
+        """The devices' updates, and their weights."""
         trained = TrainingResult.joined([uploads[name] for name, _ in self._server.held(stage.arrivals.rows)])
         self._work.note(stage.arrivals, model, trained)
         return list(trained.updates), stage.arrivals.weights

@@ -76,7 +76,7 @@ class SubnetFacts:
         """(s_c,) batches in which a device goes through its records once."""
         return steps_per_epoch(self.records, self.sampling_rates)
 
-    def weights(self, rows: np.ndarray, weighting: Weighting) -> np.ndarray:
+    def shares(self, rows: np.ndarray, weighting: Weighting) -> np.ndarray:
         """rho_j of these devices: equal, or proportional to D_j; they sum to 1."""
         counts = self.records[rows] if weighting == "by-size" else np.ones(len(rows))
         return np.asarray(counts / counts.sum())
@@ -88,12 +88,14 @@ class BranchPlans:
 
     Attributes:
         parts: name -> plan, of those of which anything arrives.
+        shares: (n,) summing to 1.
         weights: (n,) in the cloud's average.
         noise_variance: (n,) of each coordinate of an upload, of all noise that it accumulates.
-        mean_steps: (n,) gradients that an upload accumulates, in the mean over its devices.
+        mean_steps: (n,) gradients that an upload accumulates.
     """
 
     parts: dict[str, Plan | TierPlan]
+    shares: np.ndarray
     weights: np.ndarray
     noise_variance: np.ndarray
     mean_steps: np.ndarray
@@ -105,7 +107,8 @@ class IntervalPlan:
 
     Attributes:
         subnets: those that upload anything.
-        weights: their varrho_c, the shares in the global average, summing to 1.
+        shares: their varrho_c, by the devices of which anything arrives, summing to 1.
+        weights: of their own averages in the global one.
         branches: the cloud's children with their own plans, weights and noises; the subnets themselves in a network of
             one tier, where this is None.
         vectors: subnet -> segment -> the vectors above its average, in a network of more tiers.
@@ -118,6 +121,7 @@ class IntervalPlan:
     first_slot: int
     decision: Decision
     subnets: dict[str, Plan]
+    shares: np.ndarray
     weights: np.ndarray
     lost: dict[str, Plan] = field(default_factory=dict)
     noise_std: float = 0.0
@@ -167,7 +171,7 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
     """The uploads of a subnet in one interval: at each aggregation, and estimates for the controller after the last.
 
     Args:
-        share: varrho_c of the subnet.
+        share: weight of the subnet in the global average.
     """
     of_subnet = partial(
         Upload,
@@ -228,7 +232,7 @@ def observation(
         plan.decision.step_size,
         model,
         uploads,
-        plan.branch_weights,
+        plan.shares if plan.branches is None else plan.branches.shares,
         variances,
         steps,
         _measurements(plan, measured) if measured else None,
@@ -244,8 +248,8 @@ def _noise_variance(noise: Mechanism | None, facts: SubnetFacts, plan: IntervalP
 
 
 def _mean_steps(subnet: Plan) -> float:
-    """How many gradients the upload accumulates: of each aggregation the mean over its devices."""
-    if subnet.completed is None:
+    """How many gradients the upload accumulates: of each aggregation the weighted sum over its devices."""
+    if subnet.completed is None and subnet.weights is None:
         return float(sum(subnet.segments))
     parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
     return sum(float(part.weights @ part.steps) for part in parts)
@@ -254,7 +258,7 @@ def _mean_steps(subnet: Plan) -> float:
 def _measurements(plan: IntervalPlan, measured: Mapping[str, SubnetMeasurements]) -> Measurements:
     """Those of the subnets that had devices left at the end of the interval."""
     found = [measured[name] for name in plan.subnets if name in measured]
-    mass = plan.weights[[name in measured for name in plan.subnets]]
+    mass = plan.shares[[name in measured for name in plan.subnets]]
     gradients = [each.gradient for each in found if each.gradient is not None]
     return Measurements(
         np.stack([each.values for each in found]),

@@ -50,12 +50,14 @@ class Arrivals:
     Attributes:
         rows: (s,) rows of the devices within the subnet, ascending.
         steps: (s,) local steps behind each upload, at least 1.
-        weights: (s,) rho_j, summing to 1 over these devices.
+        shares: (s,) rho_j, summing to 1 over these devices.
+        weights: (s,) by which the uploads are multiplied; the shares, unless the aggregation is another one.
         noise_std: (s,) where devices add noise, (1,) where the edge server does, (0,) where neither does.
     """
 
     rows: np.ndarray
     steps: np.ndarray
+    shares: np.ndarray
     weights: np.ndarray
     noise_std: np.ndarray
 
@@ -99,7 +101,9 @@ class Plan:
         segments: local steps before each aggregation; the last one of an interval is the global one.
         step_size: eta_k.
         rows: (s_c^k,) rows of the devices that take part, ascending.
-        weights: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
+        shares: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
+        weights: (len(segments), s_c^k) by which uploads are multiplied in each aggregation, 0 for those that do not
+            arrive; None where these are the shares.
         noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
             (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
         estimate_noise: (s_c^k,) or (1,), as above, on estimates for the controller that follow the interval, in units
@@ -120,8 +124,9 @@ class Plan:
     segments: tuple[int, ...]
     step_size: float
     rows: np.ndarray
-    weights: np.ndarray
+    shares: np.ndarray
     noise_std: np.ndarray
+    weights: np.ndarray | None = None
     estimate_noise: np.ndarray | None = None
     completed: CompletedWork | None = None
     memory: Tensor | None = None
@@ -162,6 +167,7 @@ class Plan:
             first_slot=self.first_slot + sum(self.segments[:first]),
             segments=self.segments[first:stop],
             noise_std=self.noise_std[first:stop],
+            weights=None if self.weights is None else self.weights[first:stop],
             completed=None if completed is None else replace(completed, steps=completed.steps[first:stop]),
             heights=tuple(self.height(segment) for segment in range(first, stop)),
         )
@@ -169,17 +175,32 @@ class Plan:
     def aggregation(self, segment: int) -> Arrivals:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
         noise = self.noise_std[segment]
+        weights = None if self.weights is None else self.weights[segment]
         if self.completed is None:
-            steps = np.full(len(self.rows), self.segments[segment])
-            return Arrivals(rows=self.rows, steps=steps, weights=self.weights, noise_std=noise)
+            steps, shares = np.full(len(self.rows), self.segments[segment]), self.shares
+            weights = shares if weights is None else weights
+            return Arrivals(rows=self.rows, steps=steps, shares=shares, weights=weights, noise_std=noise)
         steps = self.completed.steps[segment]
         there = steps > 0
         if not there.any():
             noise = noise[:0]
         elif noise.size == there.size > 1:  # of a lone device or of the edge server: the same
             noise = noise[there]
-        weights = present_weights(self.weights, there)
-        return Arrivals(rows=self.rows[there], steps=steps[there], weights=weights[there], noise_std=noise)
+        shares = present_shares(self.shares, there)[there]
+        weights = shares if weights is None else weights[there]
+        return Arrivals(rows=self.rows[there], steps=steps[there], shares=shares, weights=weights, noise_std=noise)
+
+    @property
+    def steps(self) -> np.ndarray:
+        """(segments, s_c^k) local steps behind each upload; 0 where there is none."""
+        if self.completed is not None:
+            return self.completed.steps
+        return np.repeat(np.array(self.segments)[:, None], len(self.rows), axis=1)
+
+    @property
+    def all_weights(self) -> np.ndarray:
+        """(segments, s_c^k) of every aggregation, 0 where no upload arrives."""
+        return present_shares(self.shares, self.steps > 0) if self.weights is None else self.weights
 
     @property
     def releasing(self) -> np.ndarray:
@@ -201,13 +222,13 @@ class Plan:
         return np.asarray(self.completed.steps.sum(axis=0) + self.completed.lost)
 
 
-def present_weights(weights: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """(..., s) weights renormalised over the devices that are there (..., s), 0 for the others.
+def present_shares(shares: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """(..., s) shares renormalised over the devices that are there (..., s), 0 for the others.
 
-    >>> present_weights(np.array([0.5, 0.25, 0.25]), np.array([False, True, True])).tolist()
+    >>> present_shares(np.array([0.5, 0.25, 0.25]), np.array([False, True, True])).tolist()
     [0.0, 0.5, 0.5]
     """
-    kept = weights * there
+    kept = shares * there
     total = kept.sum(axis=-1, keepdims=True)
     return np.asarray(kept / np.where(total > 0, total, 1.0))
 

@@ -9,9 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.privacy import Mechanism, Release, SubnetInterval
-from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, Weighting, numbers_released, uploads_of
-from h2fdp.protocol.messages import Plan, present_weights
-from h2fdp.protocol.tree_plan import TierFacts, TreePlanner
+from h2fdp.protocol.averaging import Averaging, SubnetAverages
+from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, numbers_released, uploads_of
+from h2fdp.protocol.messages import Plan
+from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
 from h2fdp.world import Faults, completed_epochs, completed_work, reached
@@ -24,6 +25,7 @@ class Planner:
     Attributes:
         aggregation_times: when edge servers aggregate within an interval.
         noise: None where none is added.
+        averaging: with which weights every aggregator adds up what its children upload.
         faults: that subnets and devices meet.
         epochs: local epochs of a device; None where it takes the decision's local steps.
         measures: whether devices measure what the controller wants to know of the losses.
@@ -37,7 +39,7 @@ class Planner:
     subnets: tuple[SubnetFacts, ...]
     aggregation_times: AggregationTimes
     noise: Mechanism | None
-    weighting: Weighting
+    averaging: Averaging
     faults: Faults = Faults()  # noqa: RUF009 - a frozen value
     epochs: int | None = None
     measures: bool = False
@@ -56,7 +58,7 @@ class Planner:
         segments = self.aggregation_times.segments(decision.local_steps)
         subnets: dict[str, Plan] = {}
         lost: dict[str, Plan] = {}
-        mass = []
+        averages: dict[str, SubnetAverages] = {}
         for facts, count in zip(self.subnets, decision.participation.tolist(), strict=True):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
@@ -64,17 +66,16 @@ class Planner:
             rows = reached(self.faults, self.world or self.streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue
-            part = self._subnet_plan(facts, interval, slot, segments, decision, rows)
-            arriving = part.arriving
-            if arriving.size == 0:
+            part, found = self._subnet_plan(facts, interval, slot, segments, decision, rows)
+            if part.arriving.size == 0:
                 lost[facts.name] = part
                 continue
-            subnets[facts.name] = part
-            mass.append(float(facts.records[arriving].sum()) if self.weighting == "by-size" else 1.0)
-        weights = np.array(mass) / (sum(mass) or 1.0)
-        plan = IntervalPlan(interval, slot, decision, subnets, weights, lost)
+            subnets[facts.name], averages[facts.name] = part, found
+        branches = [averages[name].branch(self.facts[name], part) for name, part in subnets.items()]
+        shares, weights = self.averaging.of_branches(branches, sum(segments))
+        plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost)
         if self.tiers:
-            plan = self._with_tiers(plan)
+            plan = self._with_tiers(plan, averages)
         return replace(plan, noise_std=self._own_noise(plan))
 
     @property
@@ -82,13 +83,14 @@ class Planner:
         """Tiers of aggregators below the cloud."""
         return max(each.depth for each in self.subnets)
 
-    def _with_tiers(self, plan: IntervalPlan) -> IntervalPlan:
+    def _with_tiers(self, plan: IntervalPlan, averages: Mapping[str, SubnetAverages]) -> IntervalPlan:
         """The plan with those of the aggregators above edge servers."""
         heights = self.aggregation_times.heights(plan.decision.local_steps, self.depth)
         planner = TreePlanner(
             tiers=self.tiers,
             facts=self.facts,
-            weighting=self.weighting,
+            averaging=self.averaging,
+            averages=averages,
             noise=self.noise,
             noise_factor=plan.decision.noise_factor,
             heights=heights,
@@ -96,8 +98,15 @@ class Planner:
             noise_variances={name: self._noise_variances(plan, name) for name in plan.subnets},
         )
         branches, shares = planner.root(self.children), planner.shares(self.children)
-        weights = np.array([shares[name] for name in plan.subnets])
-        return replace(plan, branches=branches, weights=weights, vectors=planner.vectors, heights=heights)
+        weights = weights_below(branches.parts, branches.weights)
+        return replace(
+            plan,
+            branches=branches,
+            shares=np.array([shares[name] for name in plan.subnets]),
+            weights=np.array([weights.get(name, 0.0) for name in plan.subnets]),
+            vectors=planner.vectors,
+            heights=heights,
+        )
 
     def _noise_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
         """(segments,) of the noise on each coordinate of a subnet's averages."""
@@ -131,21 +140,21 @@ class Planner:
         segments: tuple[int, ...],
         decision: Decision,
         rows: np.ndarray,
-    ) -> Plan:
+    ) -> tuple[Plan, SubnetAverages]:
         step_size = decision.step_size
         known = self.faults, self.world or self.streams, facts.points, interval, rows
         if self.epochs is None:
             completed = completed_work(*known, segments)
         else:
             completed = completed_epochs(*known, self.epochs, facts.steps_per_epoch[rows])
-        weights = facts.weights(rows, self.weighting)
+        averages = self.averaging.of_subnet(facts, rows, segments, step_size, completed, self.noise)
         noise_std = np.empty((len(segments), 0))
         heights = self.aggregation_times.heights(sum(segments), facts.depth) if self.tiers else ()
         if self.noise is not None:
-            averaged = weights if completed is None else present_weights(weights, completed.steps > 0)
             public = facts.sampling_rates[rows], facts.records[rows]
             tiers = [facts.tier(height) for height in heights[:-1]]
-            asked = SubnetInterval(facts.trust_model, segments, step_size, averaged, *public, tiers)
+            averaged = averages.weights, *public, tiers, averages.portions
+            asked = SubnetInterval(facts.trust_model, segments, step_size, *averaged)
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
             if facts.trust_model.edge_adds_noise and facts.trusted > 1:  # the chain goes on: a node above adds it
                 noise_std = noise_std * np.array([[facts.passed(height) == 1] for height in heights])
@@ -155,15 +164,17 @@ class Planner:
             segments=segments,
             step_size=step_size,
             rows=rows,
-            weights=weights,
+            shares=facts.shares(rows, self.averaging.weighting),
             noise_std=noise_std,
+            weights=None if averages.plain else averages.weights,
             completed=completed,
             heights=(*(facts.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
         )
         measuring = part.aggregation(-1).rows
         if not self.measures or measuring.size == 0:
-            return part
-        return replace(part, estimate_noise=np.empty(0) if self.leaks else self._noise_on_estimates(facts, measuring))
+            return part, averages
+        noise = np.empty(0) if self.leaks else self._noise_on_estimates(facts, measuring)
+        return replace(part, estimate_noise=noise), averages
 
     def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
         assert self.noise is not None, "private estimates come with a method that adds noise"

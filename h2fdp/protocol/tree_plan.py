@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from h2fdp.privacy import Mechanism, Tier, TierVector
-from h2fdp.protocol.interval_plan import BranchPlans, SubnetFacts, Weighting
+from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
+from h2fdp.protocol.interval_plan import BranchPlans, SubnetFacts
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.tiers import TierPlan, TierStage
 from h2fdp.schedules import AggregationTimes
@@ -63,16 +64,15 @@ class _Stretch:
     """What comes of a node's stretch.
 
     Attributes:
-        mass: by which it is weighted.
+        branch: by which it is weighted.
         last: of the last segment; None where nothing of it arrives.
-        noise_variance: of all noise that its upload accumulates, and `steps` the mean gradients.
+        noise_variance: of all noise that its upload accumulates.
     """
 
     part: Plan | TierPlan
-    mass: float
+    branch: Branch
     last: _Vector | None
     noise_variance: float
-    steps: float
 
 
 @dataclass
@@ -81,6 +81,7 @@ class TreePlanner:
 
     Attributes:
         tiers: the aggregators above edge servers, by name.
+        averages: of the subnets of which anything arrives.
         noise_factor: of the schedule, on all noises.
         subnets: the plans of the subnets of which anything arrives.
         noise_variances: (segments,) for each subnet, of the noise on its averages.
@@ -91,7 +92,8 @@ class TreePlanner:
 
     tiers: Mapping[str, TierFacts]
     facts: Mapping[str, SubnetFacts]
-    weighting: Weighting
+    averaging: Averaging
+    averages: Mapping[str, SubnetAverages]
     noise: Mechanism | None
     noise_factor: float
     heights: tuple[int, ...]
@@ -105,16 +107,18 @@ class TreePlanner:
         present = {name: found for name, found in whole.items() if found is not None}
         raw = [each.last.exposure for each in present.values() if each.last is not None]
         assert not any(raw), "the cloud sees no raw update"
+        shares, weights = self._weights(present, 0, len(self.heights))
         return BranchPlans(
             parts={name: each.part for name, each in present.items()},
-            weights=_weights(present),
+            shares=shares,
+            weights=weights,
             noise_variance=np.array([each.noise_variance for each in present.values()]),
-            mean_steps=np.array([each.steps for each in present.values()]),
+            mean_steps=np.array([each.branch.steps for each in present.values()]),
         )
 
     def shares(self, children: Sequence[str]) -> dict[str, float]:
         """Each subnet's share in the cloud's average, by whoever arrives in the whole interval; they sum to 1."""
-        masses = {name: mass for name in children if (mass := self._mass(name, 0, len(self.heights))) > 0}
+        masses = {name: mass for name in children if (mass := self._mass(name)) > 0}
         total = sum(masses.values())
         found: dict[str, float] = {}
         for name, mass in masses.items():
@@ -131,22 +135,20 @@ class TreePlanner:
             return None
         facts, whole = self.facts[name], self.subnets[name]
         plan = whole.stretch(first, stop)
-        arriving = plan.arriving
-        if arriving.size == 0:
+        if plan.arriving.size == 0:
             return None
-        parts = [plan.aggregation(segment) for segment in range(stop - first)]
-        last, variances = parts[-1], self.noise_variances[name][first:stop]
+        last, variances = plan.aggregation(-1), self.noise_variances[name][first:stop]
         vector = None
         if last.rows.size:
             raw = facts.trust_model.edge_adds_noise and not last.noise_std[0]
-            exposure = float((last.weights * self._exposures(facts, last.rows, stop - 1)).max()) if raw else 0.0
+            averages, at = self.averages[name], stop - 1
+            exposure = averages.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
             vector = _Vector(float(variances[-1]), exposure, {name: 0.0}, {name: 1.0})
         return _Stretch(
             part=plan,
-            mass=self._mass(name, first, stop),
+            branch=self.averages[name].branch(facts, plan, first, stop),
             last=vector,
             noise_variance=float(variances.sum()),
-            steps=sum(float(each.weights @ each.steps) for each in parts),
         )
 
     def _exposures(self, facts: SubnetFacts, rows: np.ndarray, segment: int) -> np.ndarray:
@@ -159,7 +161,7 @@ class TreePlanner:
     def _of_tier(self, name: str, first: int, stop: int) -> _Stretch | None:
         facts = self.tiers[name]
         stages: list[TierStage] = []
-        variance = steps = 0.0
+        variance = steps = gradients = 0.0
         last: _Vector | None = None
         for begin, end in self._stages(facts, first, stop):
             present = {
@@ -168,28 +170,39 @@ class TreePlanner:
             last = None
             if not present:
                 continue
-            weights, own = _weights(present), self._ends_here(facts, end - 1)
+            weights, own = self._weights(present, begin, end)[1], self._ends_here(facts, end - 1)
             last, level = self._averaged(facts, present, weights, end - 1, own)
             stages.append(self._stage(present, weights, end - 1, own, level))
             variance += level**2
             for share, child in zip(weights.tolist(), present.values(), strict=True):
                 variance += share**2 * child.noise_variance
-                steps += share * child.steps
+                steps += share * child.branch.steps
+                gradients += share * child.branch.gradients
         if not stages:
             return None
-        return _Stretch(TierPlan(stages=tuple(stages)), self._mass(name, first, stop), last, variance, steps)
+        records, devices = self._arriving(name, first, stop)
+        branch = Branch(records=records, devices=devices, steps=steps, gradients=gradients)
+        return _Stretch(TierPlan(stages=tuple(stages)), branch, last, variance)
 
-    def _mass(self, name: str, first: int, stop: int) -> float:
-        """By what a node is weighted: 1, or the records of the devices of which anything arrives; 0 without any."""
+    def _arriving(self, name: str, first: int, stop: int) -> tuple[float, int]:
+        """Records and number of the devices below a node of which anything arrives."""
         if name in self.tiers:
-            masses = [self._mass(child, first, stop) for child in self.tiers[name].children]
-            return sum(masses) if self.weighting == "by-size" else float(any(masses))
+            found = [self._arriving(child, first, stop) for child in self.tiers[name].children]
+            return sum(records for records, _ in found), sum(devices for _, devices in found)
         if name not in self.subnets:
-            return 0.0
-        arriving = self.subnets[name].stretch(first, stop).arriving
-        return (
-            float(self.facts[name].records[arriving].sum()) if self.weighting == "by-size" else float(arriving.size > 0)
-        )
+            return 0.0, 0
+        rows = self.subnets[name].stretch(first, stop).arriving
+        return float(self.facts[name].records[rows].sum()), len(rows)
+
+    def _mass(self, name: str) -> float:
+        """By what a node has its share in the whole interval: 1, or the records; 0 where nobody arrives."""
+        records, devices = self._arriving(name, 0, len(self.heights))
+        return records if self.averaging.weighting == "by-size" else float(devices > 0)
+
+    def _weights(self, present: Mapping[str, _Stretch], first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) shares and (n,) weights of these children's uploads of the segments first .. stop - 1."""
+        planned = sum(next(iter(self.subnets.values())).segments[first:stop]) if self.subnets else 0
+        return self.averaging.of_branches([each.branch for each in present.values()], planned)
 
     def _averaged(
         self, facts: TierFacts, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool
@@ -258,9 +271,16 @@ class TreePlanner:
         return above.tier if self._ends_here(above, segment) else self._tier_above(above, segment)
 
 
-def _weights(present: Mapping[str, _Stretch]) -> np.ndarray:
-    mass = [each.mass for each in present.values()]
-    return np.array(mass) / (sum(mass) or 1.0)
+def weights_below(parts: Mapping[str, Plan | TierPlan], weights: np.ndarray) -> dict[str, float]:
+    """Each subnet's weight in the average of these nodes: the product along its way, in the last stage of each."""
+    found: dict[str, float] = {}
+    for (name, part), weight in zip(parts.items(), weights.tolist(), strict=True):
+        if isinstance(part, TierPlan):
+            last = part.stages[-1]
+            found |= {subnet: weight * each for subnet, each in weights_below(last.parts, last.weights).items()}
+        else:
+            found[name] = weight
+    return found
 
 
 def tier_aggregations(aggregation_times: AggregationTimes, topology: Topology, local_steps: int) -> dict[Tier, int]:

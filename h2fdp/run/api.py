@@ -34,7 +34,7 @@ class Experiment:
         data: a data set's name, a mapping as in an experiment file, or a function from a device's name to its
             (inputs, labels) - with `test_data`.
         model: a model's name, a mapping, an nn.Module class or a function that makes one.
-        method: a method's name, or a mapping of the five axes.
+        method: a method's name, or a mapping of the six axes.
         settings: any key of the sections of an experiment file (`epsilon=1.0`, `intervals=50`), or a whole section.
 
     Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from h2fdp.algorithms import objective_of
+from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.algorithms.fedprox import ProximalOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DataRequest, DeviceData, Pool, load, within_unit_ball
@@ -96,6 +96,7 @@ def prepare(
         probes=chosen(method.schedule).measures == "secants",
         clip_norm=training.clip_norm,
         loss=loss_of(training.loss, data.classes),
+        edge_sees=aggregation_of(method.aggregation).sees,
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))

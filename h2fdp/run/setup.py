@@ -9,14 +9,14 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from h2fdp.algorithms import ServerContext, server_of
+from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, TrainingSection
 from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, observers
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
-from h2fdp.protocol import Cloud, NodeGroup, Planner
+from h2fdp.protocol import Averaging, Cloud, NodeGroup, Planner
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.costs import interval_costs
 from h2fdp.runtime import Blueprint
@@ -25,7 +25,9 @@ from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
+from h2fdp.training.descent import gradients_in_uploads
 from h2fdp.training.epochs import steps_per_epoch
+from h2fdp.training.local_objective import pull_of
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,11 @@ class RunSetup:
             subnets=tuple(self.blueprint.facts()),
             aggregation_times=self.aggregation_times,
             noise=self.noise,
-            weighting=config.training.weights,
+            averaging=Averaging(
+                aggregation_of(method.aggregation),
+                config.training.weights,
+                partial(gradients_in_uploads, config.training.momentum, pull_of(self.blueprint.objective) or 0.0),
+            ),
             faults=config.faults.faults(),
             epochs=config.training.local_epochs,
             measures=schedule.observes and estimates != "released",

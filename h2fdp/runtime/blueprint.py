@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
 
@@ -16,7 +16,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData, Records
 from h2fdp.estimation.device_estimates import GradientProbe
 from h2fdp.estimation.loss_probes import LossProbe
-from h2fdp.privacy import LocalRandomizer, NoisePlacement
+from h2fdp.privacy import LocalRandomizer, NoisePlacement, TrustModel, Visible
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.streams import Streams
@@ -55,6 +55,7 @@ class Blueprint:
         momentum: of the devices' steps, from each received model on.
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
         probes: whether a schedule wants secants (see `DeviceSecants`).
+        edge_sees: of its devices, under the run's aggregation: single uploads, or their sum alone.
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
     """
 
@@ -76,6 +77,7 @@ class Blueprint:
     probes: bool = False
     clip_norm: float | None = None
     loss: Loss = CROSS_ENTROPY
+    edge_sees: Visible = "uploads"
 
     @property
     def data_bytes(self) -> int:
@@ -96,7 +98,12 @@ class Blueprint:
     @property
     def noisy(self) -> bool:
         """Whether anybody adds noise."""
-        return any(self.noise_placement.trust_model(trusted).noisy for trusted in (True, False))
+        return any(self.trust_model(trusted).noisy for trusted in (True, False))
+
+    def trust_model(self, trusted: bool) -> TrustModel:
+        """Who adds noise under an edge server of this trust, and what the edge server sees."""
+        model = self.noise_placement.trust_model(trusted)
+        return replace(model, edge_sees="sum") if self.edge_sees == "sum" else model
 
     def facts(self) -> list[SubnetFacts]:
         """What the cloud knows of each subnet."""
@@ -106,7 +113,7 @@ class Blueprint:
         return [
             SubnetFacts(
                 subnet.name,
-                self.noise_placement.trust_model(subnet.trusted),
+                self.trust_model(subnet.trusted),
                 records[first:stop],
                 self.rates[first:stop],
                 self.sampling,
@@ -146,7 +153,7 @@ class Blueprint:
     @cached_property
     def _trusted(self) -> dict[str, bool]:
         """Whether averages may be raw at each aggregator, and it is the one to add noise to them."""
-        added_by_edges = self.noise_placement.trust_model(True).edge_adds_noise
+        added_by_edges = self.trust_model(True).edge_adds_noise
         trusted = {subnet.name: subnet.trusted for subnet in self.topology.subnets}
         trusted |= {each.name: each.trusted for each in self.topology.aggregators}
         return {name: each and added_by_edges for name, each in trusted.items()}
@@ -186,7 +193,7 @@ class Blueprint:
         return EdgeServer(
             subnet.name,
             self.streams,
-            self.noise_placement.trust_model(subnet.trusted),
+            self.trust_model(subnet.trusted),
             groups,
             spans,
             self._gradient_probe(),

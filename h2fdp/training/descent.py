@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,6 +76,31 @@ class Descent:
             velocity = state.velocity.mul(self.momentum).add_(way)
             return DescentState(torch.sub(state.models, velocity, alpha=step_size), velocity, personal)
         return DescentState(torch.sub(state.models, way, alpha=step_size, out=way), None, personal)
+
+
+def gradients_in_uploads(momentum: float, pull: float, step_size: float, most: int) -> np.ndarray:
+    """(most + 1,) ||a||_1 for 0, 1, ... local steps: how many gradients an upload of them adds up.
+
+    An upload is eta times a weighted sum of the gradients along the device's way, and a is the vector of these weights
+    (FedNova, Wang et al. 2020, Sec. 3.1). With v <- momentum v + g + pull (w - received), w <- w - eta v, a gradient
+    weighs by how many steps ago it was taken: 1 plain, (1 - momentum^n) / (1 - momentum) n steps ago with momentum,
+    (1 - eta pull)^(n - 1) with a pull.
+
+    Args:
+        pull: mu of a term mu (w - received) in every step's direction.
+
+    >>> gradients_in_uploads(0.0, 0.0, 0.1, 3).tolist(), gradients_in_uploads(0.5, 0.0, 0.1, 2).tolist()
+    ([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.5])
+    >>> gradients_in_uploads(0.0, 5.0, 0.1, 3).tolist()
+    [0.0, 1.0, 1.5, 1.75]
+    """
+    weights = np.zeros(most + 1)
+    weight = velocity = 0.0
+    for steps in range(1, most + 1):
+        velocity = momentum * velocity - step_size * pull * weight + (steps == 1)
+        weight += velocity
+        weights[steps] = abs(weight)
+    return weights.cumsum()
 
 
 def gain(momentum: float, steps: int) -> float:

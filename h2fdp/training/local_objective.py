@@ -17,10 +17,15 @@ class LocalObjective(Protocol):
         memory: what a device keeps of its data from one interval to the next, in words; None where it keeps nothing.
             It begins at zero, lies beside nothing but its device, and outlives releases: no account covers that.
         personal: whether a device trains a model of its own beside the shared one.
+        pull: mu of a term mu (w - received) in its direction, 0 without one; None where an upload is not a weighted sum
+            of the gradients along the device's way.
     """
 
     memory: ClassVar[str | None]
     personal: ClassVar[bool]
+
+    @property
+    def pull(self) -> float | None: ...
 
     def direction(
         self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
@@ -51,6 +56,11 @@ class LocalObjective(Protocol):
     def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
         """(s, M) the memories after an interval."""
         ...
+
+
+def pull_of(objective: LocalObjective) -> float | None:
+    """The objective's pull; None of a user's own that does not state it."""
+    return getattr(objective, "pull", None)
 
 
 @runtime_checkable
@@ -106,6 +116,11 @@ class StatelessObjective:
 
     memory: ClassVar[str | None] = None
     personal: ClassVar[bool] = False
+
+    @property
+    def pull(self) -> float | None:
+        """0."""
+        return 0.0
 
     def keeps_sensitivity(self, step_size: float) -> bool:
         """False, which rules out a guarantee, until an objective shows that it does."""

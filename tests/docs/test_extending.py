@@ -70,7 +70,9 @@ def test_a_part_that_a_file_names_runs_and_resumes_to_the_bit(folder, example):
     assert resumed.summary["fresh_from"] == []
 
 
-@pytest.mark.parametrize(("axis", "name"), [("server", "Halved"), ("objective", "Shrinking")])
+@pytest.mark.parametrize(
+    ("axis", "name"), [("server", "Halved"), ("objective", "Shrinking"), ("aggregation", "Capped")]
+)
 def test_an_object_from_python_is_the_same_as_its_name_in_a_file(folder, axis, name):
     module = next(module for module in MODULES if axis in module)
     example = PARTS[MODULES.index(module)][1]

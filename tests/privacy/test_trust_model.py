@@ -38,8 +38,8 @@ class SecureSum(TrustModel):
 
     missing: int = 0
 
-    def exposure(self, weights, sampling_rates):
-        share = np.max(weights * sampling_rates, axis=-1, keepdims=True)
+    def exposure(self, weights, exposures):
+        share = np.max(weights * exposures, axis=-1, keepdims=True)
         return share / (weights * math.sqrt(weights.shape[-1] - self.missing))
 
 

@@ -58,7 +58,7 @@ def subnet_plan(segments, devices, noise_std, interval=0, first_slot=0, step_siz
         segments=segments,
         step_size=step_size,
         rows=np.arange(devices),
-        weights=np.full(devices, 1 / devices),
+        shares=np.full(devices, 1 / devices),
         noise_std=np.asarray(noise_std, dtype=float).reshape(len(segments), -1),
     )
 

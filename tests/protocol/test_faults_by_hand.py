@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
-from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, Planner, SubnetFacts
+from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, Planner, SubnetFacts
 from h2fdp.protocol.interval_plan import observation
-from h2fdp.protocol.messages import present_weights
+from h2fdp.protocol.messages import present_shares
 from h2fdp.schedules import AggregationTimes, Decision, FixedSchedule
 from h2fdp.world import CompletedWork, Faults
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
@@ -42,7 +42,7 @@ def test_a_device_that_drops_out_counts_until_then_and_the_rest_renormalises():
 def test_weights_renormalise_in_proportion():
     plan = replace(
         subnet_plan((1, 1), 3, []),
-        weights=np.array([0.5, 0.375, 0.125]),
+        shares=np.array([0.5, 0.375, 0.125]),
         completed=CompletedWork(np.array([[1, 1, 1], [0, 1, 1]]), np.zeros(3, dtype=int)),
     )
     # Slot 1: 4, 2, 0 with weights 1/2, 3/8, 1/8: w_c = 2.75. Slot 2: 3.375 with 3/4, 1.375 with 1/4: w = 2.875.
@@ -88,7 +88,7 @@ def cloud(faults, edges=None, source="none", sizes=((10, 10), (10,)), weighting=
     ]
     schedule = FixedSchedule(options.get("steps", 2), 0.5, "none", np.array([len(records) for records in sizes]), 1.0)
     aggregation_times = options.get("aggregation_times", AggregationTimes())
-    planner = Planner(STREAMS, tuple(facts), aggregation_times, noise, weighting, faults)
+    planner = Planner(STREAMS, tuple(facts), aggregation_times, noise, Averaging(weighting=weighting), faults)
     return Cloud(START, planner, InProcessNodes(edges or {}), schedule)
 
 
@@ -136,7 +136,7 @@ def test_the_cloud_knows_how_many_gradients_an_upload_holds():
         completed=CompletedWork(np.array([[2, 1], [3, 0]]), np.zeros(2, int)),
     )
     facts = {"edge": SubnetFacts("edge", TRUST_MODELS["device"], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
-    plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1))
+    plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1), np.ones(1))
     seen = observation(plan, START, [START], facts, {}, GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "paper"))
     assert seen.mean_steps.tolist() == [1.5 + 3]
     assert seen.noise_variance.tolist() == pytest.approx([(1 + 1) / 4 + 2**2])
@@ -221,7 +221,7 @@ def test_noise_covers_the_devices_really_averaged_and_every_release_is_a_row(int
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.booleans()), min_size=1, max_size=8))
 def test_renormalised_weights_keep_their_proportions_and_sum_to_one(devices):
     weights, there = (np.array(column) for column in zip(*devices, strict=True))
-    found = present_weights(weights, there)
+    found = present_shares(weights, there)
     assert (found[~there] == 0).all()
     if there.any():
         assert found.sum() == pytest.approx(1)

@@ -61,7 +61,7 @@ def plan(devices, noise, interval=0):
         segments=(3,),
         step_size=0.1,
         rows=np.arange(devices),
-        weights=np.full(devices, 1 / devices),
+        shares=np.full(devices, 1 / devices),
         noise_std=np.empty((1, 0)),
         estimate_noise=noise,
     )
@@ -161,13 +161,13 @@ def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected
         segments=(1, 2),
         step_size=0.1,
         rows=np.arange(2),
-        weights=np.full(2, 0.5),
+        shares=np.full(2, 0.5),
         noise_std=np.array(levels),
     )
     facts = {"edge": SubnetFacts("edge", TRUST_MODELS[source], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     decision = Decision(3, 0.1, np.array([2]))
-    interval = IntervalPlan(0, 0, decision, {"edge": part}, np.ones(1))
     noise = GradientSumMechanism(PaperCalibration(1.0, 1e-5, 1.0, 1, 1), ClippedBatches(1.0), "paper")
+    interval = IntervalPlan(0, 0, decision, {"edge": part}, np.ones(1), np.ones(1))
     seen = observation(interval, MODEL, [MODEL], facts, None, noise)
     assert seen.noise_variance.tolist() == pytest.approx([expected])
 

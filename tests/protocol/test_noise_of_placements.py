@@ -151,7 +151,7 @@ def test_the_cloud_adds_noise_for_the_largest_weight_of_those_averaged(settings,
     ((_, _, uploads),) = edges.heard
     average = sum(share * uploads[name].update for name, share in zip(plan.subnets, plan.weights, strict=True))
     parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
-    largest = max(float((share * part.weights).max()) for part, share in parts)
+    largest = max(float((share * part.shares).max()) for part, share in parts)
     assert accepts(run.initial - average - cloud.model, factor * 2.0 * 0.01 * largest) is accepted
 
 

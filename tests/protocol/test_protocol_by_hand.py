@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from h2fdp.privacy import TRUST_MODELS
-from h2fdp.protocol import Cloud, InProcessNodes, Planner, SubnetFacts
+from h2fdp.protocol import Averaging, Cloud, InProcessNodes, Planner, SubnetFacts
 from h2fdp.schedules import AggregationTimes, FixedSchedule, Schedule
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
 
@@ -32,7 +32,7 @@ def test_a_local_aggregation_sends_both_devices_on_from_their_mean():
 def test_weights_enter_every_local_aggregation():
     # Weights 3/4 and 1/4: w_c = 3 after slot 1; then 3 -> 5.5 and 3 -> 1.5, w = 3/4 * 5.5 + 1/4 * 1.5 = 4.5.
     plan = subnet_plan((1, 1), 2, [])
-    plan = type(plan)(**{**plan.__dict__, "weights": np.array([0.75, 0.25])})
+    plan = type(plan)(**{**plan.__dict__, "shares": np.array([0.75, 0.25])})
     assert edge_server(TARGETS, "none").run_interval(START, plan).update.item() == -4.5
 
 
@@ -64,9 +64,8 @@ def _cloud(edges, sizes, weighting="uniform", share=1.0, aggregation_times=Aggre
         for number, records in enumerate(sizes)
     ]
     schedule = FixedSchedule(2, 0.5, "none", np.array([len(records) for records in sizes]), share)
-    return Cloud(
-        START, Planner(STREAMS, tuple(facts), aggregation_times, None, weighting), InProcessNodes(edges), schedule
-    )
+    planner = Planner(STREAMS, tuple(facts), aggregation_times, None, Averaging(weighting=weighting))
+    return Cloud(START, planner, InProcessNodes(edges), schedule)
 
 
 def test_the_cloud_averages_subnets_with_equal_weight_whatever_their_size():

@@ -13,7 +13,7 @@ import torch
 
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
-from h2fdp.protocol import Cloud, InProcessNodes, Planner, SubnetFacts, TierFacts, UpperAggregator
+from h2fdp.protocol import Averaging, Cloud, InProcessNodes, Planner, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.schedules import AggregationTimes, FixedSchedule
 from tests.protocol.subnets import STREAMS, edge_server, noise
 from tests.protocol.test_noise_boundaries import accepts
@@ -59,7 +59,7 @@ def network(
         tuple(facts),
         aggregation_times,
         levels if private else None,
-        "uniform",
+        Averaging(),
         tiers=tiers,
         children=tuple(tree),
     )

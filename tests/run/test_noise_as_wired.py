@@ -210,5 +210,5 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
         }
     )
     average = made.blueprint.edge_server(number).run_interval(made.initial, flat).update.double()
-    scale = std * math.sqrt(float((plan.weights**2).sum())) if devices_add else std
+    scale = std * math.sqrt(float((plan.shares**2).sum())) if devices_add else std
     assert low < float((average**2).sum()) / scale**2 < high

@@ -22,7 +22,7 @@ def test_weights_by_size_reach_the_plan():
     for number, part in enumerate(plan.subnets.values()):
         held = run.data.sizes[3 * number : 3 * number + 3][part.rows]
         assert len(part.rows) == 2
-        np.testing.assert_allclose(part.weights, held / held.sum())
+        np.testing.assert_allclose(part.shares, held / held.sum())
     masses = [run.data.sizes[3 * c : 3 * c + 3][part.rows].sum() for c, part in enumerate(plan.subnets.values())]
     np.testing.assert_allclose(plan.weights, np.array(masses) / sum(masses))
 

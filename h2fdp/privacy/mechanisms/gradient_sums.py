@@ -47,6 +47,8 @@ class GradientSumMechanism(Mechanism):
             kind: AggregationKind = "global" if segment == last else "local"
             tier = subnet.tiers[segment] if subnet.tiers and segment < last else None
             exposed = self.exposures(subnet.sampling_rates, subnet.records, whole, accumulated)
+            if subnet.portions is not None:
+                exposed = exposed * subnet.portions[segment]
             shown = subnet.trust_model.exposure(shares, exposed)
             rows.append(self._of_exposure_one(kind, tier, subnet.step_size, whole, accumulated) * shown)
         return np.stack(rows)
@@ -55,6 +57,15 @@ class GradientSumMechanism(Mechanism):
         """See `Mechanism.exposures`."""
         batches = expected_batches(sampling_rates, records)
         return np.asarray(sampling_rates * self.bound.relative(self._counted(interval, segment), batches))
+
+    def portions(self, steps: np.ndarray, planned: int, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
+        """See `Mechanism.portions`: sensitivities of uploads of these steps, in those of the planned ones."""
+        batches = expected_batches(sampling_rates, records)
+        found = np.zeros(len(steps))
+        for done in np.unique(steps).tolist():
+            same = steps == done
+            found[same] = self.bound.sensitivity(1.0, done, batches[same])
+        return np.asarray(found / self.bound.sensitivity(1.0, planned, batches))
 
     def of_aggregator(self, tier: Tier | None, step_size: float, interval: int, segment: int, exposure: float) -> float:
         """See `Mechanism.of_aggregator`: sized by the largest share of a device times its rate and sensitivity."""

@@ -83,6 +83,10 @@ class Mechanism(Protocol):
         """
         ...
 
+    def portions(self, steps: np.ndarray, planned: int, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
+        """(s,) the least share of the noise on `planned` local steps that covers devices' uploads of `steps` (s,)."""
+        return np.ones(len(steps))
+
     def of_aggregator(self, tier: Tier | None, step_size: float, interval: int, segment: int, exposure: float) -> float:
         """Standard deviation of the noise that an aggregator above edge servers adds to its average.
 

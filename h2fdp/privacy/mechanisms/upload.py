@@ -18,11 +18,13 @@ class SubnetInterval:
     Attributes:
         segments: local steps before each aggregation, the last one global.
         step_size: eta_k.
-        weights: (s,) rho_j of the active devices, or (len(segments), s) of those really averaged in each aggregation, 0
-            for the others: with fewer devices each weighs more.
+        weights: (s,) of the uploads of the active devices, or (len(segments), s) of those that arrive at each
+            aggregation, 0 for the others: with fewer devices each weighs more.
         sampling_rates: (s,) q_j.
         records: (s,) D_j.
         tiers: the tier of each local aggregation; empty in a network of one tier.
+        portions: (len(segments), s) the share of the noise on all planned steps that each device's upload asks for;
+            None for all of it.
     """
 
     trust_model: TrustModel
@@ -32,3 +34,4 @@ class SubnetInterval:
     sampling_rates: np.ndarray
     records: np.ndarray
     tiers: Sequence[Tier] = ()
+    portions: np.ndarray | None = None

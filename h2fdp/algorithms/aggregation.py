@@ -1,0 +1,136 @@
+"""The axis of aggregation: with which weights an aggregator adds up what its children upload, and what it sees of them.
+
+Weights depend on public facts alone: whose uploads arrive, how many records they have, how many local steps they did.
+So the cloud knows them when it plans an interval, noise is sized by them, and the ledger states them before it starts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from h2fdp.config.fields import Options
+from h2fdp.config.named_options import Choices
+from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.errors import UserError
+from h2fdp.privacy import Visible
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contributions:
+    """What is public about the uploads of one aggregation: a row for each child of which anything arrives.
+
+    Attributes:
+        shares: (n,) by `training.weights`, equal or proportional to `records`; they sum to 1.
+        records: (n,) of the devices below whose uploads arrive: of a device its own D_i.
+        devices: (n,) how many these are: 1 for a device.
+        steps: (n,) local steps behind each upload; of an aggregator the weighted sum over its own children.
+        gradients: (n,) ||a_i||_1, how many gradients each upload adds up: its steps, more with momentum, fewer with a
+            proximal term; of an aggregator the weighted sum over its own children.
+        planned_steps: local steps of a device that finishes all of them.
+    """
+
+    shares: np.ndarray
+    records: np.ndarray
+    devices: np.ndarray
+    steps: np.ndarray
+    gradients: np.ndarray
+    planned_steps: int
+
+
+class Aggregation(ABC):
+    """model <- model - sum_j weight_j upload_j / normaliser_j, at every aggregator of the tree alike.
+
+    The node above an aggregator, and the children to which it broadcasts, see this sum and no single upload: the
+    ledger has its rows by it.
+
+    Attributes:
+        sees: what the aggregator itself sees of its devices: single uploads, or their sum alone.
+    """
+
+    sees: ClassVar[Visible] = "uploads"
+
+    @abstractmethod
+    def weights(self, uploads: Contributions) -> np.ndarray:
+        """(n,) of the normalised uploads, above 0. They need not sum to 1.
+
+        A function of `uploads` and nothing else: it is asked more than once about the same interval.
+        """
+
+    def normalisers(self, uploads: Contributions) -> np.ndarray:
+        """(n,) by which each child divides its upload, above 0; 1 for an upload as it is.
+
+        A device's own noise is on what it sends, so it is divided too: a device whose normaliser is smaller than that
+        of all planned steps adds less, though never less than its own steps ask for.
+        """
+        return np.ones(len(uploads.shares))
+
+
+def upload_weights(aggregation: Aggregation, uploads: Contributions) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) weights of the uploads before they are normalised, and (n,) the normalisers.
+
+    Raises:
+        UserError: numbers that no average can be made of.
+    """
+    weights, normalisers = (np.asarray(rule(uploads)) for rule in (aggregation.weights, aggregation.normalisers))
+    count = len(uploads.shares)
+    for what, found in (("weights", weights), ("normalisers", normalisers)):
+        if found.shape != (count,) or not (np.isfinite(found).all() and (found > 0).all()):
+            shown = np.array2string(found, threshold=5, edgeitems=2)
+            text = f"expected {what} above 0 for {count} uploads, found {shown} from {type(aggregation).__name__}"
+            raise UserError(text, key="method.aggregation")
+    return weights / normalisers, normalisers
+
+
+class AggregationOptions(Options):
+    """The options of an aggregation.
+
+    Attributes:
+        counts_gradients: it reads `Contributions.gradients`, so that uploads must be sums of gradients.
+    """
+
+    counts_gradients: ClassVar[bool] = False
+
+    def build(self) -> Aggregation:
+        """The aggregation with these options."""
+        raise NotImplementedError
+
+
+AGGREGATIONS: Choices[AggregationOptions] = Choices(OwnKind("an aggregation", ("weights", "normalisers", "sees")))
+
+
+def aggregation_of(section: AggregationOptions | OwnPart) -> Aggregation:
+    """The aggregation that a section describes.
+
+    Raises:
+        UserError: a user's own says that it sees something else than uploads or their sum.
+    """
+    if isinstance(section, OwnPart):
+        aggregation: Aggregation = section.make()
+        if aggregation.sees not in get_args(Visible):
+            text = f"`sees` of {section.name}: expected one of {', '.join(get_args(Visible))}, found {aggregation.sees}"
+            raise UserError(text, key="method.aggregation")
+        return aggregation
+    return section.build()
+
+
+class WeightedAverage(Aggregation):
+    """sum_j rho_j upload_j, (9)-(12) and (14) of H2FDP, with the weights of `training.weights`."""
+
+    def weights(self, uploads: Contributions) -> np.ndarray:
+        """The shares."""
+        return uploads.shares
+
+
+@AGGREGATIONS.register
+class WeightedAverageOptions(AggregationOptions):
+    """The average by `training.weights`."""
+
+    name: Literal["average"] = "average"
+
+    def build(self) -> Aggregation:
+        """The aggregation."""
+        return WeightedAverage()

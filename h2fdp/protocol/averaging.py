@@ -1,0 +1,161 @@
+"""The weights of every aggregation of an interval, by the method's aggregation, from what is public."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from h2fdp.algorithms.aggregation import Aggregation, Contributions, WeightedAverage, upload_weights
+from h2fdp.privacy import Mechanism
+from h2fdp.protocol.interval_plan import SubnetFacts, Weighting
+from h2fdp.protocol.messages import Plan, present_shares
+from h2fdp.world import CompletedWork
+
+GradientCounts = Callable[[float, int], np.ndarray]
+
+
+def one_each(step_size: float, most: int) -> np.ndarray:
+    """(most + 1,) gradients in an upload of 0, 1, ... plain local steps."""
+    return np.arange(most + 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """What an aggregator's child uploads of a stretch, as far as its weight depends on it.
+
+    Attributes:
+        records, devices: of those below of which anything arrives.
+        steps, gradients: that its upload adds up.
+    """
+
+    records: float
+    devices: int
+    steps: float
+    gradients: float
+
+
+@dataclass(frozen=True)
+class SubnetAverages:
+    """What the aggregations of a subnet make of its devices' uploads in an interval.
+
+    Attributes:
+        weights: (segments, s) by which each upload is multiplied, 0 where none arrives.
+        plain: the weights of the uploads that arrive are the shares of their devices.
+        portions: (segments, s) the share of a whole upload's noise that each device's upload asks for, at most 1: a
+            device that normalises what it sends by the steps that it finished adds as much less. None for all of it.
+        steps, gradients: (segments,) that each average adds up.
+    """
+
+    weights: np.ndarray
+    plain: bool
+    portions: np.ndarray | None
+    steps: np.ndarray
+    gradients: np.ndarray
+
+    def exposure(self, segment: int, exposures: np.ndarray) -> float:
+        """The largest weight of a device in an average, times its exposure (s,), see `Mechanism.exposures`."""
+        if self.portions is not None:
+            exposures = exposures * self.portions[segment]
+        return float((self.weights[segment] * exposures).max())
+
+    def branch(self, facts: SubnetFacts, plan: Plan, first: int = 0, stop: int | None = None) -> Branch:
+        """The subnet's upload of the segments first .. stop - 1.
+
+        Args:
+            plan: of these segments.
+        """
+        arriving = plan.arriving
+        return Branch(
+            records=float(facts.records[arriving].sum()),
+            devices=len(arriving),
+            steps=float(self.steps[first:stop].sum()),
+            gradients=float(self.gradients[first:stop].sum()),
+        )
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """Weighs uploads, at every aggregator by the same rule.
+
+    Attributes:
+        weighting: `training.weights`, by which devices and subnets have shares.
+        counts: from a step size and the most steps to the gradients in uploads of 0, 1, ... steps.
+    """
+
+    aggregation: Aggregation = WeightedAverage()  # noqa: RUF009 - a frozen value
+    weighting: Weighting = "uniform"
+    counts: GradientCounts = one_each
+
+    def of_branches(self, branches: Sequence[Branch], planned_steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) shares of these children, summing to 1, and (n,) weights of their uploads."""
+        records = np.array([each.records for each in branches])
+        mass = records if self.weighting == "by-size" else np.ones(len(branches))
+        shares = mass / (mass.sum() or 1.0)
+        if not branches:
+            return shares, shares
+        uploads = Contributions(
+            shares=shares,
+            records=records,
+            devices=np.array([each.devices for each in branches]),
+            steps=np.array([each.steps for each in branches]),
+            gradients=np.array([each.gradients for each in branches]),
+            planned_steps=planned_steps,
+        )
+        return shares, upload_weights(self.aggregation, uploads)[0]
+
+    def of_subnet(
+        self,
+        facts: SubnetFacts,
+        rows: np.ndarray,
+        segments: Sequence[int],
+        step_size: float,
+        completed: CompletedWork | None,
+        noise: Mechanism | None,
+    ) -> SubnetAverages:
+        """The averages of these devices, after the faults of the interval.
+
+        Args:
+            noise: says how much noise uploads of fewer steps ask for; None where none is added.
+        """
+        shares, records = facts.shares(rows, self.weighting), facts.records[rows]
+        finished = None if completed is None else completed.steps
+        counts = self.counts(step_size, max([*segments, 0 if finished is None else int(finished.max(initial=0))]))
+        weights = np.zeros((len(segments), len(rows)))
+        portions = None if noise is None or finished is None else np.ones(weights.shape)
+        plain = True
+        known: dict[int, int] = {}  # of devices that do all steps: the segment of as many
+        for segment, planned in enumerate(segments):
+            if finished is None and planned in known:
+                weights[segment] = weights[known[planned]]
+                continue
+            known[planned] = segment
+            behind = np.full(len(rows), planned) if finished is None else finished[segment]
+            there = behind > 0
+            if not there.any():
+                continue
+            uploads = Contributions(
+                shares=shares if finished is None else present_shares(shares, there)[there],
+                records=records[there],
+                devices=np.ones(int(there.sum()), dtype=np.int64),
+                steps=behind[there],
+                gradients=counts[behind[there]],
+                planned_steps=planned,
+            )
+            found, normalisers = upload_weights(self.aggregation, uploads)
+            weights[segment, there] = found
+            plain = plain and np.array_equal(found, uploads.shares)
+            if noise is not None and portions is not None:
+                rates = facts.sampling_rates[rows[there]]
+                least = noise.portions(uploads.steps, planned, rates, uploads.records)
+                left = normalisers / self._planned_normalisers(uploads, counts)
+                portions[segment, there] = np.clip(left, least, 1.0)
+        done = np.broadcast_to(np.array(segments)[:, None], weights.shape) if finished is None else finished
+        steps, gradients = (weights * done).sum(axis=1), (weights * counts[done]).sum(axis=1)
+        return SubnetAverages(weights, plain, portions, steps, gradients)
+
+    def _planned_normalisers(self, uploads: Contributions, counts: np.ndarray) -> np.ndarray:
+        """(n,) of the same devices, had they done all steps."""
+        planned = np.full(len(uploads.steps), uploads.planned_steps)
+        return self.aggregation.normalisers(replace(uploads, steps=planned, gradients=counts[planned]))
