@@ -38,6 +38,7 @@ BASE = {
     "runtime": "{backend: inline}",
     "seed": "3",
 }
+KEYED = ("--set", "privacy.noise_key=seed")  # by default the noise of each run has a key of its own
 SYNTHETIC = "{name: synthetic, alpha: 0.5, beta: 0.5}"
 KILLED_AFTER = 5  # intervals, of a run that is then resumed
 
@@ -139,7 +140,7 @@ def experiment(folder: Path, name: str, change: Mapping[str, str]) -> Path:
 def one_run(folder: Path, name: str, change: Mapping[str, str]) -> dict[str, Any]:
     """A run from beginning to end."""
     target = folder / name
-    code, text = command("run", str(experiment(folder, name, change)), "--out", str(target))
+    code, text = command("run", str(experiment(folder, name, change)), *KEYED, "--out", str(target))
     return {"refused": text.replace(str(folder), "").splitlines()[-1:]} if code else digest(target)
 
 
@@ -147,7 +148,7 @@ def killed_and_resumed(folder: Path) -> dict[str, Any]:
     """SIGKILL in the middle, then `h2fdp resume`."""
     change = {"training": training(intervals=400), "runtime": "{backend: inline, checkpoint_every: 3}"}
     target, file = folder / "killed", experiment(folder, "killed", change)
-    line = [sys.executable, "-m", "h2fdp", "run", str(file), "--out", str(target)]
+    line = [sys.executable, "-m", "h2fdp", "run", str(file), *KEYED, "--out", str(target)]
     run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ledger = target / "privacy.jsonl"
     while not ledger.exists() or f'"interval": {KILLED_AFTER}' not in ledger.read_text():
@@ -164,7 +165,7 @@ def swept(folder: Path) -> dict[str, Any]:
     """A sweep over trust and seeds."""
     sweep = {"sweep": "{seed: [1, 2], topology.trust.probability: [0, 1]}"}
     target = folder / "swept"
-    code, text = command("sweep", str(experiment(folder, "swept", sweep)), "--out", str(target), "--inline")
+    code, text = command("sweep", str(experiment(folder, "swept", sweep)), *KEYED, "--out", str(target), "--inline")
     assert code == 0, text
     found = sorted(file.parent for file in target.rglob("model.pt"))
     return {str(run.relative_to(target)): digest(run) for run in found}
@@ -173,7 +174,7 @@ def swept(folder: Path) -> dict[str, Any]:
 def audited(folder: Path) -> dict[str, Any]:
     """Canaries, as the cloud guesses them."""
     file = experiment(folder, "audited", {"training": training(intervals=6)})
-    code, text = command("privacy", "audit", str(file), "--observer", "cloud", "--canaries", "20", "--json")
+    code, text = command("privacy", "audit", str(file), *KEYED, "--observer", "cloud", "--canaries", "20", "--json")
     return {"code": code, "text": text}
 
 

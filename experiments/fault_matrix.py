@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the moments")
     wanted = parser.parse_args()
     random.seed(wanted.seed)
-    settings = [word for setting in wanted.settings for word in ("--set", setting)]
+    settings = [word for setting in ("privacy.noise_key=seed", *wanted.settings) for word in ("--set", setting)]
     root = ["--data-root", wanted.data_root] if wanted.data_root else []
     run = ["run", wanted.file, *settings, *root, "--quiet"]
     differing = 0

@@ -43,6 +43,7 @@ def experiment(**runtime: Any) -> Experiment:
         data="digits",
         method="h2fdp",
         epsilon=8.0,
+        noise_key="seed",
         batch_size=2,
         intervals=INTERVALS,
         local_steps=10,

@@ -2,14 +2,15 @@
 
 There is no generator state anywhere. A stream is the Philox generator under the 128-bit key
 ``blake2b(seed, node, purpose, interval, slot)``, so a draw is the same whatever was drawn before it, on any
-host, and again after a crash. (torch's CPU generator keeps 32 bits of its seed: among 20,000 noise vectors two
-would be equal with a probability of 5 %, and a repeated noise vector breaks privacy. Hence Philox.)
+host, and again after a crash. What protects privacy is drawn under a secret key besides, for a seed can be guessed.
+(torch's CPU generator keeps 32 bits of its seed: among 20,000 noise vectors two would be equal with a probability of
+5 %, and a repeated noise vector breaks privacy. Hence Philox.)
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -37,6 +38,7 @@ class Streams:
     Attributes:
         attempt: empty, or a name under which every stream differs: what a run draws after it was resumed in another
             environment. The same noise on another update would be a second release that nobody accounts for.
+        secret: the key of the hash, up to 64 bytes; empty where whoever knows the seed may know all draws.
 
     >>> streams = Streams(seed=1)
     >>> float(streams.open("library", "trust").random()) == float(streams.open("library", "trust").random())
@@ -45,13 +47,24 @@ class Streams:
 
     seed: int
     attempt: str = ""
+    secret: bytes = field(default=b"", repr=False)
+
+    @property
+    def public(self) -> Streams:
+        """The streams of what everybody may know: who takes part, not who adds which noise.
+
+        >>> Streams(seed=1, secret=b"unknown").public == Streams(seed=1)
+        True
+        """
+        return replace(self, secret=b"")
 
     def key(self, node: str, purpose: str, interval: int = 0, slot: int = 0) -> int:
         """The 128-bit key of a stream; lengths are hashed with the names, so no two streams share an encoding."""
         node_bytes, purpose_bytes = node.encode(), purpose.encode()
         head = f"{self.seed}|{interval}|{slot}|{len(node_bytes)}|{len(purpose_bytes)}|".encode()
         tail = f"|{self.attempt}".encode() if self.attempt else b""
-        return int.from_bytes(blake2b(head + node_bytes + purpose_bytes + tail, digest_size=16).digest(), "little")
+        message = head + node_bytes + purpose_bytes + tail
+        return int.from_bytes(blake2b(message, digest_size=16, key=self.secret).digest(), "little")
 
     def open(self, node: str, purpose: str, interval: int = 0, slot: int = 0) -> np.random.Generator:
         """A fresh generator at the start of the stream of this node, purpose, interval and slot."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from h2fdp.run import noise_key
 from tests.tiers import MARKS, ROOT, Tiers
 
 # No deadlines: machines differ, and the first example pays for imports. CI tries the same examples each time, so that
@@ -24,6 +26,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if missing:
         raise pytest.UsageError(f"tests/tiers.py marks what is not there: {', '.join(missing)}")
     config.pluginmanager.register(Tiers())  # not hooks of this file: they would not see the doctests of h2fdp
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _noise_by_the_seed() -> Iterator[None]:
+    """What tests see of noise stays the same: instead of a key of the operating system there is none but the seed.
+
+    Whoever tests keys has others (`tests.noise_keys`); other processes have the operating system's.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise_key, "drawn", lambda: b"")
+        yield
 
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data"

@@ -57,6 +57,9 @@ def runs_command(
         print_table([_row(path, summary) for path, summary in summaries])
         if any(summary["resumable"] for _, summary in summaries):
             typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
+        if by_seed := [path.name for path, summary in summaries if summary.get("noise_key") == "seed"]:
+            text = "noise drawn by the seed, which whoever guesses it can remove (privacy.noise_key: seed)"
+            typer.echo(f"{text}: {', '.join(by_seed)}")
 
 
 def report_command(

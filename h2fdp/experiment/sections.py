@@ -155,7 +155,10 @@ def _divides(below: int, above: int) -> bool:
 class PrivacySection(Section):
     """The target and the calibration of the noises (H2FDP, Prop. 3.1).
 
-    `v2` is the twin of `c2` for untrusted subnets in the bounds (Theorem 4.3, problem P); null is c2.
+    Attributes:
+        v2: the twin of `c2` for untrusted subnets in the bounds (Theorem 4.3, problem P); null is c2.
+        noise_key: by what noise and batches are drawn: 128 bits from the operating system, new for each run; or the
+            seed, so that a run can be reproduced, and its noise removed by whoever guesses the seed.
     """
 
     epsilon: Magnitude = 1.0
@@ -171,6 +174,7 @@ class PrivacySection(Section):
         default=["edge", "peer", "cloud", "public"]
     )
     budget: dict[ObserverName, Positive] = Field(default_factory=dict)
+    noise_key: Annotated[Literal["system", "seed"], Expect("one of system, seed")] = "system"
 
 
 class StragglerSection(Section):

@@ -62,7 +62,7 @@ class Planner:
         for facts, count in zip(self.subnets, decision.participation.tolist(), strict=True):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
-            rows = draw_participants(self.streams, facts.name, interval, len(facts.records), count)
+            rows = draw_participants(self.streams.public, facts.name, interval, len(facts.records), count)
             rows = reached(self.faults, self.world or self.streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue

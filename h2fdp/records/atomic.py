@@ -10,11 +10,16 @@ from typing import IO
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes `path`'s place when the block ends without an error."""
+def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+    """A binary file that takes `path`'s place when the block ends without an error.
+
+    Args:
+        private: nobody but its owner may read it, at any time.
+    """
     part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)  # one that a crash left may have other permissions
     try:
-        with part.open("wb") as file:
+        with open(part, "wb", opener=_owners if private else None) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -22,6 +27,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         _sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _owners(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -33,7 +42,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a whole text file, or nothing."""
-    with replacing(path) as file:
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    """Write a whole text file, or nothing; `private` as for `replacing`."""
+    with replacing(path, private=private) as file:
         file.write(text.encode())

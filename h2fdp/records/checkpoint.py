@@ -29,16 +29,21 @@ def save_checkpoint(folder: Path, interval: int, values: dict[str, Any], *, alon
     Args:
         values: dicts, lists, tuples, strings, numbers, None, tensors and arrays, which come back as tensors.
     """
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     buffer = io.BytesIO()
     torch.save(_plain(values), buffer)
     path = folder / f"{interval:09d}.ckpt"
-    with replacing(path) as file:
+    with replacing(path, private=True) as file:
         file.write(_MAGIC + b"%d\n" % FORMAT + sha256(buffer.getbuffer()).hexdigest().encode() + b"\n")
         file.write(buffer.getbuffer())
     for old in [each for each in _newest_first(folder) if each != path][0 if alone else _KEPT - 1 :]:
         old.unlink()
     return path
+
+
+def make_folder(folder: Path) -> None:
+    """The folder of checkpoints, which its owner alone may read: they say more than was ever released."""
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def load_checkpoint(folder: Path, damaged: Callable[[Path], None]) -> dict[str, Any] | None:

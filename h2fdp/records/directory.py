@@ -62,6 +62,11 @@ class RunDirectory:
         return self.path / "checkpoint"
 
     @property
+    def noise_key(self) -> Path:
+        """The secret key of the noise, until the run is complete; see `run.noise_key`."""
+        return self.checkpoints / "noise-key"
+
+    @property
     def log(self) -> Path:
         """What happened, one JSON object a line."""
         return self.path / "log.jsonl"

@@ -20,6 +20,7 @@ import yaml
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
 from h2fdp.run.definitions import Program, hash_of
+from h2fdp.run.noise_key import id_of
 from h2fdp.run.own_code import code_of, own_parts_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.hardware import ARITHMETIC, processor
@@ -31,7 +32,7 @@ ABOVE_RUNS = ("audit", "cli", "reports", "reproduction", "sweeps", "__init__.py"
 
 
 def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
-    """By part (code, data, configuration, versions, hardware), so that what differs can be named.
+    """By part (code, data, configuration, noise key, versions, hardware), so that what differs can be named.
 
     Args:
         directory: has the run's configuration and topology.
@@ -46,6 +47,7 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
             directory.topology.read_text(),
             run.blueprint.engine,
         ],
+        "noise key": id_of(run.noise_key),
         "versions": versions((*ARITHMETIC, *_libraries_of_noise(run))),
         "hardware": _hardware(run.blueprint.device),
     }

@@ -144,7 +144,7 @@ class LiveAccounts(Recorder):
             numbers["attained"] = self._attained(observer)
             accounted = min(numbers["rdp"], numbers["pld"])
             numbers["verdict"] = self._setup.verdict(observer, claimed, accounted, numbers["attained"])
-        notes = list(self._setup.placement.notes)
+        notes = list(self._setup.notes)
         return {"claimed": claimed, "target": self._setup.target, "notes": notes, **found}
 
     def _claimed(self, noise: Mechanism) -> float | None:

@@ -16,7 +16,7 @@ from h2fdp.errors import UserError
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
-from h2fdp.run import steps
+from h2fdp.run import noise_key, steps
 from h2fdp.run.fingerprint import run_digest
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
@@ -25,7 +25,7 @@ from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import Checkpoints, HostsDiffer, RunState
-from h2fdp.run.summary import summary_of, write_inputs, write_results
+from h2fdp.run.summary import FINISHED, summary_of, write_inputs, write_results
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.hardware import alike
 
@@ -56,6 +56,9 @@ def start_run(
         with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
             made = True
             with full_disk_reported(directory):
+                setup = setup.keyed()  # never twice the same key, should a setup be run twice
+                if setup.has_noise_key:
+                    noise_key.store(directory, setup.noise_key)
                 write_inputs(setup, directory)
                 carry_out(setup, directory, state, watcher or RunCallbacks())
     except UserError:
@@ -92,6 +95,8 @@ def carry_out(setup: RunSetup, directory: RunDirectory, state: RunState, watcher
             state.enter_rest(setup, directory)
             returned = write_results(setup, directory, state)
             directory.write_summary(summary_of(setup, state, end, wall_s) | returned)
+            if end in FINISHED:
+                noise_key.forget(directory)
         except (OSError, UserError):
             if not failing:
                 raise

@@ -125,7 +125,7 @@ def prepare(
             iterations=_iterations(config, noise),
             own=own or OwnParts(),
         )
-    )
+    ).keyed()
 
 
 def _clipping(norm: float, scope: Scope, placement: NoisePlacement) -> Clipping:

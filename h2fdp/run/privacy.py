@@ -13,6 +13,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.statement import statement
 from h2fdp.records import line_number, read_json_lines, read_summary
+from h2fdp.run.noise_key import BY_SEED
 from h2fdp.topology import read as read_topology
 
 
@@ -104,7 +105,9 @@ def _notes_of(run: Path) -> tuple[str, ...]:
     method = _configuration(run).get("method")
     if not isinstance(method, dict) or "privacy" not in method:
         return ()
-    return noise_placement_of(method["privacy"]).notes
+    placement, section = noise_placement_of(method["privacy"]), _configuration(run).get("privacy")
+    by_seed = placement.private and isinstance(section, dict) and section.get("noise_key") == "seed"
+    return (*placement.notes, *((BY_SEED,) if by_seed else ()))
 
 
 def _delta_of(run: Path) -> float:

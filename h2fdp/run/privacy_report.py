@@ -47,7 +47,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         },
         "noises": noises(run),
         "iterations": run.iterations,
-        "notes": list(run.placement.notes),
+        "notes": list(run.notes),
     }
 
 

@@ -20,6 +20,7 @@ from h2fdp.errors import UserError
 from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, logged_to, read_summary
 from h2fdp.records.checkpoint import load_checkpoint
 from h2fdp.records.directory import reopen
+from h2fdp.run import noise_key
 from h2fdp.run.api import Experiment
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
 from h2fdp.run.loop import carry_out, full_disk_reported
@@ -72,7 +73,7 @@ def resume_run(
     if is_finished(path):
         return Run(path)
     with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_reported(directory):
-        setup = experiment.prepare(data_root)
+        setup = _with_stored_key(experiment.prepare(data_root), directory)
         watcher = watcher or RunCallbacks()
         try:
             run, state = _continuation(setup, directory)
@@ -113,6 +114,16 @@ def _continuation(setup: RunSetup, directory: RunDirectory, repeatable: bool = T
             return setup.drawing(state.attempt), state
         why = f"the run's {', '.join(differing)} changed since it began"
     return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
+
+
+def _with_stored_key(setup: RunSetup, directory: RunDirectory) -> RunSetup:
+    """The run under its own noise key; where that is lost, under a new one, which makes all draws fresh."""
+    if not setup.has_noise_key:
+        return setup
+    if (key := noise_key.stored(directory)) is None:
+        noise_key.store(directory, setup.noise_key)
+        return setup
+    return setup.keyed(key)
 
 
 def _afresh(

@@ -18,6 +18,7 @@ from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.protocol import Averaging, Cloud, NodeGroup, Planner
 from h2fdp.radio import NetworkCosts
+from h2fdp.run import noise_key
 from h2fdp.run.costs import interval_costs
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Schedule, ScheduleContext, ScheduleTraits
@@ -174,6 +175,29 @@ class RunSetup:
         streams = replace(self.blueprint.streams, attempt=attempt)
         return replace(self, blueprint=replace(self.blueprint, streams=streams))
 
+    @property
+    def has_noise_key(self) -> bool:
+        """Whether noise and batches are drawn under a secret key; otherwise the seed determines them."""
+        return self.noise is not None and self.config.privacy.noise_key == "system"
+
+    @property
+    def noise_key(self) -> bytes:
+        """See `run.noise_key`; empty where there is none."""
+        return self.blueprint.streams.secret
+
+    def keyed(self, key: bytes | None = None) -> RunSetup:
+        """The same run under this noise key, by default a new one; unchanged where it has none."""
+        if not self.has_noise_key:
+            return self
+        streams = replace(self.blueprint.streams, secret=noise_key.drawn() if key is None else key)
+        return replace(self, blueprint=replace(self.blueprint, streams=streams))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What must be said beside every epsilon of this run."""
+        by_seed = self.noise is not None and not self.has_noise_key
+        return (*self.placement.notes, *((noise_key.BY_SEED,) if by_seed else ()))
+
     def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""
         config, method, schedule = self.config, self.config.method, self.schedule()
@@ -220,7 +244,7 @@ class RunSetup:
         return ScheduleContext(
             topology=self.topology,
             costs=self.costs,
-            streams=self.blueprint.streams,
+            streams=self.blueprint.streams.public,
             aggregation_times=self.aggregation_times,
             edge_adds_noise=np.array([facts.trust_model.edge_adds_noise for facts in self.blueprint.facts()]),
             intervals=training.intervals,

@@ -14,6 +14,7 @@ from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, RunDirectory, versions,
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.run import steps
 from h2fdp.run.model_scores import Scoreboard, device_scores
+from h2fdp.run.noise_key import id_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import RunState
 from h2fdp.runtime import chosen_backend
@@ -80,6 +81,8 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "shape": list(setup.data.shape),
         "classes": setup.data.classes,
         "data_fingerprint": setup.data.fingerprint(),
+        "noise_key": None if setup.noise is None else setup.config.privacy.noise_key,
+        "noise_key_id": id_of(setup.noise_key) if setup.has_noise_key else None,
         "noise_std": state.noise.summary(),
         "privacy": state.accounts.summary() if end != "running" else None,
         "budget_spent_by": state.spent_by,

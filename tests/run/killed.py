@@ -13,8 +13,9 @@ import torch
 from h2fdp import Experiment, Topology
 from h2fdp.records import atomic
 from h2fdp.records import checkpoint as checkpoint_file
-from h2fdp.run import steps
+from h2fdp.run import noise_key, steps
 from h2fdp.run.loop import start_run
+from tests.noise_keys import known
 
 
 def experiment(**settings):
@@ -51,8 +52,8 @@ def in_the_middle_of_rows(interval, run):
 def in_the_middle_of_a_checkpoint(interval):
     original = checkpoint_file.replacing
 
-    def half(path):
-        return HalfWritten(path) if path.name == f"{interval:09d}.ckpt" else original(path)
+    def half(path, private):
+        return HalfWritten(path) if path.name == f"{interval:09d}.ckpt" else original(path, private=private)
 
     checkpoint_file.replacing = half
 
@@ -88,6 +89,7 @@ POINTS = {
 
 def main(folder: Path):
     torch.set_num_threads(1)  # threads do not survive a fork
+    noise_key.drawn = known  # the keys of these runs are in their directories alone, for whoever resumes them
     run = experiment().prepare()
     for number, arm in enumerate(POINTS.values()):
         child = os.fork()

@@ -28,6 +28,7 @@ from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.resume import resume_run
 from h2fdp.streams import Streams
+from tests.noise_keys import keys_are, known
 from tests.run.killed import POINTS, experiment
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +37,9 @@ FILES = ("privacy.jsonl", "control.jsonl", "model.pt", "devices.parquet", "confi
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The run that nothing interrupted."""
-    return experiment().run(tmp_path_factory.mktemp("whole") / "run")
+    """The run that nothing interrupted, under the key of those that were killed."""
+    with keys_are(known):
+        return experiment().run(tmp_path_factory.mktemp("whole") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +178,8 @@ def test_a_schedule_decides_from_its_state_as_if_it_had_seen_it_all():
 
 def test_a_clean_stop_does_nothing_twice(whole, tmp_path):
     path, rows = tmp_path / "run", []
-    start_run(experiment().prepare(), path, RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 5))
+    with keys_are(known):
+        start_run(experiment().prepare(), path, RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 5))
     assert h2fdp.Run(path).summary["state"] == "interrupted"
     run = h2fdp.resume(path, on_interval=rows.append)
     assert [row["interval"] for row in rows] == list(range(1, len(whole.metrics) + 1))
@@ -194,7 +197,7 @@ def test_where_it_runs_changes_no_bit_and_nothing_else_can_be_changed(whole, lef
     "damage", [lambda data: data[:-100], lambda data: data[:200] + b"x" + data[201:], lambda _: b""]
 )
 def test_a_damaged_checkpoint_is_left_out(whole, left, capsys, damage):
-    newest = max((left / "checkpoint").iterdir())
+    newest = max((left / "checkpoint").glob("*.ckpt"))
     newest.write_bytes(damage(newest.read_bytes()))
     run = h2fdp.resume(left)
     assert "000000006.ckpt is damaged" in capsys.readouterr().err
@@ -323,7 +326,7 @@ def test_a_run_that_went_on_elsewhere_repeats_bits_there(left, monkeypatch, tmp_
         crashing_at(patch, 8)
         with pytest.raises(RuntimeError, match="host is gone"):
             h2fdp.resume(copy)
-    kept = [path.name for path in (copy / "checkpoint").iterdir()]
+    kept = [path.name for path in (copy / "checkpoint").glob("*.ckpt")]
     assert kept == ["000000006.ckpt"]  # nothing can go on from before it, with the noise of then
     assert_same(h2fdp.resume(copy), h2fdp.resume(left))
 
@@ -546,7 +549,7 @@ def ledger_fails_at_sync(number):
 )
 def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, tmp_path, full_disk):
     words = r"the disk is full .* make room, then continue with: h2fdp resume"
-    with pytest.raises(UserError, match=words), full_disk:
+    with pytest.raises(UserError, match=words), keys_are(known), full_disk:
         experiment().run(tmp_path / "run")
     begun = [row["interval"] for row in ledger(tmp_path / "run")]
     expected = [row["interval"] for row in ledger(whole.directory)]

@@ -21,10 +21,18 @@ from h2fdp.runtime.host_placement import HostSpec
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.topology import CLOUD, Subnet
+from tests.noise_keys import keys_are, known
 from tests.runtime.runs import assert_equal, hosts, kill, recorded, small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
 HALF = {"backend": "ray", "cpus_per_host": 0.5}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_key():
+    """Equal keys and seeds, equal bits: hosts know the key by what the driver tells them."""
+    with keys_are(known):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,53 @@
+"""The secret key of a run's noise: 128 bits from the operating system, kept until the run is complete.
+
+Who can draw the noise again can subtract it, and amplification by sampling needs batches that nobody knows. Both are
+therefore drawn under a key that is in no file that describes the run: not in its configuration, summary or report. It
+lies beside the checkpoints, so that a run that was killed repeats its intervals to the bit, and is deleted when there
+is nothing left to repeat. Whoever is told the seed learns what is public by definition: the network, the partition, the
+first model, faults, and who takes part.
+"""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import blake2b
+
+from h2fdp.records import RunDirectory
+from h2fdp.records.atomic import write_text
+from h2fdp.records.checkpoint import make_folder
+
+_BYTES = 16
+BY_SEED = (
+    "noise key: noise and batches are drawn by the seed (privacy.noise_key: seed), so whoever guesses the seed can "
+    "remove the noise"
+)
+
+
+def drawn() -> bytes:
+    """A new key."""
+    return secrets.token_bytes(_BYTES)
+
+
+def store(directory: RunDirectory, key: bytes) -> None:
+    """Keep a key; it is on disk, readable by its owner alone, when this returns."""
+    make_folder(directory.checkpoints)
+    write_text(directory.noise_key, key.hex() + "\n", private=True)
+
+
+def stored(directory: RunDirectory) -> bytes | None:
+    """The key that is kept; None where there is none, or what is there is none."""
+    try:
+        key = bytes.fromhex(directory.noise_key.read_text())
+    except (OSError, ValueError):
+        return None
+    return key if len(key) == _BYTES else None
+
+
+def forget(directory: RunDirectory) -> None:
+    """Delete the key of a run that is complete."""
+    directory.noise_key.unlink(missing_ok=True)
+
+
+def id_of(key: bytes) -> str:
+    """What tells keys apart and gives none away: 128 random bits are found by no search."""
+    return blake2b(key, digest_size=8, person=b"h2fdp noise key").hexdigest()
