@@ -17,10 +17,7 @@ from h2fdp.records.atomic import write_text
 from h2fdp.records.checkpoint import make_folder
 
 _BYTES = 16
-BY_SEED = (
-    "noise key: noise and batches are drawn by the seed (privacy.noise_key: seed), so whoever guesses the seed can "
-    "remove the noise"
-)
+BY_SEED = "noise key: drawn by the seed (privacy.noise_key: seed); whoever guesses the seed can remove the noise"
 
 
 def drawn() -> bytes:

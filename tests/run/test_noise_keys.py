@@ -21,7 +21,18 @@ from h2fdp.streams import Streams
 from tests.noise_keys import DRAWN, KEY, keys_are, known
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
-PUBLIC = {"participation", "faults", "outage", "fading", "model", "partition", "validation split", "trust", "distance"}
+PUBLIC = {
+    "participation",
+    "faults",
+    "outage",
+    "path loss",
+    "fading",
+    "model",
+    "partition",
+    "validation split",
+    "trust",
+    "distance",
+}
 STAR = {"aggregate_every": None, "aggregations_per_interval": 0}
 FAULTS = {"device_dropout": 0.2, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
 
