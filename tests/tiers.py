@@ -18,7 +18,7 @@ from h2fdp.records import RunDirectory
 ROOT = Path(__file__).parents[1]
 MARKS = {
     "tests/cli/test_command_line.py": "process",
-    "tests/cli/test_sweep_command.py": "process",
+    "tests/cli/test_sweep_command.py": "run",
     "tests/docs/test_commands.py": "process",
     "tests/docs/test_extending.py": "process",
     "tests/docs/test_tutorial.py": "process",

@@ -1,30 +1,10 @@
 """What the command says of mistakes, and what it can list: nothing is run."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from h2fdp.cli.main import main
-from tests.cli.test_command_line import SMALL, experiment
-
-__all__ = ["experiment"]
-
-
-@pytest.fixture
-def h2fdp(monkeypatch, capsys):
-    """The command, in this process."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def called(*arguments):
-        monkeypatch.setattr(sys, "argv", ["h2fdp", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return subprocess.CompletedProcess(arguments, ended.value.code, *capsys.readouterr())
-
-    return called
+from tests.cli.conftest import SMALL
 
 
 @pytest.mark.parametrize("command", ["methods", "models", "datasets", "schema"])

@@ -2,11 +2,7 @@
 
 import json
 import signal
-import subprocess
-import sys
 
-import pandas as pd
-import pytest
 from typer.testing import CliRunner
 
 from h2fdp import UserError
@@ -61,26 +57,28 @@ def test_a_bug_ends_with_1_and_a_users_mistake_with_2(tmp_path, monkeypatch):
     assert len(list((tmp_path / "broken" / "failures").iterdir())) == 4
 
 
-@pytest.mark.parametrize("where", [["--inline"], ["--jobs", "2"]])
-def test_ctrl_c_ends_runs_after_their_intervals_and_the_same_command_goes_on(tmp_path, where):
-    path = study(tmp_path, "{seed: [1, 2, 3]}")
-    command = [sys.executable, "-m", "h2fdp", "sweep", str(path), "--out", str(tmp_path / "out"), *where]
-    command += ["--set", "training.intervals=100000"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        metrics = tmp_path / "out" / "runs" / "seed=1" / "metrics.parquet"
-        while not (metrics.is_file() and len(pd.read_parquet(metrics))):
-            assert process.poll() is None, process.stderr.read()
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "stopped: 0 of 3 runs are done; run the same command to continue" in said
-    assert "Traceback" not in said
-    states = json.loads((tmp_path / "out" / "sweep.json").read_text())["points"]
+def assert_stopped(done, path, out):
+    """It ended with all runs after an interval, and only the same command goes on."""
+    assert done.exit_code == 130
+    assert "stopped: 0 of 3 runs are done; run the same command to continue" in done.stderr
+    states = json.loads((out / "sweep.json").read_text())["points"]
     assert states["seed=1"]["state"] == "interrupted"
     assert states["seed=3"]["state"] == "waiting"
-    refused = called(path, "--out", tmp_path / "out")
+    refused = called(path, "--out", out)
     assert isinstance(refused.exception, UserError)
     assert "training.intervals: was 100000, is 3 now" in str(refused.exception)
+
+
+def test_ctrl_c_ends_the_run_after_its_interval_and_the_same_command_goes_on(tmp_path, monkeypatch):
+    path = study(tmp_path, "{seed: [1, 2, 3]}")
+
+    def listener(step, interval):
+        if (step, interval) == ("released", 1):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(steps, "listener", listener)
+    done = called(path, "--out", tmp_path / "out", "--set", "training.intervals=100000")
+    assert_stopped(done, path, tmp_path / "out")
 
 
 def test_the_tally_counts_intervals_that_were_not_seen():

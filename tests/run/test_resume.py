@@ -16,10 +16,11 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.cli.main import main
+from h2fdp.cli.main import app, main
 from h2fdp.estimation import IntervalObservation
 from h2fdp.records import RunDirectory, summary
 from h2fdp.records.directory import reopen
@@ -136,6 +137,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(whole, killed, tmp_path, point):
     path = shutil.copytree(killed[point], tmp_path / "run")
     assert_same(h2fdp.resume(path), whole)
     assert not list(path.rglob("*.part"))
+
+
+def test_a_killed_run_is_listed_as_such(left):
+    (listed,) = json.loads(CliRunner().invoke(app, ["runs", str(left.parent), "--json"]).stdout)
+    assert (listed["state"], listed["resumable"]) == ("killed", True)
 
 
 def test_a_run_may_be_killed_and_go_on_many_times(whole, left, monkeypatch):

@@ -2,16 +2,31 @@
 
 import os
 import signal
+import threading
 
+import pytest
 import ray
+from typer.testing import CliRunner
 
 from h2fdp import Experiment
+from h2fdp.cli.main import app
+from h2fdp.runtime.ray_session import ray_session
 from h2fdp.sweeps import Sweep
 from h2fdp.sweeps.conduct import SweepOptions, conduct
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
 from h2fdp.sweeps.work import SilentWatcher
+from tests.cli.test_sweep_command import assert_stopped
 from tests.sweeps.studies import BASE, assert_equal_runs, study
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session():
+    """One local cluster for all."""
+    with ray_session(None, 0):
+        yield
 
 
 def two_at_a_time(path, out, watcher, *settings):
@@ -51,3 +66,24 @@ def test_runs_side_by_side_have_the_bits_of_h2fdp_run_though_a_worker_is_lost_an
     for seed in (1, 2):
         alone = Experiment.from_file(path, [f"seed={seed}"]).run(tmp_path / f"alone-{seed}")
         assert_equal_runs(done.runs[f"seed={seed},data=digits"].directory, alone.directory)
+
+
+def test_ctrl_c_ends_them_after_their_intervals_and_the_same_command_goes_on(tmp_path):
+    path, out = study(tmp_path, "{seed: [1, 2, 3]}"), tmp_path / "out"
+    ledger = out / "runs" / "seed=1" / "privacy.jsonl"
+
+    ended = threading.Event()
+
+    def press():
+        while not ended.wait(0.1):
+            if ledger.exists() and ledger.stat().st_size:
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    arguments = ["sweep", path, "--out", out, "--jobs", "2", "--set", "training.intervals=100000"]
+    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "80"})
+    ended.set()
+    pressing.join()
+    assert_stopped(done, path, out)
