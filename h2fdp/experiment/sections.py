@@ -24,7 +24,7 @@ from h2fdp.config.fields import (
 from h2fdp.data import DataSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
-from h2fdp.models.registry import SoftmaxOptions
+from h2fdp.models.registry import Softmax
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
 from h2fdp.training.losses import CrossEntropyOptions, LossSection
@@ -242,7 +242,7 @@ class ExperimentFile(Section):
     ] = "experiment"
     topology: Annotated[str | dict[str, Any], Expect("a topology file's path or an inline topology")]
     data: DataSection
-    model: ModelSection = SoftmaxOptions()
+    model: ModelSection = Softmax()
     method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
     training: TrainingSection = TrainingSection.model_validate({})
     privacy: PrivacySection = PrivacySection()

@@ -1,93 +1,103 @@
-"""The registry of models: a new one is a function in a file of this package and a line here. Imports no torch."""
+"""The named models: a new one is a function in `architectures.py` and its options here. Imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from h2fdp.config.fields import Count, Flag, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 
-CHOICES: Choices[Options] = Choices(OwnKind("a model"))
 
-
-class SoftmaxOptions(Options):
-    name: Literal["softmax"] = "softmax"
-
-
-class LogisticOptions(Options):
-    name: Literal["logistic"] = "logistic"
-    double_softmax: Flag = False
-
-
-class MlpOptions(Options):
-    """See `linear.mlp`; `hidden` is the width of its hidden layer."""
-
-    name: Literal["mlp"] = "mlp"
-    hidden: Count = 196
-
-
-class Cnn12Options(Options):
-    name: Literal["cnn12"] = "cnn12"
-
-
-class AliCnn28Options(Options):
-    name: Literal["ali-cnn-28"] = "ali-cnn-28"
-
-
-class AliCnn32Options(Options):
-    name: Literal["ali-cnn-32"] = "ali-cnn-32"
-
-
-@dataclass(frozen=True)
-class Model:
-    """A registry line.
+class ModelOptions(Options):
+    """The options of a named model under `model:`, and what is said of it without building it.
 
     Attributes:
         description: one line for `h2fdp models`.
-        section: keys of the `model:` section with their defaults.
-        builder: module of this room and function, `function(shape, classes, **options) -> nn.Module`; named rather
-            than imported, so that a file can be checked and the models listed without torch.
+        builder: function of `architectures`, `function(shape, classes, **options) -> nn.Module`; named rather than
+            imported, so that a file can be checked and the models listed without torch.
         parameters: number of parameters at `shape` with 10 classes and default options.
         shape: the size that `parameters` refers to.
     """
 
-    description: str
-    section: type[Options]
-    builder: tuple[str, str]
-    parameters: int
-    shape: tuple[int, ...] = (1, 28, 28)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Keys of the section beside `name`, with their defaults."""
-        return self.section.model_validate({}).options()
+    description: ClassVar[str]
+    builder: ClassVar[str]
+    parameters: ClassVar[int]
+    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
 
 
-MODELS: Mapping[str, Model] = MappingProxyType(
-    {
-        "softmax": Model("softmax regression without a bias", SoftmaxOptions, ("linear", "softmax"), 7_840),
-        "logistic": Model("softmax regression with a bias", LogisticOptions, ("linear", "logistic"), 7_850),
-        "mlp": Model("a perceptron with one hidden layer", MlpOptions, ("linear", "mlp"), 155_830),
-        "cnn12": Model(
-            "12 layers: 6 convolutions, 3 pools, 3 fully connected", Cnn12Options, ("convolutional", "cnn12"), 155_002
-        ),
-        "ali-cnn-28": Model(
-            "ALI-DPFL's model of MNIST and Fashion-MNIST", AliCnn28Options, ("convolutional", "ali_cnn_28"), 26_010
-        ),
-        "ali-cnn-32": Model(
-            "ALI-DPFL's model of CIFAR-10", AliCnn32Options, ("convolutional", "ali_cnn_32"), 550_570, (3, 32, 32)
-        ),
-    }
-)
-for _name in sorted(MODELS):
-    CHOICES.register(MODELS[_name].section)
+CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model"))
+
+
+@CHOICES.register
+class Softmax(ModelOptions):
+    """Softmax regression."""
+
+    description: ClassVar[str] = "softmax regression without a bias"
+    builder: ClassVar[str] = "softmax"
+    parameters: ClassVar[int] = 7_840
+    name: Literal["softmax"] = "softmax"
+
+
+@CHOICES.register
+class Logistic(ModelOptions):
+    """Logistic regression; `double_softmax` see `architectures.logistic`."""
+
+    description: ClassVar[str] = "softmax regression with a bias"
+    builder: ClassVar[str] = "logistic"
+    parameters: ClassVar[int] = 7_850
+    name: Literal["logistic"] = "logistic"
+    double_softmax: Flag = False
+
+
+@CHOICES.register
+class Mlp(ModelOptions):
+    """A perceptron; `hidden` is the width of its hidden layer."""
+
+    description: ClassVar[str] = "a perceptron with one hidden layer"
+    builder: ClassVar[str] = "mlp"
+    parameters: ClassVar[int] = 155_830
+    name: Literal["mlp"] = "mlp"
+    hidden: Count = 196
+
+
+@CHOICES.register
+class Cnn12(ModelOptions):
+    """A convolutional network of ours."""
+
+    description: ClassVar[str] = "12 layers: 6 convolutions, 3 pools, 3 fully connected"
+    builder: ClassVar[str] = "cnn12"
+    parameters: ClassVar[int] = 155_002
+    name: Literal["cnn12"] = "cnn12"
+
+
+@CHOICES.register
+class AliCnn28(ModelOptions):
+    """ALI-DPFL's smaller network."""
+
+    description: ClassVar[str] = "ALI-DPFL's model of MNIST and Fashion-MNIST"
+    builder: ClassVar[str] = "ali_cnn_28"
+    parameters: ClassVar[int] = 26_010
+    name: Literal["ali-cnn-28"] = "ali-cnn-28"
+
+
+@CHOICES.register
+class AliCnn32(ModelOptions):
+    """ALI-DPFL's larger network."""
+
+    description: ClassVar[str] = "ALI-DPFL's model of CIFAR-10"
+    builder: ClassVar[str] = "ali_cnn_32"
+    parameters: ClassVar[int] = 550_570
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+    name: Literal["ali-cnn-32"] = "ali-cnn-32"
+
+
+MODELS = MappingProxyType(cast("Mapping[str, type[ModelOptions]]", CHOICES.models))
 
 if TYPE_CHECKING:
-    ModelSection = Options | OwnPart
+    ModelSection = ModelOptions | OwnPart
 else:
     ModelSection = CHOICES.section()
 
@@ -104,7 +114,7 @@ def describe() -> list[dict[str, Any]]:
             "description": model.description,
             "parameters": model.parameters,
             "records": "x".join(str(side) for side in model.shape),
-            "keys": ", ".join(f"{key}: {default}" for key, default in model.options.items()),
+            "keys": ", ".join(f"{key}: {default}" for key, default in model.model_validate({}).options().items()),
         }
         for name, model in MODELS.items()
     ]

@@ -1,13 +1,35 @@
-"""Convolutional models for images of shape (channels, height, width).
+"""The architectures of the named models: functions of a record's shape and the number of classes.
 
 None has batch norm, whose running statistics leak records and cannot be averaged.
 """
 
 from __future__ import annotations
 
+import math
+
 from torch import nn
 
 from h2fdp.errors import UserError
+
+
+def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Softmax regression without a bias: M = 7,840 on 28x28 images of 10 classes (H2FDP, Sec. 6.1)."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes, bias=False))
+
+
+def logistic(shape: tuple[int, ...], classes: int, double_softmax: bool) -> nn.Module:
+    """Multinomial logistic regression: softmax regression with a bias (Upcycled-FL's model of synthetic data).
+
+    With `double_softmax` its outputs are probabilities, which the cross-entropy takes for scores once more: that is how
+    the program of Upcycled-FL's authors trains.
+    """
+    layers = [nn.Flatten(), nn.Linear(math.prod(shape), classes)]
+    return nn.Sequential(*layers, *([nn.Softmax(dim=1)] if double_softmax else []))
+
+
+def mlp(shape: tuple[int, ...], classes: int, hidden: int) -> nn.Module:
+    """A perceptron with one hidden layer of rectified units (Upcycled-FL's model of FEMNIST)."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
 def cnn12(shape: tuple[int, ...], classes: int) -> nn.Module:
