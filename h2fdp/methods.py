@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -13,7 +13,7 @@ from h2fdp.algorithms import NAMED_METHODS, AggregationSection, ObjectiveSection
 from h2fdp.algorithms.aggregation import WeightedAverageOptions
 from h2fdp.algorithms.fedavg import AverageOptions, PlainOptions
 from h2fdp.config.check import quote
-from h2fdp.config.fields import Expect, NamedSection, Section
+from h2fdp.config.fields import NamedSection, Section
 from h2fdp.privacy.noise_placement_options import NoisePlacementSection, NoneOptions
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import ScheduleSection
@@ -22,7 +22,7 @@ _ALI_STEPS = {"name": "dp-sgd", "noise_multiplier": 1.1}
 _ALI_PAPER = {"name": "ali-dpfl", "curvature_from": "gradients", "heterogeneity": 10.0, "form": "paper"}
 _FACTOR = 0.5  # of the named upcycled methods
 _PRICES = {"units": 1000.0, "step_cost": 1.0, "aggregation_cost": 5.0}  # of the named resource budget
-Shape = Annotated[Literal["tree", "star"], Expect("one of tree, star")]
+Shape = Literal["tree", "star"]
 
 
 class Method(Section):

@@ -68,8 +68,6 @@ def _unknown(key: str, owner: type[BaseModel] | None) -> str:
 
 def _words(detail: dict[str, Any]) -> str:
     """What would be right, in pydantic's words, for a type that brings none of its own."""
-    if detail["type"] == "literal_error":
-        return "one of " + str(detail["ctx"]["expected"]).replace("'", "").replace(" or ", ", ")
     return {
         "list_type": "a list",
         "dict_type": "keys and values",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, Tag
 
@@ -97,6 +97,9 @@ def _expectations(annotation: Any) -> list[str]:
     if len(members) > 1:
         return [text for member in members for text in _expectations(member)]
     bare = _bare(members[0])
+    if get_origin(bare) is Literal:
+        words = [str(word) for word in get_args(bare)]
+        return [f"one of {', '.join(words)}" if len(words) > 1 else words[0]]
     if isinstance(bare, type) and issubclass(bare, BaseModel):
         return ["keys and values"]
     if members[0] is not annotation and _texts(getattr(members[0], "__metadata__", ())):

@@ -25,8 +25,14 @@ from h2fdp.data import DataSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.models.registry import Softmax
+from h2fdp.privacy.accounting import AccountantName
+from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
+from h2fdp.protocol.interval_plan import Weighting
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
+from h2fdp.schedules.context import StepDecay
+from h2fdp.training.batches import Sampling
+from h2fdp.training.clipping import ClipScope
 from h2fdp.training.losses import CrossEntropyOptions, LossSection
 from h2fdp.world import Faults
 
@@ -77,14 +83,14 @@ class TrainingSection(Section):
     batch_size: Count | None = None
     sampling_rate: Share | None = None
     step_size: Magnitude = 0.1
-    step_decay: Annotated[Literal["sqrt", "none"], Expect("one of sqrt, none")] = "sqrt"
+    step_decay: StepDecay = "sqrt"
     clip_norm: Magnitude | None = 1.0
-    clip_scope: Annotated[Literal["batch", "record"], Expect("one of batch, record")] = "batch"
+    clip_scope: ClipScope = "batch"
     loss: LossSection = CrossEntropyOptions()
     momentum: Decay = 0.0
-    sampling: Annotated[Literal["poisson", "fixed", "shuffled"], Expect("one of poisson, fixed, shuffled")] = "poisson"
+    sampling: Literal[Sampling, "shuffled"] = "poisson"
     participation: Share = 1.0
-    weights: Annotated[Literal["uniform", "by-size"], Expect("one of uniform, by-size")] = "uniform"
+    weights: Weighting = "uniform"
     evaluate_every: Count = 1
 
     @model_validator(mode="before")
@@ -163,13 +169,11 @@ class PrivacySection(Section):
 
     epsilon: Magnitude = 1.0
     delta: OpenProbability = 1e-5
-    calibration: Annotated[Literal["paper", "accounted"], Expect("one of paper, accounted")] = "paper"
-    sensitivity: Annotated[Literal["paper", "tight"], Expect("one of paper, tight")] = "paper"
+    calibration: Literal["paper", "accounted"] = "paper"
+    sensitivity: SensitivityRule = "paper"
     c2: Magnitude = 2**0.5
     v2: Magnitude | None = None
-    accountant: Annotated[Literal["rdp", "pld", "prv", "classic-rdp"], Expect("one of rdp, pld, prv, classic-rdp")] = (
-        "rdp"
-    )
+    accountant: AccountantName = "rdp"
     target_observers: Annotated[list[ObserverName], Field(min_length=1), Expect("a list of observers")] = Field(
         default=["edge", "peer", "cloud", "public"]
     )

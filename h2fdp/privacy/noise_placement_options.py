@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from h2fdp.config.fields import Expect, Magnitude, Options
+from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
+from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
-from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgd, Normalize
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
@@ -78,8 +79,8 @@ class DpSgdOptions(NoisePlacementOptions):
 
     name: Literal["dp-sgd"] = "dp-sgd"
     noise_multiplier: Magnitude | None = None
-    normalize: Annotated[Literal["expected", "drawn"], Expect("one of expected, drawn")] = "expected"
-    rc_search: Annotated[Literal["safe", "paper"], Expect("one of safe, paper")] = "safe"
+    normalize: Normalize = "expected"
+    rc_search: RcSearch = "safe"
 
     def build(self) -> NoisePlacement:
         """The placement."""

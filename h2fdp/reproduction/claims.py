@@ -40,7 +40,7 @@ class Claim(Section):
     target: Percent | None = None
     comparison: Annotated[str, Expect(f"one of {_COMPARISONS}")]
     points: Annotated[list[Ladder], Field(min_length=1), Expect("a list of ladders")]
-    relation: Annotated[Relation, Expect("one of at least, at most")] = "at least"
+    relation: Relation = "at least"
     paper: Annotated[dict[Text, Number | None], Field(min_length=1), Expect("data sets with numbers")]
     tolerance: NonNegative = 0
 

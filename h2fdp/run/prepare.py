@@ -33,7 +33,7 @@ from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
-from h2fdp.training.clipping import Scope
+from h2fdp.training.clipping import ClipScope
 from h2fdp.training.descent import gain
 from h2fdp.training.losses import loss_of
 
@@ -81,7 +81,7 @@ def prepare(
         topology=network,
         data=data,
         module=module,
-        engine=chosen_engine(initial, device) if engine in ("auto", "fastest") else engine,
+        engine=chosen_engine(initial, device) if engine == "auto" or engine == "fastest" else engine,
         objective=objective_of(method.objective),
         clipping=None if norm is None else _clipping(norm, training.clip_scope, placement),
         # An order of all records amplifies no more than fixed batches do.
@@ -128,7 +128,7 @@ def prepare(
     ).keyed()
 
 
-def _clipping(norm: float, scope: Scope, placement: NoisePlacement) -> Clipping:
+def _clipping(norm: float, scope: ClipScope, placement: NoisePlacement) -> Clipping:
     return Clipping(norm, scope, mean_too=scope == "record" and placement.accumulates)
 
 

@@ -24,6 +24,7 @@ from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.descent import gain
+from h2fdp.training.engine import EngineName
 from h2fdp.training.epochs import EpochSampler
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
@@ -63,7 +64,7 @@ class Blueprint:
     topology: Topology
     data: DeviceData
     module: Callable[[], nn.Module]
-    engine: str
+    engine: EngineName
     objective: LocalObjective
     clipping: Clipping | None
     sampling: Sampling

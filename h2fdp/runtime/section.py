@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, Positive, Section
+from h2fdp.training.engine import EngineName
 
 LARGEST_HOST_GIB = 100_000
 Hosts = Annotated[int, Field(ge=1, le=LARGEST_INTEGER)]
@@ -34,19 +35,15 @@ Address = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_re
 class RuntimeSection(Section):
     """`runtime:`; what contradicts itself is refused, not ignored."""
 
-    backend: Annotated[Literal["auto", "inline", "ray"], Expect("one of auto, inline, ray")] = "auto"
-    placement: Annotated[
-        Literal["packed", "subnet", "entity", "labels"], Expect("one of packed, subnet, entity, labels")
-    ] = "packed"
+    backend: Literal["auto", "inline", "ray"] = "auto"
+    placement: Literal["packed", "subnet", "entity", "labels"] = "packed"
     hosts: Annotated[Literal["auto"] | Hosts, Expect("auto or a whole number of at least 1")] = "auto"
     cpus_per_host: Annotated[Literal["auto"] | Cpus, Expect("auto or a number from 0.0001 to 10000")] = "auto"
     memory_gib_per_host: Gibibytes | None = None
     gpus_per_host: Annotated[float, Field(ge=0, le=64), Expect("a number from 0 to 64")] = 0
     address: Annotated[Address | None, Expect("null, auto or HOST:PORT")] = None
     timeout_s: Seconds = 1800
-    engine: Annotated[Literal["auto", "fastest", "loop", "stacked"], Expect("one of auto, fastest, loop, stacked")] = (
-        "auto"
-    )
+    engine: Literal["auto", "fastest", EngineName] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
     checkpoint_seconds: Positive | None = 60
 

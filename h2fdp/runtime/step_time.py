@@ -13,6 +13,7 @@ from h2fdp.protocol import Order
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.training import ENGINES
+from h2fdp.training.engine import EngineName
 
 _STEPS, _REPEATS = 5, 3
 _MOST_DEVICES = 50  # that are timed together
@@ -42,6 +43,6 @@ def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
     return statistics.median(times) / (_STEPS * len(rows))
 
 
-def fastest_engine(blueprint: Blueprint, model: Tensor) -> str:
+def fastest_engine(blueprint: Blueprint, model: Tensor) -> EngineName:
     """The engine that takes the least time here and now; another run may find another, with other last bits."""
     return min(ENGINES, key=lambda name: seconds_per_step(replace(blueprint, engine=name), model))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.config.fields import Count, Expect, Magnitude, NonNegative, Positive
+from h2fdp.config.fields import Count, Magnitude, NonNegative, Positive
 from h2fdp.errors import UserError
 from h2fdp.estimation.feedback import IntervalObservation
+from h2fdp.estimation.loss_probes import CurvatureSource
 from h2fdp.schedules.ali_rules import LONGEST, AliRule, BudgetProgress, ClosedFormRule, SearchRule
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
 from h2fdp.schedules.options import DriftOptions, ScheduleOptions
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.traits import Measured, ScheduleTraits
+from h2fdp.theory import OptimumForm
 from h2fdp.theory.ranges import require, require_count
 
 
@@ -148,8 +150,8 @@ class AliOptions(_AliTraits, ScheduleOptions):
 
     curvature: Positive | None = None
     heterogeneity: NonNegative | None = None
-    curvature_from: Annotated[Literal["gradients", "parameters"], Expect("one of gradients, parameters")] = "parameters"
-    form: Annotated[Literal["paper", "program"], Expect("one of paper, program")] = "program"
+    curvature_from: CurvatureSource = "parameters"
+    form: OptimumForm = "program"
     iterations: Count | None = None
 
     @property

@@ -36,10 +36,10 @@ class ControlSection(Section):
     phi: Magnitude | None = None
     tau_max: Annotated[int, Field(ge=1, le=10_000), Expect("a whole number from 1 to 10000")] = 40
     slots: Count | None = None
-    solver: Annotated[Literal["exact", "two-level"], Expect("one of exact, two-level")] = "exact"
+    solver: Literal["exact", "two-level"] = "exact"
     allow_idle: Flag = False
-    channel: Annotated[Literal["known", "expected"], Expect("one of known, expected")] = "known"
-    estimates: Annotated[Estimates, Expect("one of released, private, oracle")] = "released"
+    channel: Literal["known", "expected"] = "known"
+    estimates: Estimates = "released"
     beta: Magnitude | None = None
     sigma: NonNegative | None = None
     zeta: NonNegative | None = None

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Scope = Literal["batch", "record"]
+ClipScope = Literal["batch", "record"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Clipping:
     """
 
     norm: float
-    scope: Scope = "batch"
+    scope: ClipScope = "batch"
     mean_too: bool = False
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -45,9 +45,10 @@ class Engine(Protocol):
         ...
 
 
+EngineName = Literal["loop", "stacked"]
 EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int, float, Loss], Engine]
 
-ENGINES: Mapping[str, EngineBuilder] = MappingProxyType(
+ENGINES: Mapping[EngineName, EngineBuilder] = MappingProxyType(
     {
         "loop": lambda module, clipping, objective, width, momentum, loss: LoopEngine(
             module, clipping, objective, momentum, loss
@@ -58,7 +59,7 @@ ENGINES: Mapping[str, EngineBuilder] = MappingProxyType(
 
 
 def build_engine(
-    name: str,
+    name: EngineName,
     module: nn.Module,
     clipping: Clipping | None,
     objective: LocalObjective,
@@ -75,7 +76,7 @@ def build_engine(
     return ENGINES[name](module, clipping, objective, width, momentum, loss)
 
 
-def chosen_engine(module: nn.Module, device: torch.device) -> str:
+def chosen_engine(module: nn.Module, device: torch.device) -> EngineName:
     """What `engine: auto` means for a model: a rule, so that equal runs have equal bits.
 
     >>> chosen_engine(nn.Linear(784, 10), torch.device("cpu"))

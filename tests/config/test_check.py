@@ -94,7 +94,7 @@ def test_integers_are_strict(written):
 
 
 def test_the_place_of_a_union_is_the_key_that_the_user_wrote():
-    assert problems("every: 0") == ["a.yaml:1: every: expected a whole number of at least 1, found 0"]
+    assert problems("every: 0") == ["a.yaml:1: every: expected a whole number of at least 1 or never, found 0"]
 
 
 def test_a_union_told_apart_by_shape_reports_the_member_that_was_meant():

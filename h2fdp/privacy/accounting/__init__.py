@@ -3,7 +3,7 @@
 Everything is in units of a release's sensitivity. opacus and scipy are imported when first needed.
 """
 
-from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, total_rdp
+from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, AccountantName, total_rdp
 from h2fdp.privacy.accounting.bounds import attained, coarse
 from h2fdp.privacy.accounting.conversion import epsilon_at_order, epsilon_from_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
@@ -16,6 +16,7 @@ __all__ = [
     "ACCOUNTANTS",
     "ORDERS",
     "Accountant",
+    "AccountantName",
     "Bound",
     "Composition",
     "Mixture",

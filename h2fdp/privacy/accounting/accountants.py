@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from h2fdp.privacy.accounting.mixtures import mixture_of
 from h2fdp.privacy.accounting.opacus_prv import opacus_prv_epsilon
 from h2fdp.privacy.accounting.release_types import Composition, revealing
 from h2fdp.privacy.accounting.renyi import ORDERS, rdp_of
+
+AccountantName = Literal["rdp", "pld", "prv", "classic-rdp"]
 
 
 class Accountant(Protocol):
@@ -24,7 +26,7 @@ class Accountant(Protocol):
         libraries: that compute its epsilon, beside NumPy.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[AccountantName]
     libraries: ClassVar[tuple[str, ...]]
 
     def epsilon(self, composition: Composition, delta: float) -> float:
@@ -45,7 +47,7 @@ class RdpAccountant:
     2.505
     """
 
-    name: ClassVar[str] = "rdp"
+    name: ClassVar[AccountantName] = "rdp"
     libraries: ClassVar[tuple[str, ...]] = ()
 
     def epsilon(self, composition: Composition, delta: float) -> float:
@@ -56,7 +58,7 @@ class RdpAccountant:
 class ClassicRdpAccountant:
     """The same divergences with the conversion of Mironov 2017 and orders 2..64, as ALI-DPFL counts."""
 
-    name: ClassVar[str] = "classic-rdp"
+    name: ClassVar[AccountantName] = "classic-rdp"
     libraries: ClassVar[tuple[str, ...]] = ()
 
     def epsilon(self, composition: Composition, delta: float) -> float:
@@ -68,7 +70,7 @@ class PldAccountant:
     """Privacy loss distributions of the accounted mixtures; at most 0.05 % above their true
     epsilon (`EpsilonBracket`)."""
 
-    name: ClassVar[str] = "pld"
+    name: ClassVar[AccountantName] = "pld"
     libraries: ClassVar[tuple[str, ...]] = ("scipy",)
 
     def epsilon(self, composition: Composition, delta: float) -> float:
@@ -82,7 +84,7 @@ class PrvAccountant:
     It knows the Poisson-subsampled Gaussian only, so m = 1 or no amplification. Its bound includes its own error term.
     """
 
-    name: ClassVar[str] = "prv"
+    name: ClassVar[AccountantName] = "prv"
     libraries: ClassVar[tuple[str, ...]] = ("opacus", "scipy")
 
     def epsilon(self, composition: Composition, delta: float) -> float:

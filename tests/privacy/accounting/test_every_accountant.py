@@ -3,13 +3,14 @@
 import math
 import sys
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, UnsupportedRelease
+from h2fdp.privacy.accounting import ACCOUNTANTS, AccountantName, ReleaseType, UnsupportedRelease
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 
 DELTA = 1e-5
@@ -41,7 +42,7 @@ EXPECTED = {
 
 
 def test_every_accountant_is_under_test():
-    assert set(EXPECTED) == set(ACCOUNTANTS)
+    assert set(EXPECTED) == set(ACCOUNTANTS) == set(get_args(AccountantName))
 
 
 SLOW = {"prv": pytest.mark.slow}
