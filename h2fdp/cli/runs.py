@@ -70,8 +70,12 @@ def report_command(
     png: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write every figure as PNG and PDF into this folder, too.")
     ] = None,
+    with_private: Annotated[
+        bool,
+        typer.Option("--with-private", help="Show seeds and results on private records, which no epsilon covers."),
+    ] = False,
 ) -> None:
     """Write one self-contained page about runs: accuracy, epsilon of each observer, cost, schedule, noise, network."""
     from h2fdp.reports import report
 
-    typer.echo(str(report(runs, out, png)))
+    typer.echo(str(report(runs, out, png, with_private=with_private)))

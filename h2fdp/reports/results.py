@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from h2fdp.reports.figures import Section, Table
-from h2fdp.reports.run_view import RunView
+from h2fdp.reports.run_view import WITHHELD, RunView
 
 _HEADS = ("run", "method", "seed", "state", "intervals", "accuracy", "mean of last 20", "best", "loss")
 _COSTS = ("energy (J)", "delay (s)", "simulated time (s)", "wall time (s)")
@@ -17,6 +17,7 @@ def results(runs: Sequence[RunView]) -> Section:
     """A row for each run."""
     rows = [_row(run) for run in runs]
     notes = [note for run in runs if (note := _note(run))]
+    notes += [WITHHELD] if any(run.withheld for run in runs) else []
     return Section("results", "Results", " ".join(notes), tables={"How each run ended": Table(_HEADS + _COSTS, rows)})
 
 

@@ -20,6 +20,11 @@ from h2fdp.reports.figures import Column
 from h2fdp.topology import Topology
 from h2fdp.topology import read as read_topology
 
+WITHHELD = (
+    "Left out of this page, as no epsilon covers it: the seed, the accuracy on each device's own records, and results "
+    "on a validation split of these (h2fdp report --with-private shows them)."
+)
+
 
 @dataclass(frozen=True)
 class RunView:
@@ -32,6 +37,7 @@ class RunView:
         metrics: the columns of the metrics; empty before the first are written.
         devices: the columns of `devices.parquet`; empty where there is none.
         decisions: rows of `control.jsonl`.
+        withheld: what no epsilon covers was left out of it (see `publication`).
     """
 
     path: Path
@@ -42,6 +48,7 @@ class RunView:
     metrics: dict[str, Column]
     devices: dict[str, Column]
     decisions: list[dict[str, Any]]
+    withheld: bool = False
 
     @classmethod
     def read(cls, path: Path, name: str) -> RunView:

@@ -9,6 +9,7 @@ from typing import Any
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Explorer, Section, Series, Table, number
 from h2fdp.reports.observers import LEAD, epsilon_figures, observers_in
+from h2fdp.reports.run_view import WITHHELD
 from h2fdp.reports.sweep_view import GridPoint, SweepView, shortened_keys, word
 from h2fdp.reports.training import schedule, training
 
@@ -23,13 +24,17 @@ _WITH_INTERVAL = ("accuracy", "loss")  # in the table; all of them are in the ex
 _SEVERITY = (UNTARGETED, "met", "open", "broken")
 
 
-def sweep_sections(sweep: SweepView) -> tuple[list[Section], list[Series]]:
-    """All parts of the report of a sweep, and the series that its curves show."""
+def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Section], list[Series]]:
+    """All parts of the report of a sweep, and the series that its curves show.
+
+    Args:
+        withheld: what no epsilon covers was left out, which the page says.
+    """
     every = [point.series for point in sweep.points]
     explorer = [_explorer(sweep)] if sweep.keys and sweep.points else []
     folded: dict[str, Table | str] = {"study.yaml": sweep.study} if sweep.study else {}
     return [
-        Section("results", "Results", _standing(sweep), tables=_tables(sweep)),
+        Section("results", "Results", f"{_standing(sweep)}{f' {WITHHELD}' if withheld else ''}", tables=_tables(sweep)),
         Section("grid", "The grid", "", explorer),
         training(every, _BANDS),
         _privacy(sweep, every),

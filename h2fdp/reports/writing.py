@@ -15,6 +15,7 @@ from h2fdp.reports.figures import Section, Series, Table
 from h2fdp.reports.network import MOST_DRAWN, network, networks_of
 from h2fdp.reports.observers import noise, privacy
 from h2fdp.reports.page import page
+from h2fdp.reports.publication import published, published_sweep
 from h2fdp.reports.results import configuration, results
 from h2fdp.reports.run_view import RunView, read_runs
 from h2fdp.reports.series import series_of
@@ -35,14 +36,22 @@ class _Content:
 
 
 def report(
-    runs: Sequence[str | Path] | str | Path, out: str | Path | None = None, png: str | Path | None = None
+    runs: Sequence[str | Path] | str | Path,
+    out: str | Path | None = None,
+    png: str | Path | None = None,
+    *,
+    with_private: bool = False,
 ) -> Path:
     """Write a report of one run, of several together, or of a sweep.
+
+    Of runs with a guarantee it leaves out what no epsilon covers, unless that is asked for: such a page is not to be
+    passed on.
 
     Args:
         runs: run directories, or one sweep's directory.
         out: the HTML file; by default `report.html` in the single directory.
         png: a folder for every figure as PNG and PDF; None for none.
+        with_private: show seeds, the accuracy on each device's own records and on a validation split of them, too.
 
     Returns:
         The file that was written.
@@ -58,7 +67,13 @@ def report(
     target = Path(out) if out is not None else paths[0] / REPORT
     if target.is_dir():
         raise UserError("expected a file for the report, found a directory", str(target), "--out")
-    content = _of_sweep(paths) if any(map(is_sweep, paths)) else _of_runs(read_runs(paths))
+    if any(map(is_sweep, paths)):
+        sweep = _the_sweep(paths)
+        shown = sweep if with_private else published_sweep(sweep)
+        content = _Content(f"Sweep: {sweep.name}", *sweep_sections(shown, withheld=shown is not sweep), [])
+    else:
+        runs_read = read_runs(paths)
+        content = _of_runs(runs_read if with_private else [published(run) for run in runs_read])
     text = page(content.title, content.sections, content.every, datetime.now(), versions()["h2fdp"])
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -80,12 +95,11 @@ def _write_pictures(content: _Content, folder: Path) -> None:
             draw(topology, folder / f"network-{number}{suffix}")
 
 
-def _of_sweep(paths: Sequence[Path]) -> _Content:
+def _the_sweep(paths: Sequence[Path]) -> SweepView:
     if len(paths) > 1:
         sweeps = [path for path in paths if is_sweep(path)]
         raise UserError(Problem("a sweep has its own report; pass it alone", str(path)) for path in sweeps)
-    sweep = SweepView.read(paths[0])
-    return _Content(f"Sweep: {sweep.name}", *sweep_sections(sweep), [])
+    return SweepView.read(paths[0])
 
 
 def _of_runs(runs: Sequence[RunView]) -> _Content:

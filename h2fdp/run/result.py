@@ -52,11 +52,13 @@ class Run:
         """What each observer holds, recomputed from the ledger: `run.privacy.epsilon(observer="cloud")`."""
         return RunPrivacy(self.directory)
 
-    def report(self, out: str | Path | None = None, png: str | Path | None = None) -> Path:
+    def report(
+        self, out: str | Path | None = None, png: str | Path | None = None, *, with_private: bool = False
+    ) -> Path:
         """Write a page about this run; see `h2fdp.report`. By default it is `report.html` in the run directory."""
         from h2fdp.reports import report
 
-        return report(self.directory, out, png)
+        return report(self.directory, out, png, with_private=with_private)
 
     def model(self) -> torch.nn.Module:
         """The trained model."""
