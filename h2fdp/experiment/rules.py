@@ -11,7 +11,7 @@ from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.config import Document, check
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.sections import ExperimentFile, horizon
+from h2fdp.experiment.sections import ExperimentFile, Slots, horizon
 from h2fdp.privacy import RequestedExperiment, noise_placement_of
 from h2fdp.privacy.noise_placement_options import DpSgdOptions
 from h2fdp.schedules import AggregationTimes
@@ -36,6 +36,33 @@ def check_experiment(document: Document) -> ExperimentFile:
         raise UserError(found)
     _check_control(experiment, document)
     return _with_privacy_defaults(experiment)
+
+
+def aggregate_every(experiment: ExperimentFile, topology: Topology) -> Slots | dict[str, int]:
+    """`training.aggregate_every`, with a mapping by trust as one by the names of edge servers.
+
+    Raises:
+        UserError: an edge server without a number, a name that the network does not have, a network of several tiers.
+    """
+    stated, key = experiment.training.aggregate_every, "training.aggregate_every"
+    if not isinstance(stated, dict):
+        return stated
+    if topology.depth > 1:
+        raise UserError("expected a list in a network of several tiers, one number for each; found a mapping", key=key)
+    by_trust, names = ("trusted", "untrusted"), {subnet.name for subnet in topology.subnets}
+    for name in stated:
+        if name not in names and name not in by_trust:
+            text = f"expected trusted, untrusted or the name of an edge server, found {name}"
+            raise UserError(text, key=f"{key}.{name}")
+    found = {}
+    for subnet in topology.subnets:
+        word = by_trust[0] if subnet.trusted else by_trust[1]
+        slots = stated.get(subnet.name, stated.get(word))
+        if slots is None:
+            text = f"expected a number for the edge server {subnet.name}, by its name or as {word}; found none"
+            raise UserError(text, key=key)
+        found[subnet.name] = slots
+    return found
 
 
 def check_tiers(experiment: ExperimentFile, topology: Topology, document: Document | None = None) -> None:
@@ -160,6 +187,8 @@ def _of_epochs(experiment: ExperimentFile) -> Found:
 def _of_schedule(experiment: ExperimentFile) -> Found:
     method, training = experiment.method, experiment.training
     schedule, name = chosen(method.schedule), method.schedule.name
+    if isinstance(training.aggregate_every, dict) and schedule.controlled:
+        yield "training.aggregate_every", "the controller supports one number for all edge servers; found a mapping"
     stated = "step_decay" in training.model_fields_set and training.step_decay != "none"
     if stated and schedule.fixed_step_size:
         text = f"the step size of {name} is the same in all intervals; expected none, found sqrt"

@@ -43,9 +43,11 @@ ObserverName = Annotated[
 ]
 
 
-# A number for the lowest edge servers, or a list of one for each tier from them up.
+# A number for the lowest edge servers, a list of one for each tier from them up, or numbers by trust and by name.
 Slots = Annotated[
-    Annotated[Count | None, Tag("scalar")] | Annotated[list[Count], Tag("list")],
+    Annotated[Count | None, Tag("scalar")]
+    | Annotated[list[Count], Tag("list")]
+    | Annotated[dict[str, Count], Tag("mapping")],
     Discriminator(shape),
     Expect("a whole number of at least 1"),
 ]
@@ -68,7 +70,8 @@ class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
 
     Attributes:
-        aggregate_every, aggregations_per_interval: of the lowest edge servers; a list goes on with the tiers above.
+        aggregate_every, aggregations_per_interval: of the lowest edge servers; a list goes on with the tiers above. In
+            a network of one tier `aggregate_every` may be a mapping: `{trusted: 1, untrusted: 5}`, or names.
         local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
             have no local aggregations.
         loss: of a record's scores; devices minimise its mean.
@@ -113,6 +116,8 @@ class TrainingSection(Section):
     @field_validator("aggregate_every")
     @classmethod
     def _multiples(cls, value: Slots) -> Slots:
+        if value == {}:
+            raise ValueError("expected a number for trusted and untrusted edge servers, or for each by name")
         if value == [] or (isinstance(value, list) and any(above % below for below, above in pairwise(value))):
             text = "expected slots for each tier from the lowest up, each a multiple of the one before"
             raise ValueError(f"{text}, found {value}")

@@ -1,16 +1,72 @@
-"""From a target (epsilon, delta) to the standard deviation of each noise: the paper's calibration (Prop. 3.1)."""
+"""From a target (epsilon, delta) to the standard deviation of each noise: the paper's formula (Prop. 3.1), and ours."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self
+
+import numpy as np
 
 from h2fdp.privacy.words import AggregationKind, Tier
 
 
+class Calibration(Protocol):
+    """How the noises of a run relate to the sensitivities of its releases; a frozen value."""
+
+    def noise_std(
+        self, kind: AggregationKind, sensitivity: float, sampling_rate: float, tier: Tier | None = None
+    ) -> float:
+        """Standard deviation of the Gaussian noise on a release of this kind, in the unit of `sensitivity`."""
+        ...
+
+    def by_rate(self, sampling_rates: np.ndarray) -> np.ndarray:
+        """(s,) how the noise for devices of these rates compares with that for a rate of 1."""
+        ...
+
+    def claimed(
+        self, local_releases: int, global_releases: int, tiers: Mapping[Tier, int] | None = None
+    ) -> float | None:
+        """The epsilon that a formula promises after so many releases; None where none does."""
+        ...
+
+    def scaled(self, factor: float) -> Self:
+        """The same with all noises `factor` times as large."""
+        ...
+
+
 @dataclass(frozen=True)
-class PaperCalibration:
+class EqualMultipliers(Calibration):
+    """Noise of z times the sensitivity, whatever the kind of release and the rate at which batches are drawn.
+
+    Releases of equal multipliers cost a device equally, so none is a bottleneck. There is no formula, only an account.
+
+    Attributes:
+        noise_multiplier: z.
+    """
+
+    noise_multiplier: float
+
+    def noise_std(
+        self, kind: AggregationKind, sensitivity: float, sampling_rate: float, tier: Tier | None = None
+    ) -> float:
+        return self.noise_multiplier * sensitivity
+
+    def by_rate(self, sampling_rates: np.ndarray) -> np.ndarray:
+        return np.ones_like(sampling_rates)
+
+    def claimed(
+        self, local_releases: int, global_releases: int, tiers: Mapping[Tier, int] | None = None
+    ) -> float | None:
+        return None
+
+    def scaled(self, factor: float) -> EqualMultipliers:
+        return EqualMultipliers(self.noise_multiplier * factor)
+
+
+@dataclass(frozen=True)
+class PaperCalibration(Calibration):
     """sigma = c2 q Delta sqrt(L log(1/delta)) / epsilon (H2FDP, Eq. 15), L counted for each kind of release.
 
     What the formula promises is a claim: privacy.md says when an honest account confirms it.
@@ -44,6 +100,10 @@ class PaperCalibration:
         paper = self.c2 * sampling_rate * sensitivity * math.sqrt(releases * math.log(1 / self.delta)) / self.epsilon
         return self.factor * paper
 
+    def by_rate(self, sampling_rates: np.ndarray) -> np.ndarray:
+        """The rates themselves."""
+        return sampling_rates
+
     def claimed(
         self, local_releases: int, global_releases: int, tiers: Mapping[Tier, int] | None = None
     ) -> float | None:
@@ -64,3 +124,6 @@ class PaperCalibration:
         if any(done > planned for done, planned in counts):
             return None
         return self.epsilon * math.sqrt(max(done / planned for done, planned in counts if planned)) / self.factor
+
+    def scaled(self, factor: float) -> PaperCalibration:
+        return replace(self, factor=self.factor * factor)

@@ -10,6 +10,7 @@ from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd, Normalize
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
+from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
@@ -39,14 +40,18 @@ class NoneOptions(NoisePlacementOptions):
 
 @NOISE_PLACEMENTS.register
 class HierarchicalOptions(NoisePlacementOptions):
-    """Noise where trust ends; with an `input_bound`, a public one, softmax regression needs no clipping."""
+    """Noise where trust ends; with an `input_bound`, a public one, softmax regression needs no clipping.
+
+    `noise` says what untrusted devices add it to: `uploads`, or each of their local `steps`.
+    """
 
     name: Literal["hierarchical"] = "hierarchical"
+    noise: Literal["uploads", "steps"] = "uploads"
     input_bound: Magnitude | None = None
 
     def build(self) -> NoisePlacement:
         """The placement."""
-        return HierarchicalDp(self.input_bound)
+        return (HierarchicalSteps if self.noise == "steps" else HierarchicalDp)(self.input_bound)
 
 
 @NOISE_PLACEMENTS.register

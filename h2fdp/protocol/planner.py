@@ -55,7 +55,6 @@ class Planner:
 
     def plan(self, interval: int, slot: int, decision: Decision) -> IntervalPlan:
         """The plan of interval k, counted from 0, which begins at `slot`."""
-        segments = self.aggregation_times.segments(decision.local_steps)
         subnets: dict[str, Plan] = {}
         lost: dict[str, Plan] = {}
         averages: dict[str, SubnetAverages] = {}
@@ -66,13 +65,14 @@ class Planner:
             rows = reached(self.faults, self.world or self.streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue
+            segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
             part, found = self._subnet_plan(facts, interval, slot, segments, decision, rows)
             if part.arriving.size == 0:
                 lost[facts.name] = part
                 continue
             subnets[facts.name], averages[facts.name] = part, found
         branches = [averages[name].branch(self.facts[name], part) for name, part in subnets.items()]
-        shares, weights = self.averaging.of_branches(branches, sum(segments))
+        shares, weights = self.averaging.of_branches(branches, decision.local_steps)
         plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost)
         if self.tiers:
             plan = self._with_tiers(plan, averages)

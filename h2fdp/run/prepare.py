@@ -14,7 +14,7 @@ from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.algorithms.fedprox import ProximalOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DataRequest, DeviceData, Pool, load, within_unit_ball
-from h2fdp.experiment.rules import check_tiers
+from h2fdp.experiment.rules import aggregate_every, check_tiers
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.models import ParameterLayout, build
 from h2fdp.privacy import Mechanism, MechanismContext, NoisePlacement, Tier, noise_placement_of
@@ -101,7 +101,9 @@ def prepare(
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
     aggregation_times = (
-        AggregationTimes() if star else AggregationTimes(training.aggregate_every, training.aggregations_per_interval)
+        AggregationTimes()
+        if star
+        else AggregationTimes(aggregate_every(config, topology), training.aggregations_per_interval)
     )
     local_steps = interval_steps(training, data.sizes, rates)
     noise = None

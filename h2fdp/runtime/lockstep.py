@@ -27,9 +27,10 @@ class _Job:
     order: Order
 
     @property
-    def alike(self) -> tuple[int, int, float]:
-        """Jobs with equal slots and step sizes train together."""
-        return self.order.first_slot, self.order.last_slot, self.order.step_size
+    def alike(self) -> tuple[int, int, float, bool]:
+        """Jobs with equal slots and step sizes train together, under noise at every step or without."""
+        order = self.order
+        return order.first_slot, order.last_slot, order.step_size, self.group.mechanism.noisy_steps
 
     def released(self, trained: TrainingResult) -> TrainingResult:
         """What may leave the devices."""
@@ -61,7 +62,7 @@ class Lockstep:
 
     def _train(self, calls: Mapping[str, Broadcast]) -> dict[str, dict[str, TrainingResult]]:
         """Edge server -> group -> what its devices upload."""
-        together: dict[tuple[int, int, float], list[_Job]] = {}
+        together: dict[tuple[int, int, float, bool], list[_Job]] = {}
         for job in self._jobs(calls):
             together.setdefault(job.alike, []).append(job)
         uploads: dict[str, dict[str, TrainingResult]] = {name: {} for name in calls}

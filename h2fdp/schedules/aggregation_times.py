@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ class AggregationTimes:
     global one takes its place.
 
     Attributes:
-        every: slots; in a list each is a multiple of the one before.
+        every: slots; in a list each is a multiple of the one before; in a mapping those of each edge server, by name.
         per_interval: numbers of aggregations; in a list each divides the one before.
 
     >>> AggregationTimes(every=5).segments(20), AggregationTimes(per_interval=2).segments(20)
@@ -31,13 +31,21 @@ class AggregationTimes:
     ((2, 2, 2, 2, 2), (1, 2, 1, 2, 3))
     """
 
-    every: Tiers | None = None
+    every: Tiers | Mapping[str, int] | None = None
     per_interval: Tiers | None = None
+
+    def of(self, edge: str) -> AggregationTimes:
+        """Those of one edge server; all that follows is of the most frequent, where edge servers differ.
+
+        >>> AggregationTimes(every={"a": 2, "b": 4}).of("b").segments(8), AggregationTimes(every=3).of("b").every
+        ((4, 4), 3)
+        """
+        return AggregationTimes(self.every[edge]) if isinstance(self.every, Mapping) else self
 
     def offsets(self, local_steps: int) -> tuple[int, ...]:
         """Slots of local aggregations of any height, counted from the interval's start t_k: 1 .. tau_k - 1."""
         if self.every is not None:
-            step = tiers_of(self.every)[0]
+            step = self._slots[0]
             return tuple(range(step, local_steps, step))
         wanted = 0 if self.per_interval is None else tiers_of(self.per_interval)[0]
         parts = min(wanted, local_steps - 1) + 1  # more than one a slot is one a slot
@@ -63,10 +71,16 @@ class AggregationTimes:
         return max(height for height, step in enumerate(self._steps, start=1) if step and number % step == 0)
 
     @property
+    def _slots(self) -> tuple[int, ...]:
+        """Between aggregations of each height; the fewest of any edge server."""
+        assert self.every is not None
+        return (min(self.every.values()),) if isinstance(self.every, Mapping) else tiers_of(self.every)
+
+    @property
     def _steps(self) -> tuple[int, ...]:
         """For each height, which of the local aggregations are of it: every first, every second, ...; 0 for none."""
         if self.every is not None:
-            every = tiers_of(self.every)
+            every = self._slots
             return tuple(slots // every[0] for slots in every)
         counts = tiers_of(self.per_interval or 0)
         return tuple(counts[0] // count if count else 0 for count in counts)

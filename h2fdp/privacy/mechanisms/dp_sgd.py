@@ -150,6 +150,7 @@ class NoisyGradients(LocalRandomizer):
 
     expected: bool
     noisy: ClassVar[bool] = True
+    noisy_steps: ClassVar[bool] = True
 
     @property
     def by_expected_batch(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from h2fdp.privacy.accounting import Composition, ReleaseType
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.calibration import PaperCalibration
+from h2fdp.privacy.calibration import Calibration
 from h2fdp.privacy.gradient_bounds import GradientBound, expected_batches
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, SensitivityRule
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
@@ -29,7 +29,7 @@ class GradientSumMechanism(Mechanism):
         attained: whether some record moves an upload by the stated sensitivity.
     """
 
-    calibration: PaperCalibration
+    calibration: Calibration
     bound: GradientBound
     sensitivity: SensitivityRule
     attained: bool = True
@@ -56,7 +56,8 @@ class GradientSumMechanism(Mechanism):
     def exposures(self, sampling_rates: np.ndarray, records: np.ndarray, interval: int, segment: int) -> np.ndarray:
         """See `Mechanism.exposures`."""
         batches = expected_batches(sampling_rates, records)
-        return np.asarray(sampling_rates * self.bound.relative(self._counted(interval, segment), batches))
+        relative = self.bound.relative(self._counted(interval, segment), batches)
+        return np.asarray(self.calibration.by_rate(sampling_rates) * relative)
 
     def portions(self, steps: np.ndarray, planned: int, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         """See `Mechanism.portions`: sensitivities of uploads of these steps, in those of the planned ones."""
@@ -147,5 +148,4 @@ class GradientSumMechanism(Mechanism):
         return found
 
     def scaled(self, factor: float) -> GradientSumMechanism:
-        calibration = self.calibration
-        return replace(self, calibration=replace(calibration, factor=calibration.factor * factor))
+        return replace(self, calibration=self.calibration.scaled(factor))

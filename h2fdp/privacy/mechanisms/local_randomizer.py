@@ -87,10 +87,12 @@ class LocalRandomizer(Protocol):
 
     Attributes:
         noisy: devices add noise of their own.
+        noisy_steps: devices add it to the gradient of each step.
         by_expected_batch: the sum of a batch's gradients is divided by q_i D_i, not by the records drawn.
     """
 
     noisy: ClassVar[bool]
+    noisy_steps: ClassVar[bool] = False
 
     @property
     def by_expected_batch(self) -> bool:
