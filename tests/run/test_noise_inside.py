@@ -52,8 +52,8 @@ def test_all_accounts_meet_the_target_and_none_exceeds_it(tmp_path):
     shared = {"method": INSIDE, "calibration": "accounted", "aggregate_every": EVERY, "intervals": 2, "local_steps": 7}
     equal = {"data": {"name": "digits", "partition": {"labels_per_device": 10}}, "sampling_rate": 0.3}
     made = Experiment(topology=NETWORK, epsilon=1.0, delta=1e-4, **shared, **equal)
-    summary = made.run(tmp_path / "run").summary["privacy"]["observers"]
-    accounts = {name: each["rdp"] for name, each in summary.items()}
+    run = made.run(tmp_path / "run")
+    accounts = {observer: run.privacy.epsilon(observer=observer) for observer in OBSERVERS}
     assert accounts.keys() == set(OBSERVERS)
     assert all(0.9 < epsilon <= 1.0 for epsilon in accounts.values()), accounts
 

@@ -14,6 +14,7 @@ from torch import nn
 
 import h2fdp.privacy.mechanisms.local_randomizer
 import h2fdp.privacy.mechanisms.output
+import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
@@ -49,7 +50,8 @@ def listened(monkeypatch):
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    for adding in (h2fdp.protocol.cloud, h2fdp.privacy.mechanisms.local_randomizer, h2fdp.privacy.mechanisms.output):
+    on_devices = (h2fdp.privacy.mechanisms.local_randomizer, h2fdp.privacy.mechanisms.output)
+    for adding in (h2fdp.protocol.cloud, h2fdp.protocol.aggregator, *on_devices):
         monkeypatch.setattr(adding, "add_gaussian_noise", listening)
     return added
 
