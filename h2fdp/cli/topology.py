@@ -32,6 +32,9 @@ def new_command(
     ] = None,
     trust: Annotated[float | None, typer.Option(help="Probability that an edge server is trusted.")] = None,
     side_m: Annotated[float | None, typer.Option(help="Side of the square, in metres (geometric).")] = None,
+    secure_sum: Annotated[
+        float | None, typer.Option(help="Probability that it is not trusted, but sees the sum of its devices only.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The network's name.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the distances and, with --state-trust, of the trust.")] = 1,
     state_trust: Annotated[
@@ -45,17 +48,18 @@ def new_command(
     """Write a network made to order, distances drawn; trust is left to each run's seed unless --state-trust."""
     from h2fdp.errors import UserError
     from h2fdp.topology import write
+    from h2fdp.topology.picture import trust_counts
 
     if out.exists() and not overwrite:
         raise UserError("the file exists already; --overwrite replaces it", str(out))
     numbers = None if tiers is None else _whole_numbers(tiers)
-    given = {"edges": edges, "devices": devices, "tiers": numbers, "trust": trust, "side_m": side_m, "name": name}
+    given: dict[str, Any] = {"edges": edges, "devices": devices, "tiers": numbers, "trust": trust, "side_m": side_m}
+    given |= {"secure_sum": secure_sum, "name": name}
     topology = _generate(kind, {key: value for key, value in given.items() if value is not None}, seed)
     # A star has one edge server, untrusted by definition: leaving it to a probability of 0 would say less.
     write(topology, out, state_trust=state_trust or kind == "star")
     servers = list(topology.servers())
-    trusted = sum(server.trusted for server in servers)
-    drawn = f"{trusted} trusted" if state_trust or kind == "star" else "trust drawn by each run"
+    drawn = trust_counts(topology) if state_trust or kind == "star" else "trust drawn by each run"
     typer.echo(f"{out}: {len(servers)} edge servers ({drawn}), {topology.devices} devices")
 
 
@@ -80,10 +84,14 @@ def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
         return
     probability = summary["trust_probability"]
     how = "as stated" if probability is None else f"seed {seed}, probability {probability:g} where none is stated"
+    secure, odds = summary["secure_sum"], summary["secure_sum_probability"]
+    drawn = f"; probability {odds:g} where none is stated" if odds else ""
+    sums = {"secure sums": f"{secure:,} of {summary['edges']:,}{drawn}"} if secure or odds else {}
     size, distance = summary["subnet_size"], summary["distance_m"]
     spread = f"{size['lowest']}" if size["lowest"] == size["highest"] else f"{size['lowest']} to {size['highest']}"
     tiers = {
         f"tier {height}": f"{tier['edges']:,} edge servers, {tier['trusted']:,} trusted"
+        + (f", {tier['secure_sum']:,} with secure sums" if tier["secure_sum"] else "")
         for height, tier in list(enumerate(summary.get("tiers", []), start=1))[1:]
     }
     print_facts(
@@ -93,6 +101,7 @@ def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
             "edge servers": f"{summary['edges']:,}",
             "devices": f"{summary['devices']:,} ({spread} under each edge server)",
             "trusted": f"{summary['trusted']:,} of {summary['edges']:,} ({how})",
+            **sums,
             "distances": f"{distance['lowest']:g} to {distance['highest']:g} m (median {distance['median']:.4g} m)",
         }
     )
@@ -142,23 +151,29 @@ def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
 
 
 def _print_tree(topology: Topology) -> None:
-    from h2fdp.topology.picture import trust_words
+    from h2fdp.topology.picture import trust_counts, trust_words
     from h2fdp.topology.summary import ASCII, UNICODE, listing
 
     glyphs = UNICODE if (sys.stdout.encoding or "").lower().startswith("utf") else ASCII
     servers = list(topology.servers())
-    trusted = sum(server.trusted for server in servers)
     tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
     heading = (
-        f"{topology.name}: {len(servers):,} edge servers{tiers}, {trusted:,} trusted; {topology.devices:,} devices"
+        f"{topology.name}: {len(servers):,} edge servers{tiers}, {trust_counts(topology)}; {topology.devices:,} devices"
     )
     if glyphs is ASCII:
         heading = heading.encode("ascii", "replace").decode()
     typer.echo(heading)
-    colours = {True: typer.colors.BLUE, False: typer.colors.YELLOW, None: None}
+    colours = {
+        "trusted": typer.colors.BLUE,
+        "secure-sum": typer.colors.GREEN,
+        "untrusted": typer.colors.YELLOW,
+        None: None,
+    }
     for line in listing(topology, glyphs):
         text = line.text if glyphs is UNICODE else line.text.encode("ascii", "replace").decode()
-        typer.secho(text.rstrip(), fg=colours[line.trusted])
+        typer.secho(text.rstrip(), fg=colours[line.trust])
     words = trust_words(topology)
-    between = "   " if topology.depth == 1 else "\n"
-    typer.echo(f"{glyphs.trusted} trusted: {words[True]}{between}{glyphs.untrusted} untrusted: {words[False]}")
+    signs = [f"{glyphs.trusted} trusted: {words['trusted']}", f"{glyphs.untrusted} untrusted: {words['untrusted']}"]
+    if any(server.trust == "secure-sum" for server in servers):
+        signs.insert(1, f"{glyphs.secure_sum} secure-sum: {words['secure-sum']}")
+    typer.echo(("   " if topology.depth == 1 and len(signs) == 2 else "\n").join(signs))

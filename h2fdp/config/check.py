@@ -55,7 +55,8 @@ def _problem(schema: type[BaseModel], document: Document, detail: dict[str, Any]
 
 def _unknown(key: str, owner: type[BaseModel] | None) -> str:
     """A key that its section does not have: a slip of the pen, or an option of another choice."""
-    known = sorted(owner.model_fields) if owner is not None else []
+    fields = {} if owner is None else owner.model_fields
+    known = sorted(field.alias or name for name, field in fields.items())
     if owner is not None and issubclass(owner, Options):
         name = owner.model_fields["name"].default
         if any(key in sibling.model_fields for sibling in owner.siblings.values()):

@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, Tag
+from pydantic.fields import FieldInfo
 
 from h2fdp.config.fields import Expect
 
@@ -38,13 +39,18 @@ def follow(schema: type[BaseModel], location: Sequence[str | int]) -> Trail:
             continue
         trail.path.append(step)
         trail.owner = _section(here)
-        known = trail.owner.model_fields.get(str(step)) if trail.owner is not None and isinstance(step, str) else None
+        known = _field(trail.owner, step) if trail.owner is not None and isinstance(step, str) else None
         if known is not None:
             here, texts = known.annotation, _texts(known.metadata)
         else:
             here, texts = _item(here), []
         trail.expected = texts or _expectations(here)
     return trail
+
+
+def _field(section: type[BaseModel], key: str) -> FieldInfo | None:
+    """The field that a key of a file stands for."""
+    return next((info for name, info in section.model_fields.items() if key == (info.alias or name)), None)
 
 
 def _members(annotation: Any) -> list[Any]:

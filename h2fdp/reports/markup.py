@@ -136,13 +136,13 @@ def _legend(content: Figure, every: Sequence[Series]) -> str:
 
 
 def _node(word: str) -> str:
-    shape = (
-        '<rect x="11" y="2" width="10" height="10" fill="var(--trusted)"/>'
-        if word == "trusted"
-        else '<circle cx="16" cy="7" r="5" fill="var(--card)" stroke="var(--untrusted)" stroke-width="2.5"/>'
-    )
-    dash = "" if word == "trusted" else _SVG_DASHES["dash"]
-    line = f'<path d="M0 7h32" stroke="var(--{word})" stroke-width="2" stroke-dasharray="{dash}"/>'
+    stroke = f'stroke="var(--{word})" stroke-width="2.5"'
+    shape, dash = {
+        "trusted": ('<rect x="11" y="2" width="10" height="10" fill="var(--trusted)"/>', "solid"),
+        "secure_sum": (f'<path d="M16 1l6 6l-6 6l-6-6z" fill="var(--grid)" {stroke}/>', "dashdot"),
+        "untrusted": (f'<circle cx="16" cy="7" r="5" fill="var(--card)" {stroke}/>', "dash"),
+    }[word]
+    line = f'<path d="M0 7h32" stroke="var(--{word})" stroke-width="2" stroke-dasharray="{_SVG_DASHES[dash]}"/>'
     return f'<svg class="sample" width="32" height="14" aria-hidden="true">{line}{shape}</svg>'
 
 

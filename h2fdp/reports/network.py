@@ -12,15 +12,23 @@ from h2fdp.reports.figures import Column, Section, ShapeDrawing, Table, number
 from h2fdp.reports.run_view import RunView
 from h2fdp.topology import Aggregator, Subnet, Topology
 from h2fdp.topology.network import CLOUD
-from h2fdp.topology.picture import arrange, fits, label_of_server, shortened, trust_words
+from h2fdp.topology.picture import arrange, fits, label_of_server, shortened, trust_counts, trust_words
 from h2fdp.topology.summary import summarise
+from h2fdp.topology.trust import TRUSTS, Trust
 from h2fdp.topology.wheel import MOST_BARS, RIM, TrustSector, arcs, circles, parts
 
 MOST_DRAWN = 4  # different networks; of the others there is a row in the table
 Label = tuple[float, float, str, float]
 Shapes = tuple[list[dict[str, Any]], list[Label], tuple[float, float]]  # traces, labels, where the cloud stands
-_WORD = {True: "trusted", False: "untrusted"}
-_LEGEND = {True: "trusted edge server: it adds the noise", False: "untrusted edge server: every device adds noise"}
+_LEGEND: Mapping[Trust, str] = {
+    "trusted": "trusted edge server: it adds the noise",
+    "secure-sum": "secure-sum edge server: devices share one noise, it sees their sum",
+    "untrusted": "untrusted edge server: every device adds noise",
+}
+_SYMBOLS: Mapping[Trust, str] = {"trusted": "square", "secure-sum": "diamond", "untrusted": "circle"}
+_DASHES: Mapping[Trust, str] = {"trusted": "solid", "secure-sum": "dashdot", "untrusted": "dash"}
+_FILLS: Mapping[Trust, str] = {"trusted": "@trusted", "secure-sum": "@grid", "untrusted": "@card"}
+_DOTS: Mapping[Trust, str] = {"trusted": "@ink", "secure-sum": "@grid", "untrusted": "@card"}  # of devices
 _HEADS = ("runs", "name", "edge servers", "trusted", "devices", "distance (m), lowest", "median", "highest")
 
 
@@ -53,17 +61,18 @@ def drawing(at: int, topology: Topology, users: Sequence[RunView]) -> ShapeDrawi
     """
     accuracy = dict(zip(users[0].devices.get("device", []), users[0].devices.get("accuracy", []), strict=True))
     servers = list(topology.servers())
-    trusted = sum(server.trusted for server in servers)
+    kinds = [trust for trust in reversed(TRUSTS) if any(server.trust == trust for server in servers)]
     tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
     what = (
         "Distances between devices and their edge servers are to scale."
         if fits(topology)
         else "A bar for the devices of each edge server, by trust and size; the circles say how many."
     )
-    count = f"{_count(len(servers), 'edge server')}{tiers}, {trusted:,} trusted"
+    count = f"{_count(len(servers), 'edge server')}{tiers}, {trust_counts(topology)}"
     caption = (
         f"{count}; {_count(topology.devices, 'device')}. {what} "
-        "Solid lines and squares are trusted, dashed lines and circles untrusted."
+        "Solid lines and squares are trusted, dashed lines and circles untrusted"
+        f"{', dash-dotted lines and diamonds secure sums' if 'secure-sum' in kinds else ''}."
     )
     if topology.aggregators and not fits(topology):
         caption += " The rings inside are the tiers above, each piece as wide as the edge servers below it."
@@ -72,10 +81,9 @@ def drawing(at: int, topology: Topology, users: Sequence[RunView]) -> ShapeDrawi
         caption += " The method is a star: the cloud's own edge server stands for the tree that the file describes."
     known = accuracy if len(users) == 1 else {}
     traces, labels, cloud = _every_device(topology, known) if fits(topology) else _wheel(topology)
-    kinds = sorted({server.trusted for server in servers}, reverse=True)
     words = trust_words(topology)
-    legends = {which: f"{_WORD[which]} edge server: {words[which]}" for which in kinds} if tiers else _LEGEND
-    legend = [(_WORD[which], legends[which]) for which in kinds]
+    legends = {which: f"{which} edge server: {words[which]}" for which in kinds} if tiers else _LEGEND
+    legend = [(_css(which), legends[which]) for which in kinds]
     title = f"{topology.name} ({', '.join(run.name for run in users)})" if len(users) > 1 else topology.name
     return ShapeDrawing(f"network-{at}", f"Network {title}", caption, traces, labels, cloud, legend)
 
@@ -84,24 +92,24 @@ def _every_device(topology: Topology, accuracy: Mapping[str, float]) -> Shapes:
     layout = arrange(topology)
     traces: list[dict[str, Any]] = []
     labels: list[Label] = []
-    for trusted in (True, False):
-        numbers = [at for at, subnet in enumerate(topology.subnets) if subnet.trusted is trusted]
-        servers = [server for server in topology.servers() if server.trusted is trusted]
+    for trust in reversed(TRUSTS):
+        numbers = [at for at, subnet in enumerate(topology.subnets) if subnet.trust == trust]
+        servers = [server for server in topology.servers() if server.trust == trust]
         if not servers:
             continue
         wires = [(layout.above[server.name], layout.servers[server.name]) for server in servers]
         links = [(layout.edges[at], device) for at in numbers for device in layout.devices[at]]
-        traces += [_lines(links, "@faint", 0.7, trusted), _lines(wires, f"@{_WORD[trusted]}", 2, trusted)]
+        traces += [_lines(links, "@faint", 0.7, trust), _lines(wires, f"@{_css(trust)}", 2, trust)]
         devices = np.concatenate([np.zeros((0, 2)), *(layout.devices[at] for at in numbers)])
         words = [
             _device_words(topology.subnets[at], row, accuracy)
             for at in numbers
             for row in range(topology.subnets[at].size)
         ]
-        dot = {"size": 7, "symbol": "circle", "color": "@ink" if trusted else "@card", "line": _border("@ink", 1)}
+        dot = {"size": 7, "symbol": "circle", "color": _DOTS[trust], "line": _border("@ink", 1)}
         traces.append(_points(devices, words, dot))
-        colour = f"@{_WORD[trusted]}"
-        square = {"size": 15, "symbol": "square" if trusted else "circle", "color": colour if trusted else "@card"}
+        colour = f"@{_css(trust)}"
+        square = {"size": 15, "symbol": _SYMBOLS[trust], "color": _FILLS[trust]}
         places = np.array([layout.servers[server.name] for server in servers])
         words = [_server_words(topology, server) for server in servers]
         traces.append(_points(places, words, square | {"line": _border(colour, 2.5)}))
@@ -123,48 +131,48 @@ def _wheel(topology: Topology) -> Shapes:
         labels.append((0.0, radius, f"{count:,} devices", 0.0))
     for part in parts(topology):
         outlines = part.bars() if topology.edges <= MOST_BARS else [part.outline()]
-        traces.append(_filled(outlines, part.trusted))
+        traces.append(_filled(outlines, part.trust))
         if topology.edges <= MOST_BARS:
             traces.append(_rim(topology, part))
         elif not topology.aggregators:
             middle = sum(part.ends) / 2
-            text = f"{len(part.starts):,} {_WORD[part.trusted]}"
+            text = f"{len(part.starts):,} {part.trust}"
             labels.append((0.6 * float(np.cos(middle)), 0.6 * float(np.sin(middle)), text, 0.0))
-    for trusted in (True, False):
-        outlines = [arc.outline() for arc in arcs(topology) if arc.trusted is trusted]
+    for trust in reversed(TRUSTS):
+        outlines = [arc.outline() for arc in arcs(topology) if arc.trust == trust]
         if outlines:
-            traces.append(_filled(outlines, trusted))
+            traces.append(_filled(outlines, trust))
     return traces, labels, (0.0, 0.0)
 
 
 def _rim(topology: Topology, part: TrustSector) -> dict[str, Any]:
-    colour = f"@{_WORD[part.trusted]}"
     marker = {
         "size": 7,
-        "symbol": "square" if part.trusted else "circle",
-        "color": colour if part.trusted else "@card",
-        "line": _border(colour, 1.5),
+        "symbol": _SYMBOLS[part.trust],
+        "color": _FILLS[part.trust],
+        "line": _border(f"@{_css(part.trust)}", 1.5),
     }
     middles = np.stack([RIM * np.cos(part.middles), RIM * np.sin(part.middles)], axis=1)
     return _points(middles, [_server_words(topology, topology.subnets[at]) for at in part.numbers], marker)
 
 
-def _filled(outlines: Sequence[tuple[Any, Any]], trusted: bool) -> dict[str, Any]:
+def _filled(outlines: Sequence[tuple[Any, Any]], trust: Trust) -> dict[str, Any]:
     x: Column = []
     y: Column = []
     for outline_x, outline_y in outlines:
         x += [*outline_x.tolist(), None]
         y += [*outline_y.tolist(), None]
-    colour = f"@{_WORD[trusted]}"
-    filling = {"fillcolor": colour} if trusted else {"fillpattern": {"shape": "/", "fgcolor": colour, "size": 6}}
+    colour = f"@{_css(trust)}"
+    hatch = {"shape": "." if trust == "secure-sum" else "/", "fgcolor": colour, "size": 6}
+    filling = {"fillcolor": colour} if trust == "trusted" else {"fillpattern": hatch}
     return {"x": x, "y": y, "mode": "lines", "fill": "toself", "line": {"color": colour, "width": 1}} | filling
 
 
-def _lines(ends: Sequence[tuple[Any, Any]], colour: str, width: float, trusted: bool) -> dict[str, Any]:
+def _lines(ends: Sequence[tuple[Any, Any]], colour: str, width: float, trust: Trust) -> dict[str, Any]:
     path: list[list[float | None]] = []
     for start, end in ends:
         path += [start.tolist(), end.tolist(), [None, None]]
-    return _line_trace(path, colour, width, "solid" if trusted else "dash")
+    return _line_trace(path, colour, width, _DASHES[trust])
 
 
 def _line_trace(path: Sequence[Sequence[float | None]], colour: str, width: float, dash: str) -> dict[str, Any]:
@@ -190,7 +198,7 @@ def _device_words(subnet: Subnet, row: int, accuracy: Mapping[str, float]) -> st
 def _server_words(topology: Topology, server: Subnet | Aggregator) -> str:
     children = len(topology.children(server.name))
     held = _count(server.size, "device") if isinstance(server, Subnet) else _count(children, "edge server")
-    words = f"<b>{escape(server.name)}</b><br>{_WORD[server.trusted]}, {held}"
+    words = f"<b>{escape(server.name)}</b><br>{server.trust}, {held}"
     return words if np.isinf(server.link.rate_bps) else f"{words}<br>{number(server.link.rate_bps / 1e6)} Mbit/s"
 
 
@@ -202,6 +210,11 @@ def _row(topology: Topology, users: Sequence[RunView]) -> list[Any]:
         *(facts[key] for key in ("name", "edges", "trusted", "devices")),
         *(distance[key] for key in ("lowest", "median", "highest")),
     ]
+
+
+def _css(trust: Trust) -> str:
+    """The name of a level's colour, see `Theme`."""
+    return trust.replace("-", "_")
 
 
 def _count(count: int, word: str) -> str:

@@ -19,7 +19,7 @@ class Theme:
 
     Attributes:
         curves: of curves, in order.
-        trusted, untrusted: as topologies are drawn.
+        trusted, secure_sum, untrusted: as topologies are drawn.
     """
 
     surface: str
@@ -30,6 +30,7 @@ class Theme:
     accent: str
     curves: tuple[str, ...]
     trusted: str
+    secure_sum: str
     untrusted: str
 
     def tokens(self) -> dict[str, str]:
@@ -47,6 +48,7 @@ LIGHT = Theme(
     accent="#0060a0",
     curves=("#0072B2", "#D55E00", "#111111", "#CC79A7", "#332288", "#882255"),
     trusted="#0072B2",
+    secure_sum="#009E73",
     untrusted="#D55E00",
 )
 DARK = Theme(
@@ -58,5 +60,6 @@ DARK = Theme(
     accent="#7cc4f2",
     curves=("#56B4E9", "#FF8F3F", "#FFFFFF", "#C870A8", "#F0E442", "#B9E3FF"),
     trusted="#56B4E9",
+    secure_sum="#3CCFA5",
     untrusted="#FF8F3F",
 )

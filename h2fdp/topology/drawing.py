@@ -1,7 +1,7 @@
 """A picture of a topology, in which trust shows without colour: shape, filling and line style say it too.
 
-Trusted: a filled square and solid lines. Untrusted: a hollow circle and dashed lines. Blue and orange are those of
-Okabe and Ito's palette, which colour-blind readers tell apart.
+Trusted: a filled square and solid lines. Secure sums: a pale diamond and dash-dotted lines. Untrusted: a hollow circle
+and dashed lines. Blue, green and orange are those of Okabe and Ito's palette, which colour-blind readers tell apart.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from h2fdp.errors import UserError
 from h2fdp.topology.arrays import Floats
 from h2fdp.topology.picture import (
     INK,
-    TRUSTED,
-    UNTRUSTED,
+    STYLES,
     TrustStyle,
     arrange,
     draw_cloud,
@@ -24,6 +23,7 @@ from h2fdp.topology.picture import (
     label_of_server,
     look,
     shortened,
+    trust_counts,
     trust_words,
 )
 from h2fdp.topology.topology import Topology
@@ -58,7 +58,6 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
     axes.set_aspect("equal")
     axes.axis("off")
     every = list(topology.servers())
-    trusted = sum(server.trusted for server in every)
     servers = "1 edge server" if len(every) == 1 else f"{len(every):,} edge servers"
     servers += f" in {topology.depth} tiers" if topology.depth > 1 else ""
     figure.text(
@@ -67,7 +66,7 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
     figure.text(
         0.5,
         0.93,
-        f"{servers}, {trusted:,} trusted; {topology.devices:,} devices",
+        f"{servers}, {trust_counts(topology)}; {topology.devices:,} devices",
         ha="center",
         va="center",
         fontsize=9.5,
@@ -91,7 +90,7 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
     crowd = max(topology.devices, 12 * topology.edges)
     dot = float(np.clip(30 - crowd / 12, 7, 26))
     for subnet, edge, devices in zip(topology.subnets, layout.edges, layout.devices, strict=True):
-        style = look(subnet.trusted)
+        style = look(subnet.trust)
         for device in devices:
             _line(axes, edge, device, style, "#999999", 0.6)
         axes.scatter(
@@ -99,13 +98,13 @@ def _draw_every_device(axes: Axes, topology: Topology) -> None:
             devices[:, 1],
             s=dot,
             marker="o",
-            facecolor=INK if subnet.trusted else "white",
+            facecolor=style.device,
             edgecolor=INK,
             linewidth=0.8,
             zorder=3,
         )
     for server in topology.servers():
-        style = look(server.trusted)
+        style = look(server.trust)
         x, y = layout.servers[server.name]
         _line(axes, layout.above[server.name], layout.servers[server.name], style, style.colour, 1.8)
         axes.scatter(
@@ -149,11 +148,11 @@ def _legend(figure: Figure, topology: Topology) -> None:
     from matplotlib.patches import Patch
 
     every_device = fits(topology)
-    found = {server.trusted for server in topology.servers()}
-    styles = [style for style, trusted in ((TRUSTED, True), (UNTRUSTED, False)) if trusted in found]
+    found = {server.trust for server in topology.servers()}
+    styles = [style for style in STYLES if style.word in found]
     handles: list[Line2D | Patch] = []
     for style in styles:
-        who = trust_words(topology)[style is TRUSTED]
+        who = trust_words(topology)[style.word]
         handles.append(
             Line2D(
                 [],
@@ -181,7 +180,7 @@ def _legend(figure: Figure, topology: Topology) -> None:
                     markersize=5,
                     markeredgecolor=INK,
                     label=label,
-                    markerfacecolor=INK if style is TRUSTED else "white",
+                    markerfacecolor=style.device,
                 )
             )
         else:
@@ -195,4 +194,5 @@ def _legend(figure: Figure, topology: Topology) -> None:
         handlelength=3.2,
         borderaxespad=0.6,
         columnspacing=1.6,
+        labelspacing=0.8,
     )

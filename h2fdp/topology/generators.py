@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Count, Expect, Positive, Probability, Whole
@@ -33,7 +33,8 @@ from h2fdp.topology.schema import (
     UniformDistance,
     UpperEdgeSection,
 )
-from h2fdp.topology.templates import DRAWN_DECIMALS, ExpandedNetwork, draw_trust, expand
+from h2fdp.topology.templates import DRAWN_DECIMALS, ExpandedNetwork, expand
+from h2fdp.topology.trust import TrustProbabilities
 
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
 _LAYOUT = "layout"
@@ -54,13 +55,30 @@ class _Arguments(Section):
     devices: Count = 1
     tiers: Tiers = Field(default=[1, 1])
     trust: Probability
+    secure_sum: Probability = 0.0
     seed: Whole
     name: Name
     side_m: Positive = 1.0
 
+    @model_validator(mode="after")
+    def _probabilities(self) -> Self:
+        if self.trust + self.secure_sum > 1:
+            raise ValueError(f"expected trust + secure_sum of at most 1, found {self.trust + self.secure_sum:g}")
+        return self
+
+    @property
+    def odds(self) -> TrustProbabilities:
+        """Of the trust in every edge server."""
+        return TrustProbabilities(self.trust, self.secure_sum)
+
 
 def regular(
-    edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None
+    edges: int = 10,
+    devices: int = 5,
+    trust: float = 0.5,
+    seed: int = 1,
+    name: str | None = None,
+    secure_sum: float = 0.0,
 ) -> ExpandedNetwork:
     """Every edge server has equally many devices, 10 to 100 m away.
 
@@ -70,6 +88,7 @@ def regular(
         trust: the probability that an edge server is trusted, p_c.
         seed: under which trust and distances are drawn.
         name: of the network; by default ``regular-<edges>x<devices>``.
+        secure_sum: the probability that an edge server is not trusted, but holds secure sums.
 
     Raises:
         UserError: for an argument out of its range.
@@ -78,12 +97,23 @@ def regular(
     >>> Topology.regular(edges=4, devices=3, trust=0.0).sizes.tolist()
     [3, 3, 3, 3]
     """
-    given = _checked(edges=edges, devices=devices, trust=trust, seed=seed, name=name or f"regular-{edges}x{devices}")
+    given = _checked(
+        edges=edges,
+        devices=devices,
+        trust=trust,
+        secure_sum=secure_sum,
+        seed=seed,
+        name=name or f"regular-{edges}x{devices}",
+    )
     return _alike([given.edges, given.devices], given)
 
 
 def deep(
-    tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None
+    tiers: Sequence[int] = (2, 5, 5),
+    trust: float = 0.5,
+    seed: int = 1,
+    name: str | None = None,
+    secure_sum: float = 0.0,
 ) -> ExpandedNetwork:
     """A tree of any depth in which every node has as many children as the others of its tier.
 
@@ -93,6 +123,7 @@ def deep(
         trust: the probability that an edge server, of whatever tier, is trusted.
         seed: under which trust and distances are drawn.
         name: of the network; by default ``deep-<tiers>``, as ``deep-2x5x5``.
+        secure_sum: the probability that an edge server is not trusted, but holds secure sums.
 
     Raises:
         UserError: for an argument out of its range.
@@ -102,7 +133,13 @@ def deep(
     >>> network.depth, network.edges, network.devices, network.children("edge-2")
     (2, 6, 24, ('edge-2-1', 'edge-2-2', 'edge-2-3'))
     """
-    given = _checked(tiers=list(tiers), trust=trust, seed=seed, name=name or f"deep-{'x'.join(map(str, tiers))}")
+    given = _checked(
+        tiers=list(tiers),
+        trust=trust,
+        secure_sum=secure_sum,
+        seed=seed,
+        name=name or f"deep-{'x'.join(map(str, tiers))}",
+    )
     return _alike(given.tiers, given)
 
 
@@ -115,28 +152,34 @@ def _alike(tiers: Sequence[int], given: _Arguments) -> ExpandedNetwork:
     for position in reversed(range(len(above))):
         name = "{parent}-{i}" if position > 0 else "edge-{i}"
         section = UpperEdgeSection(name=name, repeat=above[position], edges=[section])
-    file = TopologyFile(name=given.name, trust=TrustSection(probability=given.trust), edges=[section])
+    file = TopologyFile(
+        name=given.name, trust=TrustSection(**{"trusted": given.trust, "secure-sum": given.secure_sum}), edges=[section]
+    )
     return expand(file, given.seed)
 
 
-def config1(edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None) -> ExpandedNetwork:
+def config1(
+    edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
+) -> ExpandedNetwork:
     """Config. 1 of H2FDP, Sec. 6.3.2: subnets of 5 devices; there are 2 to 10 of them.
 
     >>> from h2fdp import Topology
     >>> [Topology.config1(edges).devices for edges in (2, 4, 6, 8, 10)]
     [10, 20, 30, 40, 50]
     """
-    return regular(edges, 5, trust, seed, name or f"config1-{edges}")
+    return regular(edges, 5, trust, seed, name or f"config1-{edges}", secure_sum)
 
 
-def config2(devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None) -> ExpandedNetwork:
+def config2(
+    devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
+) -> ExpandedNetwork:
     """Config. 2 of H2FDP, Sec. 6.3.2: two subnets; each has 5 to 25 devices.
 
     >>> from h2fdp import Topology
     >>> [Topology.config2(devices).devices for devices in (5, 10, 15, 20, 25)]
     [10, 20, 30, 40, 50]
     """
-    return regular(2, devices, trust, seed, name or f"config2-{devices}")
+    return regular(2, devices, trust, seed, name or f"config2-{devices}", secure_sum)
 
 
 def star(devices: int = 50, seed: int = 1, name: str | None = None) -> ExpandedNetwork:
@@ -149,7 +192,13 @@ def star(devices: int = 50, seed: int = 1, name: str | None = None) -> ExpandedN
 
 
 def geometric(
-    edges: int = 10, devices: int = 5, trust: float = 0.5, side_m: float = 500.0, seed: int = 1, name: str | None = None
+    edges: int = 10,
+    devices: int = 5,
+    trust: float = 0.5,
+    side_m: float = 500.0,
+    seed: int = 1,
+    name: str | None = None,
+    secure_sum: float = 0.0,
 ) -> ExpandedNetwork:
     """Edge servers and devices at random in a square; each device joins the nearest edge server.
 
@@ -160,6 +209,7 @@ def geometric(
         side_m: the length of the square's side, in metres.
         seed: under which positions and trust are drawn.
         name: of the network; by default ``geometric-<edges>x<devices>``.
+        secure_sum: the probability that an edge server is not trusted, but holds secure sums.
 
     >>> from h2fdp import Topology
     >>> network = Topology.geometric(edges=4, devices=10)
@@ -167,12 +217,19 @@ def geometric(
     (40, True)
     """
     given = _checked(
-        edges=edges, devices=devices, trust=trust, seed=seed, side_m=side_m, name=name or f"geometric-{edges}x{devices}"
+        edges=edges,
+        devices=devices,
+        trust=trust,
+        secure_sum=secure_sum,
+        seed=seed,
+        side_m=side_m,
+        name=name or f"geometric-{edges}x{devices}",
     )
     return ExpandedNetwork(
         given.name,
-        _placed(given.edges, given.devices, given.trust, given.side_m, given.seed),
+        _placed(given.edges, given.devices, given.odds, given.side_m, given.seed),
         trust_probability=given.trust,
+        secure_sum_probability=given.secure_sum,
     )
 
 
@@ -198,7 +255,7 @@ def _checked(**arguments: Any) -> _Arguments:
     return given
 
 
-def _placed(edges: int, devices: int, trust: float, side_m: float, seed: int) -> tuple[Subnet, ...]:
+def _placed(edges: int, devices: int, odds: TrustProbabilities, side_m: float, seed: int) -> tuple[Subnet, ...]:
     """The subnets of edge servers placed uniformly in a square of side `side_m`, in metres.
 
     Of edges x devices devices, one for each edge server is placed uniformly in the largest disc around it that its cell
@@ -220,7 +277,7 @@ def _placed(edges: int, devices: int, trust: float, side_m: float, seed: int) ->
     bounds = np.cumsum(np.bincount(owners, minlength=edges))[:-1]
     names = [f"edge-{number}" for number in range(1, edges + 1)]
     return tuple(
-        Subnet(name, draw_trust(name, trust, streams), of_edge, np.full(len(of_edge), DEFAULT_POWER_DBM))
+        Subnet(name, odds.draw(name, streams), of_edge, np.full(len(of_edge), DEFAULT_POWER_DBM))
         for name, of_edge in zip(names, np.split(distances[order], bounds), strict=True)
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.topology.arrays import ABOVE_ZERO, FINITE, FINITE_ABOVE_ZERO, Floats, Integers, read_only
+from h2fdp.topology.trust import Trust, trust_of
 
 CLOUD = "cloud"
 
@@ -106,7 +107,8 @@ class Subnet:
 
     Attributes:
         name: the edge server's name, unique among all nodes.
-        trusted: whether the edge server is trusted, so that noise is added by it and not by its devices.
+        trust: in the edge server: trusted ones add the noise, untrusted ones receive noisy updates, and one that holds
+            secure sums sees nothing but the sum of its devices' uploads. `True` and `False` stand for the first two.
         distance_m: (s,) each device's distance to the edge server; read-only.
         power_dbm: (s,) each device's transmit power; read-only.
         link: the edge server's link to the node above it.
@@ -120,7 +122,7 @@ class Subnet:
     """
 
     name: str
-    trusted: bool
+    trust: Trust
     distance_m: Floats
     power_dbm: Floats
     link: Link = Link()
@@ -131,6 +133,7 @@ class Subnet:
     parent: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "trust", trust_of(self.trust, self.name))
         size = len(self.distance_m)
         if size == 0:
             raise UserError("an edge server without devices", key=self.name)
@@ -142,6 +145,11 @@ class Subnet:
             raise UserError(f"expected {size} devices, found {self.relays.devices}", key=f"{self.name}.relays")
         if self.relays is not None and self.link.rate_bps != float("inf"):
             raise UserError("expected an infinite link.rate_bps beside relays", key=self.name)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the edge server may see raw updates."""
+        return self.trust == "trusted"
 
     @property
     def size(self) -> int:
@@ -159,7 +167,7 @@ class Subnet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Subnet):
             return NotImplemented
-        plain = ("name", "trusted", "link", "host", "names", "relays", "parent")
+        plain = ("name", "trust", "link", "host", "names", "relays", "parent")
         arrays = ("distance_m", "power_dbm")
         return all(getattr(self, name) == getattr(other, name) for name in plain) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
@@ -174,14 +182,22 @@ class Aggregator:
 
     Attributes:
         name: unique among all nodes.
-        trusted: whether what it holds is shown to nobody else.
+        trust: in it; what a trusted one holds is shown to nobody else. `True` and `False` as for a `Subnet`.
         link: its link to the node above it.
         parent: the name of the aggregator above it; None for the cloud.
         host: the label of the host that should hold it; None for any.
     """
 
     name: str
-    trusted: bool
+    trust: Trust
     link: Link = Link()
     parent: str | None = None
     host: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trust", trust_of(self.trust, self.name))
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it may see raw updates."""
+        return self.trust == "trusted"

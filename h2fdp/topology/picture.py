@@ -1,12 +1,14 @@
 """What pictures share: where nodes stand and how they look.
 
 The cloud is in the middle, edge servers on a ring around it, those above them on rings between, devices in fans
-outside. Trusted: a filled square and solid lines. Untrusted: a hollow circle and dashed lines. Blue and orange are
-those of Okabe and Ito's palette, which colour-blind readers tell apart.
+outside. Trusted: a filled square and solid lines. Secure sums: a pale diamond and dash-dotted lines. Untrusted: a
+hollow circle and dashed lines. Blue, green and orange are those of Okabe and Ito's palette, which colour-blind readers
+tell apart.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from h2fdp.topology.arrays import Floats
 from h2fdp.topology.topology import Topology
+from h2fdp.topology.trust import Trust
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,32 +114,50 @@ def _direction(angles: Floats) -> Floats:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def trust_words(topology: Topology) -> dict[bool, str]:
+def trust_words(topology: Topology) -> dict[Trust, str]:
     """What trust means for the noise, for a legend."""
     if topology.aggregators:
-        return {True: "noise is added where trust ends, at it or above", False: "what reaches it is noisy already"}
-    return {True: "the edge server adds the noise", False: "every device adds noise"}
+        return {
+            "trusted": "noise is added where trust ends, at it or above",
+            "secure-sum": "it sees a sum, noisy already",
+            "untrusted": "what reaches it is noisy already",
+        }
+    return {
+        "trusted": "the edge server adds the noise",
+        "secure-sum": "devices share one noise, it sees their sum",
+        "untrusted": "every device adds noise",
+    }
+
+
+def trust_counts(topology: Topology) -> str:
+    """How many edge servers of all tiers there are of each level above untrusted, as in "3 trusted"."""
+    counts = Counter(server.trust for server in topology.servers())
+    secure = f", {counts['secure-sum']:,} with secure sums" if counts["secure-sum"] else ""
+    return f"{counts['trusted']:,} trusted{secure}"
 
 
 @dataclass(frozen=True)
 class TrustStyle:
-    """How nodes and links of one kind of trust look."""
+    """How nodes and links of one kind of trust look; `device` fills the dots of devices."""
 
-    word: str
+    word: Trust
     colour: str
     fill: str
     marker: str
     line: Literal["-"] | tuple[float, tuple[float, ...]]
     hatch: str
+    device: str
 
 
-TRUSTED = TrustStyle("trusted", "#0072B2", "#0072B2", "s", "-", "")
-UNTRUSTED = TrustStyle("untrusted", "#D55E00", "white", "o", (0, (4, 2)), "/////")
+TRUSTED = TrustStyle("trusted", "#0072B2", "#0072B2", "s", "-", "", INK)
+SECURE_SUM = TrustStyle("secure-sum", "#009E73", "#BFE7DC", "D", (0, (6, 1.5, 1, 1.5)), "....", "#BBBBBB")
+UNTRUSTED = TrustStyle("untrusted", "#D55E00", "white", "o", (0, (4, 2)), "/////", "white")
+STYLES = (TRUSTED, SECURE_SUM, UNTRUSTED)  # in the order of legends
 
 
-def look(trusted: bool) -> TrustStyle:
+def look(trust: Trust) -> TrustStyle:
     """The look of a subnet."""
-    return TRUSTED if trusted else UNTRUSTED
+    return next(style for style in STYLES if style.word == trust)
 
 
 def draw_cloud(axes: Axes, x: float, y: float, size: float = 9.5) -> None:

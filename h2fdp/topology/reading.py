@@ -12,7 +12,7 @@ from h2fdp.topology.graph_import import tree_document
 from h2fdp.topology.graphml import read_graphml
 from h2fdp.topology.naming import name_problems
 from h2fdp.topology.node_link import read_node_link
-from h2fdp.topology.schema import TopologyFile
+from h2fdp.topology.schema import TopologyFile, TrustSection
 from h2fdp.topology.templates import expand
 from h2fdp.topology.topology import Topology
 
@@ -74,19 +74,28 @@ def from_document(document: Document, seed: int, told: Sequence[Problem] = ()) -
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
     """A probability set from outside a file in which every edge server states its trust would be ignored in silence."""
-    path = ("trust", "probability")
-    if file.trust is None or any(edge.trusted is None for edge in file.every_edge()):
+    if file.trust is None or any(edge.stated_trust is None for edge in file.every_edge()):
         return []
-    source, edges_source = (re.sub(r":\d+$", "", document.where(key)) for key in (path, ("edges",)))
-    if source == edges_source:
-        return []
+    paths = [("trust", key) for key in ("probability", "trusted", "secure-sum") if _stated(file.trust, key)]
+    edges_source = _source(document, ("edges",))
     return [
         Problem(
-            "has no effect: every edge server of this topology states `trusted:`",
+            "has no effect: every edge server of this topology states its trust",
             document.where(path),
             document.key(path),
         )
+        for path in paths
+        if _source(document, path) != edges_source
     ]
+
+
+def _stated(section: TrustSection, key: str) -> bool:
+    return key.replace("-", "_") in section.model_fields_set
+
+
+def _source(document: Document, path: tuple[str, ...]) -> str:
+    """The file, or the command line, that states a key."""
+    return re.sub(r":\d+$", "", document.where(path))
 
 
 def _line(problem: Problem) -> float:

@@ -20,6 +20,7 @@ from h2fdp.config.fields import (
     Whole,
     shape,
 )
+from h2fdp.topology.trust import TRUSTS, Trust, TrustProbabilities, trust_of
 from h2fdp.wireless import RadioSection
 from h2fdp.wireless.path_loss import Decibels
 
@@ -136,28 +137,43 @@ Devices = Annotated[
 ]
 
 
-class EdgeSection(Section):
+TrustLevel = Annotated[Trust, Expect(f"one of {', '.join(TRUSTS)}")]
+
+
+class _ServerSection(Section):
+    """What every edge server has, at any height."""
+
+    name: Name
+    repeat: Count = 1
+    trusted: Flag | None = None
+    trust: TrustLevel | None = None
+    host: Name | None = None
+    link: LinkSection | None = None
+
+    @model_validator(mode="after")
+    def _one_statement_of_trust(self) -> Self:
+        if self.trusted is not None and self.trust is not None:
+            raise ValueError("expected `trust:` or `trusted:`, found both")
+        return self
+
+    @property
+    def stated_trust(self) -> Trust | None:
+        """The trust that is stated; None where it is to be drawn."""
+        return self.trust if self.trusted is None else trust_of(self.trusted, self.name)
+
+
+class EdgeSection(_ServerSection):
     """One edge server with devices, or `repeat` of them with {i} in the name.
 
     {parent} in a name or a host stands for the name of the edge server above.
     """
 
-    name: Name
-    repeat: Count = 1
-    trusted: Flag | None = None
-    host: Name | None = None
-    link: LinkSection | None = None
     devices: Devices
 
 
-class UpperEdgeSection(Section):
+class UpperEdgeSection(_ServerSection):
     """One edge server above other edge servers, or `repeat` of them, each with edge servers of its own."""
 
-    name: Name
-    repeat: Count = 1
-    trusted: Flag | None = None
-    host: Name | None = None
-    link: LinkSection | None = None
     edges: Edges
 
     @model_validator(mode="before")
@@ -202,9 +218,31 @@ class ComputeSection(Section):
 
 
 class TrustSection(Section):
-    """How trust is drawn for an edge server that states none (H2FDP, Eq. 27)."""
+    """How trust is drawn for an edge server that states none (H2FDP, Eq. 27): `probability` says that it is trusted.
 
-    probability: Probability = DEFAULT_TRUST_PROBABILITY
+    With three levels, `trusted` and `secure-sum` are the probabilities of these two.
+    """
+
+    probability: Probability | None = None
+    trusted: Probability | None = None
+    secure_sum: Probability | None = Field(default=None, alias="secure-sum")
+
+    @model_validator(mode="after")
+    def _probabilities(self) -> Self:
+        if self.probability is not None and not (self.trusted is None and self.secure_sum is None):
+            raise ValueError("expected `probability:`, or `trusted:` and `secure-sum:`, found both")
+        drawn = self.drawn
+        if drawn.trusted + drawn.secure_sum > 1:
+            found = f"{drawn.trusted:g} and {drawn.secure_sum:g}"
+            raise ValueError(f"expected probabilities whose sum is at most 1, found {found}")
+        return self
+
+    @property
+    def drawn(self) -> TrustProbabilities:
+        """The probabilities; trusted and secure-sum are 0 where only the other one is stated."""
+        if self.trusted is None and self.secure_sum is None:
+            return TrustProbabilities(DEFAULT_TRUST_PROBABILITY if self.probability is None else self.probability)
+        return TrustProbabilities(self.trusted or 0.0, self.secure_sum or 0.0)
 
 
 class TopologyFile(Section):

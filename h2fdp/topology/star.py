@@ -27,7 +27,7 @@ def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]]) -> Subne
     """
     return Subnet(
         name=CLOUD,
-        trusted=False,
+        trust="untrusted",
         distance_m=np.concatenate([subnet.distance_m for subnet in subnets]),
         power_dbm=np.concatenate([subnet.power_dbm for subnet in subnets]),
         link=Link(rate_bps=float("inf"), power_dbm=0.0),

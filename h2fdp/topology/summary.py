@@ -10,6 +10,7 @@ import numpy as np
 
 from h2fdp.topology.network import Aggregator, Subnet
 from h2fdp.topology.topology import Topology
+from h2fdp.topology.trust import TRUSTS, Trust
 
 MOST_LINES = 40
 FIRST_LINES = 12
@@ -21,7 +22,8 @@ _WIDEST_TREE = 44
 def summarise(topology: Topology) -> dict[str, Any]:
     """Counts, sizes and distances (metres), ready for JSON.
 
-    `edges` and `trusted` count the lowest edge servers. A network of more tiers has `tiers` too, from these up.
+    `edges` and the levels of trust count the lowest edge servers. A network of more tiers has `tiers` too, from these
+    up.
 
     >>> summary = summarise(Topology.regular(edges=4, devices=5, trust=1.0, name="small"))
     >>> summary["edges"], summary["devices"], summary["trusted"], summary["subnet_size"]
@@ -29,29 +31,34 @@ def summarise(topology: Topology) -> dict[str, Any]:
     """
     sizes = topology.sizes
     distances = np.concatenate([subnet.distance_m for subnet in topology.subnets])
-    trusted = sum(subnet.trusted for subnet in topology.subnets)
     tiers = [
-        [each.trusted for each in topology.servers() if topology.height(each.name) == height]
+        [each.trust for each in topology.servers() if topology.height(each.name) == height]
         for height in range(1, topology.depth + 1)
     ]
-    deep = {"tiers": [{"edges": len(tier), "trusted": sum(tier)} for tier in tiers]} if topology.depth > 1 else {}
+    deep = {"tiers": [{"edges": len(tier), **_levels(tier)} for tier in tiers]} if topology.depth > 1 else {}
     return {
         "name": topology.name,
         "edges": topology.edges,
         "devices": topology.devices,
-        "trusted": trusted,
-        "untrusted": topology.edges - trusted,
+        **_levels([subnet.trust for subnet in topology.subnets]),
         **deep,
         "trust_probability": topology.trust_probability,
+        "secure_sum_probability": topology.secure_sum_probability,
         "subnet_size": _range(sizes) | {"lowest": int(sizes.min()), "highest": int(sizes.max())},
         "distance_m": _range(distances),
     }
+
+
+def _levels(trust: Sequence[Trust]) -> dict[str, int]:
+    """How many edge servers there are of each level of trust."""
+    return {level.replace("-", "_"): trust.count(level) for level in reversed(TRUSTS)}
 
 
 def summarise_subnet(subnet: Subnet) -> dict[str, Any]:
     """One edge server, ready for JSON; an unlimited rate is null."""
     return {
         "name": subnet.name,
+        "trust": subnet.trust,
         "trusted": subnet.trusted,
         "devices": subnet.size,
         "distance_m": _range(subnet.distance_m),
@@ -64,6 +71,7 @@ def summarise_aggregator(topology: Topology, aggregator: Aggregator) -> dict[str
     """One edge server above others, ready for JSON; an unlimited rate is null."""
     return {
         "name": aggregator.name,
+        "trust": aggregator.trust,
         "trusted": aggregator.trusted,
         "height": topology.height(aggregator.name),
         "children": list(topology.children(aggregator.name)),
@@ -82,6 +90,7 @@ class TreeGlyphs:
     """What the tree is made of."""
 
     trusted: str
+    secure_sum: str
     untrusted: str
     device: str
     noisy_device: str
@@ -92,8 +101,8 @@ class TreeGlyphs:
     dash: str
 
 
-UNICODE = TreeGlyphs("■", "○", "•", "◦", "├── ", "└── ", "│", "…", "–")
-ASCII = TreeGlyphs("#", "o", "*", ".", "|-- ", "`-- ", "|", "..", "-")
+UNICODE = TreeGlyphs("■", "◆", "○", "•", "◦", "├── ", "└── ", "│", "…", "–")
+ASCII = TreeGlyphs("#", "+", "o", "*", ".", "|-- ", "`-- ", "|", "..", "-")
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class TreeLine:
     """A line of the tree, and the trust of the edge server it is about."""
 
     text: str
-    trusted: bool | None = None
+    trust: Trust | None = None
 
 
 def listing(topology: Topology, glyphs: TreeGlyphs = UNICODE) -> list[TreeLine]:
@@ -113,37 +122,39 @@ def listing(topology: Topology, glyphs: TreeGlyphs = UNICODE) -> list[TreeLine]:
     ├── ■ edge-1  trusted    3 devices  30–73 m   •••
     └── ■ edge-2  trusted    3 devices  31–46 m   •••
     """
+    words = _widest_word(topology)
     if topology.aggregators and topology.edges + len(topology.aggregators) <= MOST_LINES:
         return [TreeLine("cloud"), *_deep_tree(topology, glyphs)]
     if topology.edges <= MOST_LINES and not topology.aggregators:
-        return [TreeLine("cloud"), *_tree(topology.subnets, topology.edges, glyphs)]
+        return [TreeLine("cloud"), *_tree(topology.subnets, topology.edges, words, glyphs)]
     groups = [
-        _group([subnet for subnet in topology.subnets if subnet.trusted is trusted], trusted, glyphs)
-        for trusted in (True, False)
+        _group([subnet for subnet in topology.subnets if subnet.trust == trust], trust, glyphs)
+        for trust in reversed(TRUSTS)
     ]
     return [
         TreeLine("cloud"),
         *_upper_tiers(topology, glyphs),
         *(line for line in groups if line is not None),
         TreeLine("first edge servers:"),
-        *_tree(topology.subnets[:FIRST_LINES], topology.edges, glyphs),
+        *_tree(topology.subnets[:FIRST_LINES], topology.edges, words, glyphs),
     ]
 
 
-def _tree(subnets: Sequence[Subnet], of: int, glyphs: TreeGlyphs) -> list[TreeLine]:
+def _tree(subnets: Sequence[Subnet], of: int, words: int, glyphs: TreeGlyphs) -> list[TreeLine]:
+    """A line for each of these edge servers, of so many; `words` is the width of the levels of trust."""
     names = [_short(subnet.name, glyphs) for subnet in subnets]
     width = max(map(len, names))
     digits = max(len(str(subnet.size)) for subnet in subnets)
     lines = []
     for position, (subnet, name) in enumerate(zip(subnets, names, strict=True), start=1):
         stem = glyphs.last if position == of else glyphs.branch
-        symbol, word, dot = _signs(subnet.trusted, glyphs)
+        symbol, word, dot = _signs(subnet.trust, glyphs)
         dots = dot * min(subnet.size, _MOST_DOTS) + (glyphs.more if subnet.size > _MOST_DOTS else "")
         lines.append(
             TreeLine(
-                f"{stem}{symbol} {name:<{width}}  {word:<9}  {_devices(subnet.size, digits)}  "
+                f"{stem}{symbol} {name:<{width}}  {word:<{words}}  {_devices(subnet.size, digits)}  "
                 f"{_metres([subnet], glyphs):<8}  {dots}",
-                subnet.trusted,
+                subnet.trust,
             )
         )
     if len(subnets) < of:
@@ -160,18 +171,19 @@ def _deep_tree(topology: Topology, glyphs: TreeGlyphs) -> list[TreeLine]:
         last = topology.children(server.parent)[-1] == server.name
         stem = stems[server.parent]
         stems[server.name] = stem + (" " * len(glyphs.last) if last else glyphs.stem + " " * (len(glyphs.last) - 1))
-        symbol, *_ = _signs(server.trusted, glyphs)
+        symbol, *_ = _signs(server.trust, glyphs)
         left.append((f"{stem}{glyphs.last if last else glyphs.branch}{symbol} {_short(server.name, glyphs)}", server))
     width = min(max(len(text) for text, _ in left), _WIDEST_TREE)
     digits = max(len(str(subnet.size)) for subnet in topology.subnets)
+    words = _widest_word(topology)
     lines = []
     for text, server in left:
-        _, word, _ = _signs(server.trusted, glyphs)
+        _, word, _ = _signs(server.trust, glyphs)
         facts = ""
         if isinstance(server, Subnet):
             facts = f"  {_devices(server.size, digits)}  {_metres([server], glyphs):<8}"
         cut = text if len(text) <= width else text[: width - len(glyphs.more)] + glyphs.more
-        lines.append(TreeLine(f"{cut:<{width}}  {word:<9}{facts}", server.trusted))
+        lines.append(TreeLine(f"{cut:<{width}}  {word:<{words}}{facts}", server.trust))
     return lines
 
 
@@ -180,31 +192,36 @@ def _upper_tiers(topology: Topology, glyphs: TreeGlyphs) -> list[TreeLine]:
     lines = []
     for height in range(topology.depth, 1, -1):
         tier = [each for each in topology.aggregators if topology.height(each.name) == height]
-        for trusted in (True, False):
-            count = sum(each.trusted is trusted for each in tier)
-            symbol, word, _ = _signs(trusted, glyphs)
+        for trust in reversed(TRUSTS):
+            count = sum(each.trust == trust for each in tier)
+            symbol, word, _ = _signs(trust, glyphs)
             if count:
-                lines.append(TreeLine(f"{glyphs.branch}{symbol} {count:>6,} {word:<9} of tier {height}", trusted))
+                lines.append(TreeLine(f"{glyphs.branch}{symbol} {count:>6,} {word:<10} of tier {height}", trust))
     return lines
 
 
-def _group(subnets: list[Subnet], trusted: bool, glyphs: TreeGlyphs) -> TreeLine | None:
+def _group(subnets: list[Subnet], trust: Trust, glyphs: TreeGlyphs) -> TreeLine | None:
     if not subnets:
         return None
-    symbol, word, _ = _signs(trusted, glyphs)
+    symbol, word, _ = _signs(trust, glyphs)
     sizes = [subnet.size for subnet in subnets]
     spread = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)}{glyphs.dash}{max(sizes)}"
     return TreeLine(
-        f"{glyphs.branch}{symbol} {len(subnets):>6,} {word:<9} {sum(sizes):>9,} devices  {spread} each  "
+        f"{glyphs.branch}{symbol} {len(subnets):>6,} {word:<10} {sum(sizes):>9,} devices  {spread} each  "
         f"{_metres(subnets, glyphs)}",
-        trusted,
+        trust,
     )
 
 
-def _signs(trusted: bool, glyphs: TreeGlyphs) -> tuple[str, str, str]:
-    if trusted:
-        return glyphs.trusted, "trusted", glyphs.device
-    return glyphs.untrusted, "untrusted", glyphs.noisy_device
+def _signs(trust: Trust, glyphs: TreeGlyphs) -> tuple[str, str, str]:
+    if trust == "trusted":
+        return glyphs.trusted, trust, glyphs.device
+    return glyphs.secure_sum if trust == "secure-sum" else glyphs.untrusted, trust, glyphs.noisy_device
+
+
+def _widest_word(topology: Topology) -> int:
+    """Of the levels of trust in a list."""
+    return max(len("untrusted"), *(len(server.trust) for server in topology.servers()))
 
 
 def _devices(size: int, digits: int) -> str:

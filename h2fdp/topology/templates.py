@@ -1,7 +1,7 @@
 """From a checked topology file to the network itself: templates written out, trust, counts and distances drawn.
 
 Every draw comes from a stream keyed by the edge server's name, so it does not move when the file is rearranged, and
-trust is U(seed, name) < probability with one U: raising the probability never un-trusts an edge server.
+trust compares one U(seed, name) with the probabilities: raising that of trust never un-trusts an edge server.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from h2fdp.topology.arrays import Floats
 from h2fdp.topology.naming import instance
 from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Link, Subnet
 from h2fdp.topology.schema import (
-    DEFAULT_TRUST_PROBABILITY,
     DeviceSection,
     DevicesSection,
     EdgeSection,
     LinkSection,
     TopologyFile,
+    TrustSection,
     UniformCount,
     UniformDistance,
     UpperEdgeSection,
 )
+from h2fdp.topology.trust import TrustProbabilities
 from h2fdp.wireless import Radio
 
 DRAWN_DECIMALS = 3  # drawn distances are whole millimetres, so files as drawn stay legible
@@ -42,29 +43,25 @@ class ExpandedNetwork:
     compute: Compute = field(default_factory=Compute)
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
+    secure_sum_probability: float = 0.0
 
 
 def expand(file: TopologyFile, seed: int) -> ExpandedNetwork:
     """The network that a file describes under a seed."""
-    stated = None if file.trust is None else file.trust.probability
-    probability = DEFAULT_TRUST_PROBABILITY if stated is None else stated
+    probabilities = (file.trust or TrustSection()).drawn
     streams = Streams(seed)
-    expansion = _Expansion(file.cloud.link, probability, streams)
+    expansion = _Expansion(file.cloud.link, probabilities, streams)
     expansion.write_out(file.edges, None)
-    all_state_trust = all(edge.trusted is not None for edge in file.every_edge())
+    never_drawn = file.trust is None and all(edge.stated_trust is not None for edge in file.every_edge())
     return ExpandedNetwork(
         name=file.name,
         subnets=tuple(expansion.subnets),
         aggregators=tuple(expansion.aggregators),
         radio=file.radio.radio(),
         compute=Compute(file.compute.seconds_per_step, file.compute.joules_per_step),
-        trust_probability=stated if all_state_trust else probability,
+        trust_probability=None if never_drawn else probabilities.trusted,
+        secure_sum_probability=0.0 if never_drawn else probabilities.secure_sum,
     )
-
-
-def draw_trust(name: str, probability: float, streams: Streams) -> bool:
-    """Whether an edge server is trusted (H2FDP, Eq. 27)."""
-    return bool(streams.open(name, "trust").random() < probability)
 
 
 def draw_distances(name: str, rule: UniformDistance, size: int, streams: Streams) -> Floats:
@@ -81,12 +78,12 @@ class _Expansion:
 
     Attributes:
         link: of an edge server that states none.
-        probability: with which an edge server that states no trust is trusted.
+        probabilities: of the trust in an edge server that states none.
         streams: of every draw.
     """
 
     link: LinkSection
-    probability: float
+    probabilities: TrustProbabilities
     streams: Streams
     subnets: list[Subnet] = field(default_factory=list)
     aggregators: list[Aggregator] = field(default_factory=list)
@@ -104,10 +101,9 @@ class _Expansion:
     def _node(self, section: EdgeSection | UpperEdgeSection, number: int, parent: str | None) -> dict[str, Any]:
         """What every edge server has, at any height."""
         name = instance(section.name, number, parent)
-        trusted = section.trusted
         return {
             "name": name,
-            "trusted": draw_trust(name, self.probability, self.streams) if trusted is None else trusted,
+            "trust": section.stated_trust or self.probabilities.draw(name, self.streams),
             "link": _link(self.link if section.link is None else section.link),
             "host": None if section.host is None else instance(section.host, number, parent),
             "parent": parent,

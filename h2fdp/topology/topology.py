@@ -27,9 +27,11 @@ class Topology:
         name: what the network is called.
         subnets: one for each lowest edge server, in the order of the tree.
         radio, compute: the channel and the devices' speed, the same for the whole network.
-        trust_probability: the probability with which trust was drawn where the file states none; None if it never was.
+        trust_probability: the probability with which an edge server was drawn to be trusted where the file states no
+            trust; None if it never was.
         aggregators: every edge server between the cloud and the lowest ones, parents before children, kept in the order
             of the tree; none in a network of two tiers.
+        secure_sum_probability: that with which an edge server was drawn to hold secure sums; 0 if it never was.
 
     >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
     >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
@@ -42,6 +44,7 @@ class Topology:
     compute: Compute = field(default_factory=Compute)
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
+    secure_sum_probability: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.subnets:
@@ -150,27 +153,44 @@ class Topology:
 
     @classmethod
     def regular(
-        cls, edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None
+        cls,
+        edges: int = 10,
+        devices: int = 5,
+        trust: float = 0.5,
+        seed: int = 1,
+        name: str | None = None,
+        secure_sum: float = 0.0,
     ) -> Topology:
         """Every edge server has equally many devices; see :func:`h2fdp.topology.generators.regular`."""
-        return cls.drawn(generators.regular(edges=edges, devices=devices, trust=trust, seed=seed, name=name))
+        return cls.drawn(
+            generators.regular(edges=edges, devices=devices, trust=trust, secure_sum=secure_sum, seed=seed, name=name)
+        )
 
     @classmethod
     def deep(
-        cls, tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None
+        cls,
+        tiers: Sequence[int] = (2, 5, 5),
+        trust: float = 0.5,
+        seed: int = 1,
+        name: str | None = None,
+        secure_sum: float = 0.0,
     ) -> Topology:
         """Equally many children everywhere, tier by tier; see :func:`h2fdp.topology.generators.deep`."""
-        return cls.drawn(generators.deep(tiers=tiers, trust=trust, seed=seed, name=name))
+        return cls.drawn(generators.deep(tiers=tiers, trust=trust, secure_sum=secure_sum, seed=seed, name=name))
 
     @classmethod
-    def config1(cls, edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+    def config1(
+        cls, edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
+    ) -> Topology:
         """The paper's Config. 1; see :func:`h2fdp.topology.generators.config1`."""
-        return cls.drawn(generators.config1(edges=edges, trust=trust, seed=seed, name=name))
+        return cls.drawn(generators.config1(edges=edges, trust=trust, secure_sum=secure_sum, seed=seed, name=name))
 
     @classmethod
-    def config2(cls, devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None) -> Topology:
+    def config2(
+        cls, devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
+    ) -> Topology:
         """The paper's Config. 2; see :func:`h2fdp.topology.generators.config2`."""
-        return cls.drawn(generators.config2(devices=devices, trust=trust, seed=seed, name=name))
+        return cls.drawn(generators.config2(devices=devices, trust=trust, secure_sum=secure_sum, seed=seed, name=name))
 
     @classmethod
     def geometric(
@@ -181,9 +201,12 @@ class Topology:
         side_m: float = 500.0,
         seed: int = 1,
         name: str | None = None,
+        secure_sum: float = 0.0,
     ) -> Topology:
         """Real positions in a square; see :func:`h2fdp.topology.generators.geometric`."""
-        made = generators.geometric(edges=edges, devices=devices, trust=trust, side_m=side_m, seed=seed, name=name)
+        made = generators.geometric(
+            edges=edges, devices=devices, trust=trust, secure_sum=secure_sum, side_m=side_m, seed=seed, name=name
+        )
         return cls.drawn(made)
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from h2fdp.topology.arrays import Floats, Integers
-from h2fdp.topology.picture import draw_cloud, look
+from h2fdp.topology.picture import STYLES, draw_cloud, look
 from h2fdp.topology.topology import Topology
+from h2fdp.topology.trust import Trust
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +38,7 @@ class TrustSector:
         tops: (n,) radii at which their bars end.
     """
 
-    trusted: bool
+    trust: Trust
     numbers: Integers
     starts: Floats
     width: float
@@ -76,7 +77,7 @@ class AggregatorArc:
     """
 
     name: str
-    trusted: bool
+    trust: Trust
     starts: float
     stops: float
     inner: float
@@ -92,16 +93,17 @@ class AggregatorArc:
 
 
 def parts(topology: Topology) -> list[TrustSector]:
-    """The wheel's parts: trusted, then untrusted edge servers, the largest first, under each server above them."""
+    """The wheel's parts: the most trusted first, the largest first among equals, under each server above them."""
     sizes = topology.sizes
-    trusted = np.array([subnet.trusted for subnet in topology.subnets])
+    levels = [style.word for style in STYLES]
+    kinds = np.array([levels.index(subnet.trust) for subnet in topology.subnets])
     parents = _parents(topology)
-    order = np.lexsort((-sizes, ~trusted, parents))
+    order = np.lexsort((-sizes, kinds, parents))
     width = 2 * np.pi / len(order)
     found = []
     for parent in np.unique(parents):
-        for which in (True, False):
-            positions = np.flatnonzero((trusted[order] == which) & (parents[order] == parent))
+        for kind, which in enumerate(levels):
+            positions = np.flatnonzero((kinds[order] == kind) & (parents[order] == parent))
             if len(positions) > 0:
                 numbers = order[positions]
                 starts: Floats = np.asarray(np.pi / 2 - width * positions, dtype=np.float64)
@@ -118,7 +120,7 @@ def arcs(topology: Topology) -> list[AggregatorArc]:
         below = topology.below(aggregator.name)
         outer = RIM - 0.12 - thickness * (topology.height(aggregator.name) - 2)
         starts, stops = (float(np.pi / 2 - width * edge) for edge in (below.start, below.stop))
-        found.append(AggregatorArc(aggregator.name, aggregator.trusted, starts, stops, outer - 0.7 * thickness, outer))
+        found.append(AggregatorArc(aggregator.name, aggregator.trust, starts, stops, outer - 0.7 * thickness, outer))
     return found
 
 
@@ -149,7 +151,7 @@ def draw_wheel(axes: Axes, topology: Topology) -> None:
         else:
             _outline(axes, part, spokes=topology.depth == 1)
     for arc in arcs(topology):
-        style = look(arc.trusted)
+        style = look(arc.trust)
         axes.fill(
             *arc.outline(), facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, linewidth=0.8, zorder=2
         )
@@ -159,7 +161,7 @@ def draw_wheel(axes: Axes, topology: Topology) -> None:
 
 
 def _bars(axes: Axes, part: TrustSector, inner: float) -> None:
-    style = look(part.trusted)
+    style = look(part.trust)
     reach = np.array([inner, RIM])
     for middle, (x, y) in zip(part.middles, part.bars(), strict=True):
         axes.plot(
@@ -185,7 +187,7 @@ def _bars(axes: Axes, part: TrustSector, inner: float) -> None:
 
 
 def _outline(axes: Axes, part: TrustSector, spokes: bool) -> None:
-    style = look(part.trusted)
+    style = look(part.trust)
     axes.fill(*part.outline(), facecolor=style.fill, edgecolor=style.colour, hatch=style.hatch, linewidth=0.8, zorder=3)
     if not spokes:
         return

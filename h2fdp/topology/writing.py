@@ -11,7 +11,7 @@ from h2fdp.errors import UserError
 from h2fdp.topology.network import CLOUD, Aggregator
 from h2fdp.topology.reading import format_of
 from h2fdp.topology.topology import Topology
-from h2fdp.topology.yaml_text import head, link_values, yaml_text
+from h2fdp.topology.yaml_text import head, link_values, trust_values, yaml_text
 
 MOST_GRAPH_DEVICES = 20_000  # beyond these the file would be larger than what is read, 5 MB
 _SECOND_NAME = "the cloud"  # of the cloud's node, in a star whose edge server is the cloud's own and named so
@@ -73,7 +73,7 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
     nodes: list[dict[str, Any]] = [{"id": cloud, "kind": "cloud"}]
     links: list[dict[str, Any]] = []
     for server in topology.servers():
-        trust = {"trusted": server.trusted} if state_trust else {}
+        trust = trust_values(server) if state_trust else {}
         host = {} if server.host is None else {"host": server.host}
         above = cloud if server.parent is None else server.parent
         nodes.append({"id": server.name, "kind": "edge", **trust, **host})

@@ -64,7 +64,7 @@ class _Writer:
         """What every edge server has, at any height."""
         values: dict[str, Any] = {"name": node.name}
         if self._state_trust:
-            values["trusted"] = node.trusted
+            values |= trust_values(node)
         if node.host is not None:
             values["host"] = node.host
         if node.link != self._default:
@@ -90,8 +90,15 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
     }
     probability = topology.trust_probability
     if probability is not None or not state_trust:
-        values["trust"] = {"probability": DEFAULT_TRUST_PROBABILITY if probability is None else probability}
+        trusted = DEFAULT_TRUST_PROBABILITY if probability is None else probability
+        secure = topology.secure_sum_probability
+        values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
     return values
+
+
+def trust_values(server: Subnet | Aggregator) -> dict[str, Any]:
+    """The trust in an edge server, in the file's keys."""
+    return {"trust": server.trust} if server.trust == "secure-sum" else {"trusted": server.trusted}
 
 
 def common_link(topology: Topology) -> Link:

@@ -15,11 +15,11 @@ TREE = Topology(
     "deep",
     tuple(
         Subnet(
-            f"e{number}", trusted=number != 2, distance_m=np.full(size, 50.0), power_dbm=np.full(size, 20.0), parent=up
+            f"e{number}", trust=number != 2, distance_m=np.full(size, 50.0), power_dbm=np.full(size, 20.0), parent=up
         )
         for number, (size, up) in enumerate(zip(SIZES, PARENTS, strict=True), start=1)
     ),
-    aggregators=(Aggregator("north", trusted=True), Aggregator("south", trusted=False)),
+    aggregators=(Aggregator("north", trust="trusted"), Aggregator("south", trust="untrusted")),
 )
 COSTS = DrawnCosts(
     seconds=np.array([1.0, 3.0, 2.0, 4.0]),

@@ -28,6 +28,30 @@ def test_new_writes_a_network_whose_trust_each_run_draws(tmp_path):
     assert "trusted:" not in (tmp_path / "n.yaml").read_text()
 
 
+def test_new_leaves_three_levels_of_trust_to_each_run(tmp_path):
+    run("new", "deep", "--tiers", "2,2,1", "--trust", 0.3, "--secure-sum", 0.4, "--out", tmp_path / "n.yaml")
+    network = read(tmp_path / "n.yaml", 1)
+    assert (network.trust_probability, network.secure_sum_probability) == (0.3, 0.4)
+    assert "trust: {trusted: 0.3, secure-sum: 0.4}" in (tmp_path / "n.yaml").read_text()
+
+
+def test_all_levels_of_trust_are_shown_and_counted(tmp_path):
+    (tmp_path / "n.yaml").write_text(
+        "edges:\n"
+        "  - {name: a, trust: secure-sum, devices: {count: 2}}\n"
+        "  - {name: b, trust: trusted, devices: {count: 1}}\n"
+        "  - {name: c, trust: untrusted, devices: {count: 1}}\n"
+    )
+    shown, checked = run("show", tmp_path / "n.yaml"), run("check", tmp_path / "n.yaml")
+    assert "3 edge servers, 1 trusted, 1 with secure sums; 4 devices" in shown
+    assert "◆ a  secure-sum" in shown
+    assert "◆ secure-sum: " in shown
+    assert "secure sums   1 of 3" in checked
+    found = json.loads(run("show", tmp_path / "n.yaml", "--json"))
+    assert (found["trusted"], found["secure_sum"], found["untrusted"]) == (1, 1, 1)
+    assert [each["trust"] for each in found["subnets"]] == ["secure-sum", "trusted", "untrusted"]
+
+
 def test_new_states_trust_when_asked(tmp_path):
     run("new", "geometric", "--state-trust", "--seed", 3, "--out", tmp_path / "n.json")
     assert read(tmp_path / "n.json", 1) == read(tmp_path / "n.json", 2)

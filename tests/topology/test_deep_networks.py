@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
 from h2fdp.topology import Aggregator, Link, Subnet, Topology, from_document, read, write
+from h2fdp.topology.trust import TRUSTS
 
 
 def topology(text, seed=1):
@@ -83,9 +84,11 @@ def test_networks_with_other_aggregators_are_other_networks():
     assert tree(two, [("n1", None), ("n2", None)]) == tree(two, [("n1", None), ("n2", None)])
     assert tree(two, [("n1", None), ("n2", None)]) != tree(two[::-1], [("n2", None), ("n1", None)])
     assert tree([("a", "n1")], [("n1", None)]) != tree([("a", "n1")], [("n0", None), ("n1", "n0")])
-    for change in ({"trusted": True}, {"link": Link(1e6, 38.0)}, {"host": "gpu"}):
+    for change in ({"trust": "trusted"}, {"trust": "secure-sum"}, {"link": Link(1e6, 38.0)}, {"host": "gpu"}):
         plain, other = (
-            Topology("net", (subnet("a", "n"),), aggregators=(Aggregator(**({"name": "n", "trusted": False} | keys)),))
+            Topology(
+                "net", (subnet("a", "n"),), aggregators=(Aggregator(**({"name": "n", "trust": "untrusted"} | keys)),)
+            )
             for keys in ({}, change)
         )
         assert plain != other
@@ -278,7 +281,7 @@ def trees(draw, tiers=4):
     def grow(parent, tier):
         for _ in range(draw(st.integers(1, 3))):
             name = f"n{len(subnets) + len(aggregators)}"
-            node = (name, draw(st.booleans()))
+            node = (name, draw(st.sampled_from(TRUSTS)))
             link = draw(st.sampled_from([Link(), Link(5e6, 30.0), Link(float("inf"), 1.0)]))
             host = draw(st.sampled_from([None, "rack"]))
             if tier < tiers and draw(st.booleans()):

@@ -94,6 +94,11 @@ def test_trust_that_a_graph_leaves_open_is_drawn(stored):
     assert not stored(graph(**{"trust.probability": 0.0})).subnets[1].trusted
 
 
+def test_a_graph_states_and_draws_all_levels_of_trust(stored):
+    assert stored(graph({"a": {"kind": "edge", "trust": "secure-sum"}})).subnets[0].trust == "secure-sum"
+    assert stored(graph(**{"trust.secure-sum": 1.0})).subnets[1].trust == "secure-sum"
+
+
 def test_attributes_of_the_whole_have_dotted_keys(stored):
     network = stored(graph(name="net", **{"radio.bandwidth_mhz": 2.0, "compute.joules_per_step": 1}))
     assert (network.name, network.radio.bandwidth_hz, network.compute.joules_per_step) == ("net", 2e6, 1.0)

@@ -7,12 +7,13 @@ import pytest
 
 from h2fdp.errors import UserError
 from h2fdp.topology import Topology, draw, read
-from h2fdp.topology.picture import TRUSTED, UNTRUSTED
+from h2fdp.topology.picture import STYLES
 from h2fdp.topology.summary import ASCII, listing
+from h2fdp.topology.trust import TRUSTS
 from h2fdp.topology.wheel import arcs, parts
 
 FOLDER = Path(__file__).parents[2] / "topologies"
-SMALL = Topology.regular(edges=4, devices=3)
+SMALL = Topology.regular(edges=4, devices=3, trust=0.3, secure_sum=0.3)  # of all three levels
 NETWORKS = [
     SMALL,
     Topology.regular(edges=1, devices=1),
@@ -21,6 +22,8 @@ NETWORKS = [
     Topology.regular(edges=3, devices=2),
     Topology.regular(edges=1, devices=2000),
     Topology.regular(edges=1000, devices=3),
+    Topology.regular(edges=300, devices=3, trust=0.3, secure_sum=0.3),
+    Topology.deep((4, 5, 5), trust=0.3, secure_sum=0.3),
     Topology.deep((1, 1, 1)),
     Topology.deep((2, 3, 2)),
     Topology.deep((2, 2, 3, 4)),
@@ -42,14 +45,12 @@ def test_the_suffix_chooses_the_format(tmp_path, suffix, magic):
 def test_networks_of_every_shape_are_drawn(network):
     words = " ".join(text.get_text() for text in draw(network).legends[0].get_texts())
     for server in network.servers():
-        assert (f"{'trusted' if server.trusted else 'untrusted'} edge server") in words
+        assert f"{server.trust} edge server" in words
 
 
 def test_trust_differs_in_shape_filling_and_line():
-    assert TRUSTED.marker != UNTRUSTED.marker
-    assert TRUSTED.fill != UNTRUSTED.fill
-    assert TRUSTED.line != UNTRUSTED.line
-    assert TRUSTED.hatch != UNTRUSTED.hatch
+    for part in ("marker", "fill", "line", "hatch", "colour", "device"):
+        assert len({getattr(style, part) for style in STYLES}) == len(TRUSTS)
 
 
 def test_a_name_with_dollars_is_no_formula():
@@ -76,8 +77,8 @@ def test_a_tree_of_text_fits_80_columns_and_25_lines_of_a_large_network(network)
 
 def test_every_line_of_an_edge_server_says_its_trust_by_symbol_and_word():
     for line in listing(SMALL)[1:]:
-        assert ("■" in line.text) == (" trusted" in line.text) == bool(line.trusted)
-        assert ("○" in line.text) == (" untrusted" in line.text) == (not line.trusted)
+        for sign, trust in (("■", "trusted"), ("◆", "secure-sum"), ("○", "untrusted")):
+            assert (sign in line.text) == (f" {trust} " in line.text) == (line.trust == trust)
 
 
 def test_in_a_tree_of_text_each_server_stands_below_the_one_above():

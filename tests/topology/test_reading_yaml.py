@@ -134,6 +134,16 @@ def test_settings_reach_into_a_document():
     assert changed.devices == 4
 
 
+@pytest.mark.parametrize(("key", "trust"), [("trusted", "trusted"), ("secure-sum", "secure-sum")])
+def test_each_probability_can_be_set_from_outside(key, trust):
+    document = Document("a.yaml", parse("edges: [{name: a, devices: {count: 2}}]", "a.yaml"), Path())
+    document.set(f"trust.{key}", 1.0, "--set")
+    assert from_document(document, 1).subnets[0].trust == trust
+    document.set("edges[0].trust", "untrusted", "--set")
+    with pytest.raises(UserError, match=rf"--set: trust\.{key}: has no effect"):
+        from_document(document, 1)
+
+
 def test_a_probability_that_decides_nothing_is_a_mistake_when_set_from_outside():
     document = Document("a.yaml", parse("edges: [{name: a, trusted: true, devices: {count: 2}}]", "a.yaml"), Path())
     document.set("trust.probability", 1.0, "--set")

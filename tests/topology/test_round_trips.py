@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
 from h2fdp.topology import GENERATORS, Compute, Link, Radio, Subnet, Topology, read, write
+from h2fdp.topology.trust import TRUSTS
 from h2fdp.wireless import LogDistance
 
 positive = st.floats(1e-6, 1e9)
@@ -38,9 +39,11 @@ def topologies(draw):
     for name, size in zip(taken, sizes, strict=False):
         own = tuple(taken.pop() for _ in range(size)) if draw(st.booleans()) else None
         lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (positive, decibels)]
-        subnets.append(Subnet(name, draw(st.booleans()), *lists, draw(links), draw(st.none() | names), own))
+        subnets.append(Subnet(name, draw(st.sampled_from(TRUSTS)), *lists, draw(links), draw(st.none() | names), own))
     compute = Compute(draw(st.floats(0, 10)), draw(st.floats(0, 10)))
-    return Topology(draw(names), tuple(subnets), draw(radios), compute, draw(st.none() | st.floats(0, 1)))
+    odds = draw(st.just((None, 0.0)) | st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)))
+    given = (draw(names), tuple(subnets), draw(radios), compute)
+    return Topology(*given, trust_probability=odds[0], secure_sum_probability=odds[1])
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
