@@ -31,6 +31,12 @@ def calibrate_command(
     if as_json:
         print_json(report)
         return
+    print_accounts(report)
+    print_table(report["noises"], title="noise of the first interval (standard deviations; largest and smallest)")
+
+
+def print_accounts(report: dict[str, Any]) -> None:
+    """The observers' numbers and verdicts of a `privacy_report`, and what belongs to them."""
     rows = [{"observer": observer, **numbers} for observer, numbers in report["observers"].items()]
     print_table(rows, title=f"epsilon at delta {report['delta']:g}, the worst device of each observer", columns=_SHOWN)
     judged = "claimed" if report["target"] is None else f"the target, {report['target']:g}"
@@ -41,7 +47,6 @@ def calibrate_command(
         typer.echo(f"the target allows at most {report['iterations']} local steps of a device; the run stops there\n")
     for note in report["notes"]:
         typer.echo(f"{note}\n")
-    print_table(report["noises"], title="noise of the first interval (standard deviations; largest and smallest)")
 
 
 @app.command("account")

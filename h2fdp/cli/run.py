@@ -68,13 +68,20 @@ def _run(
 
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:
+    from h2fdp.cli.privacy import print_accounts
     from h2fdp.run.dry_run import estimate
+    from h2fdp.run.privacy_report import LEAKS
 
     plan = estimate(experiment.prepare(data_root))
     if as_json:
         print_json(plan)
         return
-    print_facts({key: value for key, value in plan.items() if key != "noises"})
+    print_facts({key: value for key, value in plan.items() if key not in ("noises", "privacy", "leaking")})
+    if plan["privacy"] is not None:
+        typer.echo()
+        print_accounts(plan["privacy"])
+    elif plan["leaking"]:
+        typer.echo(f"\nno epsilon: {LEAKS}\n")
     if plan["noises"]:
         print_table(plan["noises"], title="noise of the first interval (standard deviations)")
 

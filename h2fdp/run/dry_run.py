@@ -7,8 +7,7 @@ from typing import Any
 
 from h2fdp.methods import name_of
 from h2fdp.run.forecast import forecast
-from h2fdp.run.planned_privacy import planned_accounts
-from h2fdp.run.privacy_report import noises, planned_claim
+from h2fdp.run.privacy_report import noises, privacy_report
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import inline_workers
@@ -18,9 +17,13 @@ _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's 
 
 
 def estimate(run: RunSetup) -> dict[str, Any]:
-    """The plan of a run, with estimates of time and memory; a few local steps are timed for the first one."""
+    """The plan of a run, with estimates of time and memory; a few local steps are timed for the first one.
+
+    `privacy` is the `privacy_report` of the planned run, None where there is no guarantee or the run leaks.
+    """
     config = run.config
     work, adaptive = _work(run), run.traits.controlled
+    privacy = None if run.noise is None or run.leaks else privacy_report(run)
     hosts = inline_workers(config.runtime)
     return {
         "method": name_of(run.config.method),
@@ -34,11 +37,12 @@ def estimate(run: RunSetup) -> dict[str, Any]:
         "slots": work.slots,
         "local aggregations": work.local_aggregations,
         "global aggregations": work.intervals,
-        "epsilon claimed": None if run.noise is None or run.leaks else planned_claim(run, planned_accounts(run)),
         "device steps": work.steps,
         "time": f"about {seconds_per_step(run.blueprint, run.initial) * work.steps / hosts:.0f} s of training",
         "memory": f"about {(_PROCESS_BYTES * (1 + hosts) + 3 * run.blueprint.data_bytes) / 1e9:.1f} GB",
-        "noises": noises(run),
+        "privacy": privacy,
+        "leaking": run.leaks,
+        "noises": noises(run) if privacy is None else privacy["noises"],
     }
 
 

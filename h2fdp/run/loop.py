@@ -17,6 +17,7 @@ from h2fdp.protocol import IntervalPlan
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
 from h2fdp.run import noise_key, steps
+from h2fdp.run.claim_warning import claim_warning
 from h2fdp.run.fingerprint import run_digest
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
@@ -41,11 +42,13 @@ def start_run(
     *,
     overwrite: bool = False,
     verbose: bool = False,
+    warn: bool = True,
 ) -> Run:
     """Run an experiment into the directory `out`, and return what was recorded.
 
     Args:
         verbose: log each interval, and show the log.
+        warn: say so at the start where the account will not confirm the claim.
 
     Raises:
         UserError: the directory is in the way; a budget that no interval fits in; a sink that cannot be reached; a full
@@ -60,6 +63,8 @@ def start_run(
                 if setup.has_noise_key:
                     noise_key.store(directory, setup.noise_key)
                 write_inputs(setup, directory)
+                if warn and (text := claim_warning(setup)) is not None:
+                    _log.warning("claim", extra=about(note=text))
                 carry_out(setup, directory, state, watcher or RunCallbacks())
     except UserError:
         if made and state.cloud is None:

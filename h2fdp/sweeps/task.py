@@ -105,7 +105,7 @@ def _started(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
     if digest_of(config, context.shared.network(topology)) != task.digest:
         raise UserError("the topology file changed during the sweep; start the sweep again", task.name)
     setup = context.shared.prepare(_placed(config, task, context), topology, context.data_root)
-    return start_run(setup, task.path, watcher)
+    return start_run(setup, task.path, watcher, warn=False)  # a line for each of many runs says less than the table
 
 
 def _resumed(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:

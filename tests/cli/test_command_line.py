@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,7 +58,8 @@ def test_settings_and_seed_reach_the_run(h2fdp, experiment, tmp_path):
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert (summary["seed"], summary["intervals"], summary["trusted_edges"]) == (7, 2, 2)
-    assert done.stderr == ""
+    (warning,) = done.stderr.splitlines()  # the one thing that --quiet does not keep to itself
+    assert warning.startswith("note: epsilon 20 is claimed, but the account of the planned run is about")
 
 
 def test_a_dry_run_prints_the_plan_and_leaves_nothing(h2fdp, experiment, tmp_path, monkeypatch):
@@ -71,6 +73,15 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(h2fdp, experiment, tmp_pat
         "b": "each device",
     }
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+def test_a_dry_run_shows_what_each_observer_will_hold(h2fdp, experiment):
+    done = h2fdp("run", experiment, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    for observer in ("edge", "peer", "cloud", "public"):
+        assert re.search(rf"^{observer} .* (met|open|broken)", done.stdout, re.MULTILINE)
+    leaking = h2fdp("run", experiment, "--dry-run", "--set", "control={enabled: true, estimates: oracle}")
+    assert "no epsilon: oracle sends raw estimates" in leaking.stdout
 
 
 def test_a_used_directory_is_refused_and_kept(h2fdp, experiment, tmp_path):
