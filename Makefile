@@ -7,12 +7,15 @@ BIN := .venv/bin
 demo: .venv/h2fdp
 	$(BIN)/h2fdp run experiments/quickstart.yaml
 
+# Each file on one worker, so that its fixtures are made once; tests/tiers.py puts the longest first.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+
 test: .venv/dev
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest $(WORKERS)
 
 # What starts no run, no Ray and no other process, and does not compute for long.
 quick: .venv/dev
-	$(BIN)/pytest -n 2 -m "not run and not ray and not process and not slow"
+	$(BIN)/pytest $(WORKERS) -m "not run and not ray and not process and not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff check .

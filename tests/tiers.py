@@ -64,6 +64,7 @@ class Tiers:
                     item.add_marker(mark)
             for fixture in set(getattr(item, "fixturenames", ())) & set(MARKS_OF_FIXTURES):
                 item.add_marker(MARKS_OF_FIXTURES[fixture])
+        items.sort(key=_how_soon)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -87,6 +88,12 @@ class Tiers:
         assert self._item is not None
         own = {each.name for each in self._item.iter_markers()}
         return mark in own or any(mark in IMPLIED.get(each, ()) for each in own)
+
+
+def _how_soon(item: pytest.Item) -> int:
+    """Files that wait for much begin first, so that no worker is left with them at the end."""
+    marks = {mark for place, mark in MARKS.items() if item.path.is_relative_to(ROOT / place)}
+    return next((at for at, mark in enumerate(("ray", "process", "run", "slow")) if mark in marks), 4)
 
 
 def _is_of_an_import(command: object = ()) -> bool:

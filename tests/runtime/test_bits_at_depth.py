@@ -6,7 +6,7 @@ import h2fdp
 from h2fdp.run import steps
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.topology import read
-from tests.runtime.runs import assert_equal, hosts, recorded, small
+from tests.runtime.runs import assert_equal, recorded, small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
 NETWORK = """
@@ -36,7 +36,6 @@ edges:
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
 CONTROL = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6, "estimates": "private"}
 SCAFFOLD = {"extends": "hfl", "objective": "scaffold", "server": "scaffold"}
-DEVICES = ("device:n1/1", "device:n1/2", "device:alone/1")
 METHODS = {
     "h2fdp": {},
     "controlled": {"control": CONTROL},
@@ -59,25 +58,17 @@ def session():
         yield
 
 
-@pytest.mark.parametrize("name", ["controlled", "scaffold"])
-def test_packed_hosts_give_the_bits_of_one_process(session, name, tmp_path):
-    alone = recorded(deep(tmp_path, **METHODS[name]).run(tmp_path / "alone"))
-    runtime = {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}
-    assert_equal(alone, recorded(deep(tmp_path, **METHODS[name], runtime=runtime).run(tmp_path / "ray")))
-
-
 @pytest.mark.parametrize(
-    ("placement", "places"),
-    [("subnet", {"edge:n1", "edge:alone"}), ("entity", {"cloud", "edge:n1", "edge:alone", *DEVICES})],
+    ("name", "network", "runtime"),
+    [
+        ("controlled", NETWORK, {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}),
+        ("scaffold", NETWORK, {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}),
+        ("h2fdp", SMALL, {"placement": "subnet"}),
+    ],
 )
-def test_hosts_of_their_own_give_the_bits_of_one_process(session, placement, places, tmp_path):
-    """An aggregator above edge servers runs where the cloud does."""
-    seen = set()
-    alone = recorded(deep(tmp_path, SMALL).run(tmp_path / "alone"))
-    run = deep(tmp_path, SMALL, runtime={"placement": placement})
-    found = recorded(run.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts())))
-    assert_equal(alone, found)
-    assert {name.partition("#")[0] for name in seen} == places
+def test_hosts_give_the_bits_of_one_process(session, tmp_path, name, network, runtime):
+    alone = recorded(deep(tmp_path, network, **METHODS[name]).run(tmp_path / "alone"))
+    assert_equal(alone, recorded(deep(tmp_path, network, **METHODS[name], runtime=runtime).run(tmp_path / "ray")))
 
 
 @pytest.mark.parametrize("name", METHODS)
