@@ -79,7 +79,7 @@ def test_a_resolved_section_is_read_back_equal(value):
         ),
         ({"name": "fashion_mnist"}, "did you mean `fashion-mnist`?"),
         ({"partition": "iid"}, "data.name: the key is missing"),
-        ("imagenet", 'data: expected one of digits, fashion-mnist, mnist, cifar10, synthetic, npz, found "imagenet'),
+        ("imagenet", f'data: expected one of {", ".join(DATA_SETS.names)}, found "imagenet'),
         ({"name": "npz"}, "data.path: the key is missing; expected the path of a file"),
         ({"name": "npz", "path": "a\0b"}, "data.path: no path: embedded null byte"),
         ({"name": "npz", "path": ""}, "data.path: expected the path of a file, found"),

@@ -38,8 +38,7 @@ def test_a_resolved_section_is_read_back_equal(value):
     [
         (
             "softmaxx",
-            "x.yaml: model: expected one of softmax, logistic, mlp, cnn12, ali-cnn-28, ali-cnn-32, found "
-            '"softmaxx"; did you mean `softmax`?',
+            f'x.yaml: model: expected one of {", ".join(MODELS)}, found "softmaxx"; did you mean `softmax`?',
         ),
         ({"name": "softmax", "hidden": 3}, "model.hidden: `hidden` means nothing for softmax; allowed here: name"),
         ({"name": "mlp", "hidden": 0}, "model.hidden: expected a whole number of at least 1, found 0"),
