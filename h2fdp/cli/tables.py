@@ -14,7 +14,7 @@ import typer
 
 def print_json(values: Any) -> None:
     """JSON on standard output."""
-    from h2fdp.records.json_values import json_values
+    from h2fdp.records.json_lines import json_values
 
     typer.echo(json.dumps(json_values(values), indent=2))
 

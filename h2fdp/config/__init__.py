@@ -3,7 +3,6 @@
 from h2fdp.config.check import check
 from h2fdp.config.document import Document, empty_document
 from h2fdp.config.fields import NamedSection, Section
-from h2fdp.config.parsing import parse
-from h2fdp.config.source import read_document
+from h2fdp.config.parsing import parse, read_document
 
 __all__ = ["Document", "NamedSection", "Section", "check", "empty_document", "parse", "read_document"]

@@ -1,4 +1,6 @@
-"""Modules beside a user's file: found there first, imported, and told apart from modules of equal names elsewhere."""
+"""A user's own modules: found beside the file first, imported, and told apart from modules of equal names elsewhere and
+from installed ones, which other machines have.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ import difflib
 import importlib
 import re
 import sys
+import sysconfig
 import traceback
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -144,3 +148,20 @@ def failure(error: BaseException) -> str:
 
 def _shown(module: ModuleType) -> str:
     return str(getattr(module, "__file__", None) or module.__name__)
+
+
+def is_own(module: ModuleType) -> bool:
+    """Whether a module is the user's: neither installed nor ours."""
+    file = getattr(module, "__file__", None)
+    return bool(file) and module.__name__.partition(".")[0] != "h2fdp" and not is_installed(Path(str(file)))
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a file is in one of the folders of Python's own and of installed libraries."""
+    return any(file.resolve().is_relative_to(folder) for folder in _installation())
+
+
+@cache
+def _installation() -> frozenset[Path]:
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    return frozenset(Path(sysconfig.get_path(kind)).resolve() for kind in kinds)

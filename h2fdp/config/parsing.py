@@ -1,18 +1,20 @@
-"""YAML text as nodes, within bounds of depth and expansion.
+"""A user's YAML file as nodes, read within bounds of size, depth and expansion.
 
 The event stream is turned into values here rather than by PyYAML's loaders: these resolve `no` to false, drop
-duplicate keys in silence, construct objects, and their C composer crashes on deep nesting.
+duplicate keys in silence, construct objects, and their C composer crashes on deep nesting. A plain word means what the
+core schema of YAML 1.2 says, in which 1e-5 is a number and `no` is a word.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from h2fdp.config.document import Node
-from h2fdp.config.scalars import plain_scalar
+from h2fdp.config.document import Document, Node
 from h2fdp.errors import Problem, UserError
 
 DEEPEST_NESTING = 50
@@ -140,3 +142,76 @@ class _Builder:
             self.problems.append(Problem(f"duplicate key (first on line {first})", node.where, key))
         else:
             parent.node.content[key] = node
+
+
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Any] = {
+    "": None,
+    "~": None,
+    "null": None,
+    "true": True,
+    "false": False,
+    ".inf": float("inf"),
+    "+.inf": float("inf"),
+    "-.inf": float("-inf"),
+    ".nan": float("nan"),
+}
+_DIGITS_AT_MOST = 400  # Python refuses to convert integers of more than 4,300 digits; no key here needs ten
+
+
+def plain_scalar(text: str) -> Any:
+    """The value of an unquoted scalar.
+
+    >>> [plain_scalar(word) for word in ("12", "1e-5", "0x10", "no", "~", "True", "1_000")]
+    [12, 1e-05, 16, 'no', None, True, '1_000']
+    """
+    word = text.lower() if text in (text.lower(), text.capitalize(), text.upper()) else text
+    if word in _WORDS:
+        return _WORDS[word]
+    if _INTEGER.fullmatch(text) and len(text) <= _DIGITS_AT_MOST:
+        return int(text)
+    if _OTHER_BASE.fullmatch(text) and len(text) <= _DIGITS_AT_MOST:
+        return int(text, 0)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text
+
+
+LARGEST_FILE_BYTES = 5_000_000
+
+
+def read_text(path: Path) -> str:
+    """The text of a user's file, or a UserError that says why it cannot be one."""
+    name = str(path)
+    try:
+        if path.is_dir():
+            raise UserError("expected a file, found a directory", name)
+        if not path.exists():
+            raise UserError("no such file", name)
+        if not path.is_file():
+            raise UserError("expected a regular file", name)
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise UserError(f"larger than {LARGEST_FILE_BYTES // 1_000_000} MB; expected a smaller file", name)
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError("not a text file (expected YAML in UTF-8)", name) from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", name) from None
+    if not text.strip():
+        raise UserError("the file is empty", name)
+    return text
+
+
+def read_document(path: str | Path) -> Document:
+    """Read a YAML file whose top level is a mapping.
+
+    Raises:
+        UserError: with every problem of the file's form: missing, too large, not YAML, duplicate keys, tags.
+    """
+    path = Path(path)
+    document = Document(str(path), parse(read_text(path), str(path)), path.parent)
+    if not isinstance(document.root.content, dict):
+        raise UserError("expected keys and values (`key: value`) at the top level", document.root.where)
+    return document

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from h2fdp.topology import Topology
-from h2fdp.topology.arrays import Floats, Integers
+from h2fdp.topology.network import Floats, Integers
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ from h2fdp.radio.active import Active, Failing, active_devices
 from h2fdp.radio.messages import DrawnCosts
 from h2fdp.radio.wires import Wires, beyond_edge, path_seconds
 from h2fdp.topology import Topology
-from h2fdp.topology.arrays import Floats, Integers
+from h2fdp.topology.network import Floats, Integers
 from h2fdp.wireless import gathered
 
 

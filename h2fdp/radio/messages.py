@@ -16,7 +16,7 @@ from h2fdp.errors import UserError
 from h2fdp.radio.channel import fading_power, mean_snr, rate_bps, watts
 from h2fdp.streams import Streams
 from h2fdp.topology import Link, Topology
-from h2fdp.topology.arrays import Floats, Integers
+from h2fdp.topology.network import Floats, Integers
 
 _NO_LINK = "the rate and power of its link give no finite cost of a message"
 _SNR_RANGE = 1e-290, 1e290  # far beyond any channel, and far enough from what overflows

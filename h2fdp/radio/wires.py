@@ -17,7 +17,7 @@ import numpy as np
 
 from h2fdp.radio.messages import MessageCosts
 from h2fdp.topology import Topology
-from h2fdp.topology.arrays import Floats
+from h2fdp.topology.network import Floats
 
 
 def beyond_edge(topology: Topology, height: int) -> np.ndarray:

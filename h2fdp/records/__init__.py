@@ -3,8 +3,7 @@
 from h2fdp.records.directory import RunDirectory, in_use, state_of
 from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, line_number, read_json_lines
 from h2fdp.records.log import about, logged_to
-from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, metrics_schema, write_columns
-from h2fdp.records.metrics_rows import MetricsRows
+from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, MetricsRows, metrics_schema, write_columns
 from h2fdp.records.summary import PACKAGE, SCHEMA_VERSION, read_summary, versions
 
 __all__ = [

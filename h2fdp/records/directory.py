@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
-from h2fdp.records.json_values import json_values
+from h2fdp.records.json_lines import json_values
 from h2fdp.records.summary import SUMMARY
 
 _LOCK = ".lock"

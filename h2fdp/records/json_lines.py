@@ -1,10 +1,14 @@
-"""Rows as JSON lines, synced when they are appended: the ledger, and the controller's decisions."""
+"""Rows as JSON lines, synced when they are appended: the ledger, and the controller's decisions.
+
+NaN and the infinities, which JSON has not, become null.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -184,3 +188,16 @@ def read_json_lines(path: Path, begin: int = 0, end: int | None = None) -> Itera
                 yield row
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from None
+
+
+def json_values(values: Any) -> Any:
+    """The same values with null for every number that is not finite.
+
+    >>> json_values({"loss": float("nan"), "noise": [1.0, float("inf")]})
+    {'loss': None, 'noise': [1.0, None]}
+    """
+    if isinstance(values, Mapping):
+        return {key: json_values(value) for key, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return [json_values(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values

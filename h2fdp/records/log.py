@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from h2fdp.records.json_values import json_values
+from h2fdp.records.json_lines import json_values
 
 _ROOT = logging.getLogger("h2fdp")
 _DRIVER = "driver"

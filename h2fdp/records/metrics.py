@@ -1,11 +1,13 @@
-"""Tables of a run, as Parquet files that pandas opens without us."""
+"""Tables of a run, as Parquet files that pandas opens without us; during a run, rows take some hundred bytes each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -48,3 +50,59 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.S
     """Replace a table as a whole by its columns."""
     with replacing(path) as file:
         pq.write_table(pa.Table.from_pydict(dict(columns), schema=schema), file)
+
+
+class MetricsRows:
+    """Rows of numbers; a column that a row does not name, or names with None, is null in it."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._values = {field.name: array("q" if field.type == pa.int64() else "d") for field in schema}
+        self._known = {name: bytearray() for name in self._values}
+
+    def append(self, row: Mapping[str, float | None]) -> None:
+        """One more row."""
+        unknown = set(row) - set(self._values)
+        assert not unknown, f"no column for {sorted(unknown)}"
+        for name, column in self._values.items():
+            value = row.get(name)
+            column.append(0 if value is None else value)  # type: ignore[arg-type]
+            self._known[name].append(value is not None)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._known.values())))
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        """A row, without its nulls; negative places count from the end."""
+        return {name: column[place] for name, column in self._values.items() if self._known[name][place]}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[place] for place in range(len(self)))
+
+    def column(self, name: str) -> list[float]:
+        """What is known of a column, in order."""
+        return [value for value, known in zip(self._values[name], self._known[name], strict=True) if known]
+
+    def write(self, path: Path) -> None:
+        """Replace a table as a whole by these rows."""
+        columns = [
+            pa.array(np.array(self._values[field.name]), field.type, mask=~_known(self._known[field.name]))
+            for field in self._schema
+        ]
+        with replacing(path) as file:
+            pq.write_table(pa.table(columns, schema=self._schema), file)
+
+    def state(self) -> dict[str, Any]:
+        """All rows as arrays, for a checkpoint."""
+        return {name: [np.array(column), _known(self._known[name])] for name, column in self._values.items()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """The rows of a `state`."""
+        for name, column in self._values.items():
+            values, known = (np.asarray(each) for each in state[name])
+            column[:] = array(column.typecode, values.tobytes())
+            self._known[name][:] = known.astype(np.uint8).tobytes()
+
+
+def _known(flags: bytearray) -> np.ndarray:
+    return np.frombuffer(flags, dtype=np.uint8).astype(bool)

@@ -10,7 +10,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from h2fdp.records.json_values import json_values
+from h2fdp.records.json_lines import json_values
 from h2fdp.reports.figures import AXES, Curves, Explorer, Figure, Heatmap, Section, Series, ShapeDrawing
 from h2fdp.reports.markup import marker_of, properties, run_sample, section
 from h2fdp.reports.palette import DARK, DASHES, LIGHT

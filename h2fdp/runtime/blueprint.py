@@ -24,11 +24,10 @@ from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.descent import gain
-from h2fdp.training.engine import EngineName
+from h2fdp.training.engine import EngineName, ThreadLocalEngine
 from h2fdp.training.epochs import EpochSampler
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
-from h2fdp.training.thread_local_engine import ThreadLocalEngine
 
 _CPU = torch.device("cpu")
 _PLAIN = Plain()

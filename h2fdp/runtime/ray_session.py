@@ -17,9 +17,9 @@ from pathlib import Path
 import ray
 from filelock import FileLock, Timeout
 
+from h2fdp.config.module_names import is_own
 from h2fdp.errors import UserError
 from h2fdp.records import PACKAGE
-from h2fdp.runtime.own_modules import is_own
 
 # No usage report; and a host without GPUs must not hide those of the machine from the process that it is in.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

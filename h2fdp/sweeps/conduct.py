@@ -13,12 +13,11 @@ from h2fdp.run.fingerprint import package_digest
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.sweeps.changes import changed_runs, refuse
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries, remove_run
-from h2fdp.sweeps.here import one_after_another
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import PlannedRun, Study
 from h2fdp.sweeps.table import write_tables
 from h2fdp.sweeps.task import Outcome, Task, TaskContext
-from h2fdp.sweeps.work import SilentWatcher, SweepWatcher, Work
+from h2fdp.sweeps.work import SilentWatcher, SweepWatcher, Work, one_after_another
 
 
 def _never() -> bool:

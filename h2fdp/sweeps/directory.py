@@ -13,7 +13,7 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.records import in_use, read_summary
 from h2fdp.records.atomic import write_text
-from h2fdp.records.json_values import json_values
+from h2fdp.records.json_lines import json_values
 from h2fdp.run.summary import FINISHED
 
 SCHEMA_VERSION = 1

@@ -1,15 +1,19 @@
-"""The queue of remaining runs, its watchers, and the second attempt of runs that fail."""
+"""The queue of remaining runs: its watchers, the second attempt of runs that fail, and runs one after another in this
+process.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from h2fdp.records.atomic import write_text
 from h2fdp.sweeps.directory import SweepStates
-from h2fdp.sweeps.task import Outcome, Task
+from h2fdp.sweeps.task import Outcome, Task, TaskContext, carry_out
 
 _RUNNING = "running"
 
@@ -96,3 +100,17 @@ class Work:
             self.outcomes[task.name] = outcome
         self._states.note(task.name, outcome.state, outcome.error.strip().rpartition("\n")[2])
         self._watcher.ended(task.name, outcome, again)
+
+
+_RECORDS_BYTES = 2**30  # room in Ray's store for the records of any run; which these are is not known yet
+
+
+def one_after_another(work: Work, context: TaskContext, *, own_ray: bool) -> None:
+    """Carry out all tasks here; with `own_ray` those that ask for Ray share one session on this machine."""
+    with ExitStack() as stack:
+        if own_ray:
+            from h2fdp.runtime.ray_session import ray_session  # Ray takes a second to import
+
+            stack.enter_context(ray_session(None, _RECORDS_BYTES))
+        while (task := work.next()) is not None:
+            work.ended(task, carry_out(task, context, partial(work.interval, task), work.stop))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.topology.arrays import Floats
+from h2fdp.topology.network import Floats
 from h2fdp.topology.picture import (
     INK,
     STYLES,

@@ -19,10 +19,9 @@ from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Count, Expect, Positive, Probability, Whole
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
-from h2fdp.topology.arrays import Floats
 from h2fdp.topology.hierarchy import MOST_TIERS
 from h2fdp.topology.naming import MOST_DEVICES, MOST_EDGES
-from h2fdp.topology.network import Subnet
+from h2fdp.topology.network import Floats, Subnet
 from h2fdp.topology.schema import (
     DEFAULT_POWER_DBM,
     DevicesSection,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from h2fdp.topology.arrays import Floats
+from h2fdp.topology.network import Floats
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.trust import Trust
 

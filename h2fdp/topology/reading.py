@@ -8,10 +8,9 @@ from pathlib import Path
 
 from h2fdp.config import Document, check, read_document
 from h2fdp.errors import Problem, UserError
+from h2fdp.topology.graph_files import read_graphml, read_node_link
 from h2fdp.topology.graph_import import tree_document
-from h2fdp.topology.graphml import read_graphml
 from h2fdp.topology.naming import name_problems
-from h2fdp.topology.node_link import read_node_link
 from h2fdp.topology.schema import TopologyFile, TrustSection
 from h2fdp.topology.templates import expand
 from h2fdp.topology.topology import Topology

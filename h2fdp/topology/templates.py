@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from h2fdp.streams import Streams
-from h2fdp.topology.arrays import Floats
 from h2fdp.topology.naming import instance
-from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Link, Subnet
+from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Floats, Link, Subnet
 from h2fdp.topology.schema import (
     DeviceSection,
     DevicesSection,

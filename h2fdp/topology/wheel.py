@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from h2fdp.topology.arrays import Floats, Integers
+from h2fdp.topology.network import Floats, Integers
 from h2fdp.topology.picture import STYLES, draw_cloud, look
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.trust import Trust

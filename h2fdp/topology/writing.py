@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from h2fdp.config.scalars import plain_scalar
+from h2fdp.config.parsing import plain_scalar
 from h2fdp.errors import UserError
 from h2fdp.topology.network import CLOUD, Aggregator
 from h2fdp.topology.reading import format_of

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.config.scalars import plain_scalar
-from h2fdp.topology.arrays import Floats
-from h2fdp.topology.network import Aggregator, Link, Subnet
+from h2fdp.config.parsing import plain_scalar
+from h2fdp.topology.network import Aggregator, Floats, Link, Subnet
 from h2fdp.topology.schema import DEFAULT_TRUST_PROBABILITY, UNLIMITED
 from h2fdp.topology.topology import Topology
 from h2fdp.wireless import ACCESSES, FADINGS, PATH_LOSSES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal, Protocol
@@ -86,3 +87,25 @@ def chosen_engine(module: nn.Module, device: torch.device) -> EngineName:
     if device.type == "cpu" and convolutions and not is_layered(module):
         return "loop"
     return "stacked"
+
+
+class ThreadLocalEngine:
+    """An `Engine` that builds one of its own for each thread that calls it."""
+
+    def __init__(self, build: Callable[[], Engine]) -> None:
+        self._build = build
+        self._held = threading.local()
+
+    def train(
+        self,
+        starts: Tensor,
+        records: DeviceRecords,
+        rows: np.ndarray,
+        batches: Batches,
+        step_size: float,
+        terms: StepTerms = PLAIN_TERMS,
+    ) -> TrainingResult:
+        if not hasattr(self._held, "engine"):
+            self._held.engine = self._build()
+        engine: Engine = self._held.engine
+        return engine.train(starts, records, rows, batches, step_size, terms)

@@ -14,8 +14,7 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.descent import Descent
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
-from h2fdp.training.losses import CROSS_ENTROPY, Loss
-from h2fdp.training.record_loss import RecordLoss
+from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
 from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 

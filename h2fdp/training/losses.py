@@ -1,4 +1,7 @@
-"""Losses of a record's scores, by name: what devices minimise the mean of, and what is reported as `loss`."""
+"""Losses of a record's scores, by name: what devices minimise the mean of, and what is reported as `loss`.
+
+`RecordLoss` is the loss under a model given as one vector, with what an objective adds by comparing models.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
-from torch.func import grad, vmap
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from h2fdp.config.fields import Expect, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.errors import UserError
+from h2fdp.models import ParameterLayout
+from h2fdp.training.local_objective import FeatureComparison
 
 
 class Loss:
@@ -189,3 +194,51 @@ def loss_of(section: LossOptions | OwnPart, classes: int) -> Loss:
         text = f"{section.name}: a record's loss depends on the other records, so its gradient could not be clipped"
         raise UserError(text, key="training.loss")
     return loss
+
+
+class RecordLoss:
+    """The loss of scores and, where an objective compares models, its loss of features, all on vectors (M,).
+
+    A record's features are what goes into the last layer that has parameters.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss, comparison: FeatureComparison | None) -> None:
+        self.flat = ParameterLayout(module)
+        self._module, self._loss, self._comparison = module, loss, comparison
+        leaves = [layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None]
+        self._last = leaves[-1]
+
+    def each(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+        """(n,) losses of records x (n, *shape) with labels y (n,).
+
+        Args:
+            others: (M,) the received and the previous model, where models are compared.
+        """
+        if self._comparison is None:
+            return self._loss.each(self._scores(model, x), y)
+        scores, features = self._scores_and_features(model, x)
+        received, previous = (self._scores_and_features(other, x)[1].detach() for other in others)
+        return self._loss.each(scores, y) + self._comparison.feature_loss(features, received, previous)
+
+    def mean(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+        """The mean of `each`."""
+        if self._comparison is None:
+            return self._loss.mean(self._scores(model, x), y)
+        return self.each(model, x, y, *others).mean()
+
+    def _scores(self, model: Tensor, x: Tensor) -> Tensor:
+        scores: Tensor = functional_call(self._module, self.flat.views(model), (x,))
+        return scores
+
+    def _scores_and_features(self, model: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        seen: list[Tensor] = []
+
+        def keep(_layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            seen.append(inputs[0].flatten(1))
+
+        hook = self._last.register_forward_pre_hook(keep)
+        try:
+            scores = self._scores(model, x)
+        finally:
+            hook.remove()
+        return scores, seen[-1]

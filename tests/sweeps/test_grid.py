@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from h2fdp import UserError
 from h2fdp.config import Document, parse
-from h2fdp.config.scalars import plain_scalar
+from h2fdp.config.parsing import plain_scalar
 from h2fdp.sweeps.grid import name_of, points_of, word
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from h2fdp.training.gradients.chain import Parametrised, chain_of
-from h2fdp.training.gradients.im2col import Windows
+from h2fdp.training.gradients.convolution import Windows
 from h2fdp.training.gradients.per_example import ExplicitGradients, GhostGradients, ghost_is_cheaper
 
 SIDES = st.tuples(st.integers(1, 4), st.integers(1, 4))

@@ -10,12 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from h2fdp.training.gradients.convolution import StackedConvolution
-from h2fdp.training.gradients.group_norm import StackedGroupNorm
-from h2fdp.training.gradients.im2col import Windows
-from h2fdp.training.gradients.layer import Layer
-from h2fdp.training.gradients.linear import StackedLinear
-from h2fdp.training.gradients.probabilities import Probabilities
+from h2fdp.training.gradients.convolution import StackedConvolution, Windows
+from h2fdp.training.gradients.layers import Layer, Probabilities, StackedGroupNorm, StackedLinear
 
 # What gives each number the same bits wherever it stands in a tensor. Sigmoid, SiLU, ELU, Softplus and others do not:
 # torch computes the last few numbers of a tensor, those that fill no vector of the processor, by another routine.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from h2fdp.models import ParameterLayout
 from h2fdp.training.clipping import clip_factors
 from h2fdp.training.gradients.chain import Parametrised, Step
-from h2fdp.training.gradients.probabilities import Probabilities
+from h2fdp.training.gradients.layers import Probabilities
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 
