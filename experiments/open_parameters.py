@@ -33,7 +33,7 @@ from h2fdp import Experiment
 from h2fdp.privacy.accounted import scaled, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.reproduction.measures import cost_until, smoothed
-from h2fdp.run.planned_privacy import planned_accounts
+from h2fdp.run.forecast import planned_accounts
 
 FOLDER = Path(__file__).parent
 RESULT = FOLDER / "open_parameters.json"

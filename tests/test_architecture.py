@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {
     "errors": 0,
     "streams": 0,
+    "digests": 0,
     "config": 0,
     "wireless": 1,
     "topology": 1,

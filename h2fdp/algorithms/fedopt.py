@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -32,7 +33,7 @@ class Momentum(StatefulUpdate):
         return model - self._step * self.velocity
 
 
-class Adaptive(StatefulUpdate):
+class Adaptive(StatefulUpdate, ABC):
     """With a = average: m <- b1 m + (1 - b1) a; v by the subclass; w <- w - s m / (sqrt(v) + tau).
 
     m begins at 0 and v at tau^2, all by coordinate and without a correction of the start (Algorithm 2).
@@ -54,9 +55,9 @@ class Adaptive(StatefulUpdate):
         self.second = self.second_moment(second, change.square())
         return model - self._step * self.first / (self.second.sqrt() + self._adaptivity)
 
+    @abstractmethod
     def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
         """(M,) the next v, from v and a^2."""
-        raise NotImplementedError
 
 
 class Adagrad(Adaptive):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,9 +22,9 @@ class ObjectiveOptions(Options):
 
     server: ClassVar[str | None] = None
 
+    @abstractmethod
     def build(self) -> LocalObjective:
         """The objective with these options."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class ServerOptions(Options):
 
     objective: ClassVar[str | None] = None
 
+    @abstractmethod
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update with these options, at its start."""
-        raise NotImplementedError
 
 
 OBJECTIVES: Choices[ObjectiveOptions] = Choices(

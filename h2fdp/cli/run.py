@@ -32,29 +32,15 @@ def run_command(
 ) -> None:
     """Run an experiment and record it in a run directory."""
     from h2fdp.run import Experiment
+    from h2fdp.run.api import default_directory
+    from h2fdp.run.loop import start_run
 
     experiment = Experiment.from_file(file, settings or [], seed)
     if experiment.config.sweep:
         print("note: `run` runs the experiment itself; the values under `sweep:` are not used", file=sys.stderr)
     if dry_run:
         _show_plan(experiment, data_root, as_json)
-    else:
-        _run(experiment, out, data_root, overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
-
-
-def _run(
-    experiment: Experiment,
-    out: Path | None,
-    data_root: Path | None,
-    *,
-    overwrite: bool,
-    quiet: bool,
-    verbose: bool,
-    as_json: bool,
-) -> None:
-    from h2fdp.run.api import default_directory
-    from h2fdp.run.loop import start_run
-
+        return
     setup = experiment.prepare(data_root)
     directory = out or default_directory(experiment.config)
     watch(

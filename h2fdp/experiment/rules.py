@@ -4,6 +4,7 @@ the method makes of keys that are not stated."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from h2fdp.algorithms import AggregationOptions, ObjectiveOptions, ServerOptions, aggregation_of, objective_of
@@ -12,16 +13,25 @@ from h2fdp.config import Document, check
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile, Slots, horizon
-from h2fdp.privacy import RequestedExperiment, noise_placement_of
+from h2fdp.privacy import NoisePlacement, RequestedExperiment, noise_placement_of
 from h2fdp.privacy.noise_placement_options import DpSgdOptions
-from h2fdp.schedules import AggregationTimes
+from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.registry import chosen, reconciled
 from h2fdp.topology import Topology
-from h2fdp.training.local_objective import pull_of
+from h2fdp.training.local_objective import LocalObjective, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 
 Found = Iterator[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The parts of a method that its options describe."""
+
+    placement: NoisePlacement
+    objective: LocalObjective
+    schedule: ScheduleTraits
 
 
 def check_experiment(document: Document) -> ExperimentFile:
@@ -31,11 +41,14 @@ def check_experiment(document: Document) -> ExperimentFile:
         UserError: with every problem of the file.
     """
     experiment = _with_one_schedule(check(ExperimentFile, document), document)
-    found = [Problem(text, document.where(key.split(".")), key) for key, text in problems(experiment)]
+    method = experiment.method
+    axes = Axes(noise_placement_of(method.privacy), objective_of(method.objective), chosen(method.schedule))
+    found = [Problem(text, document.where(key.split(".")), key) for key, text in problems(experiment, axes)]
     if found:
         raise UserError(found)
-    _check_control(experiment, document)
-    return _with_privacy_defaults(experiment)
+    if axes.schedule.controlled:
+        _check_control(experiment, document)
+    return _with_privacy_defaults(experiment, axes)
 
 
 def aggregate_every(experiment: ExperimentFile, topology: Topology) -> Slots | dict[str, int]:
@@ -96,8 +109,6 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
 
     It weighs costs against the noise; accounted noise would have to be known before its choices are.
     """
-    if not chosen(experiment.method.schedule).controlled:
-        return
     control = experiment.control
     if control.estimates == "oracle" and experiment.privacy.budget:
         text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
@@ -121,10 +132,9 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
         raise UserError(text, document.where(("privacy", "calibration")), "privacy.calibration")
 
 
-def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
+def _with_privacy_defaults(experiment: ExperimentFile, axes: Axes) -> ExperimentFile:
     """With what the method's placement of noise makes of keys that are not stated."""
-    training = experiment.training
-    placement = noise_placement_of(experiment.method.privacy)
+    training, placement, schedule = experiment.training, axes.placement, axes.schedule
     defaults: dict[str, Any] = {}
     if not placement.private or placement.clips == "nothing" or placement.input_norm is not None:
         defaults["clip_norm"] = None
@@ -133,7 +143,6 @@ def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
     if placement.clips == "record":
         defaults["clip_scope"] = "record"
     update = {key: value for key, value in defaults.items() if key not in training.model_fields_set}
-    schedule = chosen(experiment.method.schedule)
     if schedule.fixed_step_size:
         update["step_decay"] = "none"
     changed: dict[str, Any] = {"training": training.model_copy(update=update)}
@@ -142,14 +151,14 @@ def _with_privacy_defaults(experiment: ExperimentFile) -> ExperimentFile:
     return experiment.model_copy(update=changed)
 
 
-def problems(experiment: ExperimentFile) -> Found:
+def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     """(key, what is wrong and would be right) of each combination that means nothing, or that no account covers."""
     yield from _of_state(experiment)
-    yield from _of_aggregation(experiment)
-    yield from noise_placement_of(experiment.method.privacy).problems(_request(experiment))
-    yield from _of_epochs(experiment)
-    yield from _of_schedule(experiment)
-    yield from _of_noise_under_a_schedule(experiment)
+    yield from _of_aggregation(experiment, axes.objective)
+    yield from _of_epochs(experiment, axes.schedule)
+    yield from _of_schedule(experiment, axes.schedule)
+    yield from _of_noise_under_a_schedule(experiment, axes)
+    yield from axes.placement.problems(_requested(experiment, axes))
 
 
 def _of_state(experiment: ExperimentFile) -> Found:
@@ -164,29 +173,28 @@ def _of_state(experiment: ExperimentFile) -> Found:
         yield f"method.{axis}", f"{text}; expected objective {devices} with server {cloud}"
 
 
-def _of_aggregation(experiment: ExperimentFile) -> Found:
-    aggregation, objective = experiment.method.aggregation, experiment.method.objective
+def _of_aggregation(experiment: ExperimentFile, objective: LocalObjective) -> Found:
+    aggregation, name = experiment.method.aggregation, experiment.method.objective.name
     if not isinstance(aggregation, AggregationOptions) or not aggregation.counts_gradients:
         return
-    if pull_of(objective_of(objective)) is None:
-        text = f"{aggregation.name} divides an upload by the number of gradients in it, which {objective.name} does not"
+    if pull_of(objective) is None:
+        text = f"{aggregation.name} divides an upload by the number of gradients in it, which {name} does not"
         yield "method.aggregation", f"{text} state; expected average, or another objective"
 
 
-def _of_epochs(experiment: ExperimentFile) -> Found:
+def _of_epochs(experiment: ExperimentFile, schedule: ScheduleTraits) -> Found:
     method, key = experiment.method, "training.local_epochs"
     if experiment.training.local_epochs is None:
         return
-    if not chosen(method.schedule).allows_epochs:
+    if not schedule.allows_epochs:
         yield key, "this schedule chooses the number of local steps; expected local_steps"
     if isinstance(method.privacy, DpSgdOptions) and method.privacy.noise_multiplier is not None:
         text = "with a given noise_multiplier the run ends after R_c local steps, which may not be whole epochs"
         yield key, f"{text}; expected local_steps"
 
 
-def _of_schedule(experiment: ExperimentFile) -> Found:
-    method, training = experiment.method, experiment.training
-    schedule, name = chosen(method.schedule), method.schedule.name
+def _of_schedule(experiment: ExperimentFile, schedule: ScheduleTraits) -> Found:
+    method, training, name = experiment.method, experiment.training, experiment.method.schedule.name
     if isinstance(training.aggregate_every, dict) and schedule.controlled:
         yield "training.aggregate_every", "the controller supports one number for all edge servers; found a mapping"
     stated = "step_decay" in training.model_fields_set and training.step_decay != "none"
@@ -201,9 +209,9 @@ def _of_schedule(experiment: ExperimentFile) -> Found:
         yield "method.schedule", text
 
 
-def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
-    schedule, name, control = chosen(experiment.method.schedule), experiment.method.schedule.name, experiment.control
-    if not noise_placement_of(experiment.method.privacy).private:
+def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
+    schedule, name, control = axes.schedule, experiment.method.schedule.name, experiment.control
+    if not axes.placement.private:
         if schedule.scales_noise:
             yield "method.schedule", "there is no noise to decay; expected a method with noise"
         return
@@ -223,10 +231,10 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
         yield "control.estimates", f"{text}; expected oracle (the run is marked), or the constants in method.schedule"
 
 
-def _request(experiment: ExperimentFile) -> RequestedExperiment:
+def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
     """What a placement judges."""
-    method, training, objective = experiment.method, experiment.training, objective_of(experiment.method.objective)
-    schedule = chosen(method.schedule)
+    method, training = experiment.method, experiment.training
+    objective, schedule = axes.objective, axes.schedule
     step_size = schedule.largest_step_size(training.step_size, training.local_steps, training.intervals)
     local_steps = _LONGEST if schedule.varies_tau or training.local_steps is None else training.local_steps
     aggregation_times = AggregationTimes(training.aggregate_every, training.aggregations_per_interval)

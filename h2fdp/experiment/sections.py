@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from h2fdp.config import Section
@@ -33,6 +34,7 @@ from h2fdp.schedules import ControlSection, Horizon
 from h2fdp.schedules.context import StepDecay
 from h2fdp.training.batches import Sampling
 from h2fdp.training.clipping import ClipScope
+from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.training.losses import CrossEntropyOptions, LossSection
 from h2fdp.world import Faults
 
@@ -95,6 +97,33 @@ class TrainingSection(Section):
     participation: Share = 1.0
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
+
+    def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:
+        """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set.
+
+        Args:
+            sizes: (I,) D_i.
+        """
+        if self.sampling_rate is not None:
+            rates = np.full(len(sizes), self.sampling_rate)
+        else:
+            assert self.batch_size is not None
+            rates = np.minimum(1.0, self.batch_size / sizes)
+        if self.sampling == "poisson":
+            return rates
+        # A batch of fixed size holds whole records: the rate is the one that is really drawn.
+        return np.asarray(np.clip(np.rint(rates * sizes), 1, sizes) / sizes)
+
+    def interval_steps(self, sizes: np.ndarray, rates: np.ndarray) -> int:
+        """tau_0; where devices train in epochs, the local steps of the device that takes most.
+
+        Args:
+            sizes, rates: (I,) D_i and q_i.
+        """
+        if self.local_epochs is None:
+            assert self.local_steps is not None, "steps or epochs"
+            return self.local_steps
+        return self.local_epochs * int(steps_per_epoch(sizes, rates).max())
 
     @model_validator(mode="before")
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
 from h2fdp.models import architectures
-from h2fdp.models.registry import MODELS
+from h2fdp.models.registry import MODELS, ModelSection
 
 ModelSource = str | nn.Module | Callable[[], nn.Module]
 
@@ -49,6 +51,13 @@ def build(
         module = _make(source, shape, classes, options or {})
         check_fitness(module, shape, classes)
     return module
+
+
+def builder_of(model: ModelSection, shape: tuple[int, ...], classes: int, seed_key: int) -> Callable[[], nn.Module]:
+    """What builds the model of a `model:` section, with the same initial parameters each time; see `build`."""
+    if isinstance(model, OwnPart):
+        return partial(build, model.function, shape, classes, None, seed_key)
+    return partial(build, model.name, shape, classes, model.options(), seed_key)
 
 
 def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> nn.Module:

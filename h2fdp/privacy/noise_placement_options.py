@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 from h2fdp.config.fields import Magnitude, Options
@@ -19,9 +20,9 @@ from h2fdp.privacy.mechanisms.output import OutputPerturbation
 class NoisePlacementOptions(Options):
     """The options of a placement of noise."""
 
+    @abstractmethod
     def build(self) -> NoisePlacement:
         """The placement with these options."""
-        raise NotImplementedError
 
 
 NOISE_PLACEMENTS: Choices[NoisePlacementOptions] = Choices()

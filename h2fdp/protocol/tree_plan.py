@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -295,3 +295,12 @@ def tier_aggregations(aggregation_times: AggregationTimes, topology: Topology, l
     parents += [(each.name, each.parent) for each in topology.aggregators]
     tiers = {(topology.height(name), topology.height(parent)) for name, parent in parents}
     return {(own, above): sum(own <= height < above for height in heights) for own, above in sorted(tiers)}
+
+
+def most_of_tiers(aggregation_times: AggregationTimes, topology: Topology, lengths: Iterable[int]) -> dict[Tier, int]:
+    """The most local aggregations that each tier makes in an interval of any of these lengths."""
+    most: dict[Tier, int] = {}
+    for length in lengths:
+        for tier, count in tier_aggregations(aggregation_times, topology, length).items():
+            most[tier] = max(most.get(tier, 0), count)
+    return most

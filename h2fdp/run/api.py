@@ -65,24 +65,23 @@ class Experiment:
             values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]}
         self.config, drawn = experiment_from(document_of(values, "Experiment"))
         self.topology = own_topology or drawn
-        self._keep_own_data(data if callable(data) else None, test_data)
+        if callable(data):
+            self._use_own_data(data, test_data)
 
-    def _keep_own_data(self, data: DeviceFunction | None, test_data: tuple[Any, Any] | None) -> None:
-        self._data: DataSource | None = None
-        if data is not None:
-            if test_data is None:
-                raise UserError(
-                    "a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data"
-                )
-            self._data = own_data(data, test_data)
-        self._own = OwnParts() if data is None else OwnParts({"data": _name(data)}, code_of([data]))
+    _data: DataSource | None = None
+    _own = OwnParts()
+
+    def _use_own_data(self, data: DeviceFunction, test_data: tuple[Any, Any] | None) -> None:
+        if test_data is None:
+            raise UserError("a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data")
+        self._data = own_data(data, test_data)
+        self._own = OwnParts({"data": _name(data)}, code_of([data]))
 
     @classmethod
     def from_file(cls, path: str | Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
         """The experiment of a file, changed by settings as `--set` takes them (`training.intervals=20`)."""
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = read_experiment(Path(path), settings, seed)
-        experiment._keep_own_data(None, None)
         return experiment
 
     @classmethod
@@ -126,13 +125,13 @@ class Experiment:
                 raise UserError(text, where, key)
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = experiment_from(document, changed)
-        experiment._keep_own_data(data, test_data)
+        if data is not None:
+            experiment._use_own_data(data, test_data)
         return experiment
 
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:
         """Load the data, build the model and work out the noise, without running."""
-        root = None if data_root is None else Path(data_root)
-        return prepare(self.config, self.topology, data_root=root, data_source=self._data, own=self._own)
+        return prepare(self.config, self.topology, data_root=data_root, data_source=self._data, own=self._own)
 
     def run(
         self,

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 import yaml
 
+from h2fdp.digests import Program, hash_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
-from h2fdp.run.definitions import Program, hash_of
 from h2fdp.run.noise_key import id_of
 from h2fdp.run.own_code import code_of, own_parts_of
 from h2fdp.run.setup import RunSetup
@@ -37,19 +37,20 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
     Args:
         directory: has the run's configuration and topology.
     """
-    configuration = yaml.safe_load(directory.config.read_text())
+    configuration = counted(yaml.safe_load(directory.config.read_text()))
+    hardware = _hardware(run.blueprint.device)
     own_code = code_of(part.part for part in own_parts_of(run.config, run.drawn))
     parts: dict[str, Any] = {
         "code": [package_digest(), run.own.code, own_code],
         "data": run.data.fingerprint(),
         "configuration": [
-            json.dumps(counted(configuration), sort_keys=True),
+            json.dumps(configuration, sort_keys=True),
             directory.topology.read_text(),
             run.blueprint.engine,
         ],
         "noise key": id_of(run.noise_key),
         "versions": versions((*ARITHMETIC, *_libraries_of_noise(run))),
-        "hardware": _hardware(run.blueprint.device),
+        "hardware": hardware,
     }
     return {name: hash_of([json.dumps(value)]) for name, value in parts.items()}
 

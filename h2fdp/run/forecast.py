@@ -1,6 +1,6 @@
-"""The intervals that a run will come to, planned without running them.
+"""The intervals of a run, planned without running them, and what every observer will hold after them.
 
-Calibration, budgets, the dry run and the reports before a run all ask the same question; this is the one answer.
+Calibration, budgets, the dry run and the reports before a run all read this one forecast.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from h2fdp.privacy import Release
+from h2fdp.privacy import Accounts, Release
 from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.run.setup import RunSetup
 
@@ -55,3 +55,24 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
 def first_interval(setup: RunSetup) -> IntervalPlan:
     """The plan of the first interval if nothing fails in it: what is announced before a run."""
     return next(forecast(setup.without_faults())).plan
+
+
+def planned_accounts(setup: RunSetup) -> Accounts:
+    """The accounts after all planned intervals.
+
+    Where a schedule learns they are a forecast: its choices from what it knows before the run. Of a schedule that
+    spends a number of local iterations, they are those of all of them.
+    """
+    if setup.traits.counts_iterations:
+        setup = setup.exhausted()
+    accounts = setup.empty_accounts()
+    for expected in forecast(setup):
+        accounts.add(expected.releases(), times=expected.times)
+    return accounts
+
+
+def accounts_of_one_interval(setup: RunSetup) -> Accounts:
+    """The accounts after the first planned interval, if nothing fails in it."""
+    accounts = setup.empty_accounts()
+    accounts.add(next(forecast(setup.without_faults())).releases())
+    return accounts

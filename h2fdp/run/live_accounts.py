@@ -12,7 +12,7 @@ from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, 
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.statement import statement
 from h2fdp.protocol import IntervalPlan
-from h2fdp.run.planned_privacy import accounts_of_one_interval
+from h2fdp.run.forecast import accounts_of_one_interval
 from h2fdp.run.privacy_report import attained_about
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
@@ -35,6 +35,19 @@ def _too_small(setup: RunSetup, observer: Observer, spent: float) -> UserError:
     return UserError(f"{text} the run before it; expected a larger number", key=key)
 
 
+def budgets_of(setup: RunSetup) -> Mapping[Observer, float]:
+    """The epsilon of each observer that ends the run.
+
+    Where the noise falls during the run, or intervals are longer or shorter than it was made for, nothing but the
+    account keeps to the target: then it is a budget of every observer that has none.
+    """
+    stated, schedule = setup.config.privacy.budget, setup.traits
+    free = schedule.ends_by_account or (setup.iterations is not None and not schedule.keeps_to_iterations)
+    if setup.noise is None or setup.leaks or not free:
+        return stated
+    return dict.fromkeys(setup.observers, setup.config.privacy.epsilon) | dict(stated)
+
+
 class LiveAccounts(Recorder):
     """Keeps the accounts of one run.
 
@@ -43,14 +56,15 @@ class LiveAccounts(Recorder):
     """
 
     def __init__(self, setup: RunSetup) -> None:
+        budgets = budgets_of(setup)
         self._setup = setup
         self._delta = setup.config.privacy.delta
         self._facts = {facts.name: facts for facts in setup.blueprint.facts()}
         self.accounts = setup.empty_accounts()
         self._filter: BudgetFilter | None = None
-        if setup.noise is not None and setup.budgets:
+        if setup.noise is not None and budgets:
             interval = accounts_of_one_interval(setup)
-            self._filter = BudgetFilter.planned(setup.budgets, self._delta, interval)
+            self._filter = BudgetFilter.planned(budgets, self._delta, interval)
             if (observer := self._filter.exceeded(interval)) is not None:
                 raise _too_small(setup, observer, self._filter.spent(interval, observer))
         self._local = self._global = 0
@@ -70,14 +84,15 @@ class LiveAccounts(Recorder):
         made = [part.releasing for part in plan.subnets.values()]
         self._local += max((int(each[:-1].sum()) for each in made), default=0)
         self._global += any(each[-1] for each in made)
-        self._tiers.update(self._made_by_tiers(plan))
+        if plan.heights:
+            self._tiers.update(self._made_by_tiers(plan))
         self._unplanned |= plan.decision.noise_factor != 1.0
         return None
 
     def _made_by_tiers(self, plan: IntervalPlan) -> Mapping[Tier, int]:
         """The local aggregations of each tier in which anything arrives, of the subnet that has most."""
         most: dict[Tier, int] = {}
-        for name, part in plan.subnets.items() if plan.heights else ():
+        for name, part in plan.subnets.items():
             pairs = zip(plan.heights[:-1], part.releasing[:-1].tolist(), strict=True)
             made = Counter(self._facts[name].tier(height) for height, arrives in pairs if arrives)
             most |= {tier: max(count, most.get(tier, 0)) for tier, count in made.items()}

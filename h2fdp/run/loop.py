@@ -7,13 +7,12 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 from h2fdp.errors import UserError
-from h2fdp.protocol import IntervalPlan
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
 from h2fdp.run import noise_key, steps
@@ -21,7 +20,7 @@ from h2fdp.run.claim_warning import claim_warning
 from h2fdp.run.fingerprint import run_digest
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
-from h2fdp.run.model_scores import Scoreboard
+from h2fdp.run.model_scores import ModelScores
 from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
@@ -62,10 +61,9 @@ def start_run(
                 setup = setup.keyed()  # never twice the same key, should a setup be run twice
                 if setup.has_noise_key:
                     noise_key.store(directory, setup.noise_key)
-                write_inputs(setup, directory)
                 if warn and (text := claim_warning(setup)) is not None:
                     _log.warning("claim", extra=about(note=text))
-                carry_out(setup, directory, state, watcher or RunCallbacks())
+                carry_out(setup, directory, state, watcher or RunCallbacks(), inputs=True)
     except UserError:
         if made and state.cloud is None:
             # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger
@@ -75,9 +73,17 @@ def start_run(
     return Run(out)
 
 
-def carry_out(setup: RunSetup, directory: RunDirectory, state: RunState, watcher: RunCallbacks) -> None:
-    """Run what is not done yet; whatever happens, what was recorded is written."""
+def carry_out(
+    setup: RunSetup, directory: RunDirectory, state: RunState, watcher: RunCallbacks, *, inputs: bool = False
+) -> None:
+    """Run what is not done yet; whatever happens, what was recorded is written.
+
+    Args:
+        inputs: write the inputs of the run first; a run that continues has them.
+    """
     started, end = time.perf_counter(), "failed"
+    if inputs:
+        write_inputs(setup, directory)
     directory.write_summary(summary_of(setup, state, "running", state.wall_s))
     digest = run_digest(setup, directory)
     backend = chosen_backend(setup.config.runtime)
@@ -131,7 +137,7 @@ def run_intervals(
     5. recorders complete the interval's row of the metrics (epsilon, energy, delay, simulated time), keep it, write a
        checkpoint when it is due, and show it.
     """
-    scoreboard = Scoreboard(setup)
+    models = ModelScores(setup)
     total = setup.config.training.intervals
     cut(directory.decisions, state.decisions.bytes if state.decisions else 0)  # the later ones are made again
     with (
@@ -139,17 +145,16 @@ def run_intervals(
         JsonLines(directory.decisions, state.decisions) as decisions,
         start_hosts(setup.blueprint, setup.config.runtime) as edges,
     ):
+        hosts_alike = setup.noise is None or alike(edges)
         journal = state.journal = Journal(ledger, decisions)
-        checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal)
-        if setup.noise is not None and not alike(edges):
-            checkpoints.hosts_differ()
+        checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal, hosts_alike=hosts_alike)
         cloud = state.start(setup.cloud(edges))
         steps.reached("hosts up", len(state.rows))
         if state.ledger is None:
             checkpoints.begin()
         watcher.on_start()
         # Accounts come before the ledger, which they keep an interval out of; whoever completes a row before the table.
-        recorders: list[Recorder] = [state.accounts, journal, state.noise, state.costs, state.table, checkpoints]
+        recorders: list[Recorder] = [state.accounts, state.noise, journal, state.costs, state.table, checkpoints]
         recorders += [*sinks, watcher]
         for interval in range(len(state.rows), total):
             if cloud.ended:
@@ -170,24 +175,20 @@ def run_intervals(
             run_interval(edges, cloud, plan)
             steps.reached("ran", interval)
             due = (interval + 1) % setup.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
-            scores = scoreboard.scores(cloud) if due or cloud.scores else {}
-            cloud.close(scores.get(setup.steering_loss))
-            row = _row(plan, scores, time.perf_counter() - started)
+            scores = models.scores(cloud) if due or cloud.scores else {}
+            cloud.close(scores.get(models.steering_loss))
+            row: Row = {
+                "interval": plan.interval + 1,
+                "slot": plan.last_slot,
+                "local_steps": plan.decision.local_steps,
+                "step_size": plan.decision.step_size,
+                "participants": plan.participants,
+                "wall_s": time.perf_counter() - started,
+                **scores,
+            }
             for recorder in recorders:
                 recorder.after(plan, row)
     return "done"
-
-
-def _row(plan: IntervalPlan, scores: Mapping[str, float], wall_s: float) -> Row:
-    return {
-        "interval": plan.interval + 1,
-        "slot": plan.last_slot,
-        "local_steps": plan.decision.local_steps,
-        "step_size": plan.decision.step_size,
-        "participants": plan.participants,
-        "wall_s": wall_s,
-        **scores,
-    }
 
 
 @contextmanager

@@ -12,21 +12,21 @@ from torch import Tensor, nn
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.blueprint import device_records
 from h2fdp.runtime.local_hosts import blocks
 from h2fdp.training import evaluate
+from h2fdp.training.device_records import device_records
 
 MOST_DEVICES_SCORED = 100_000
 
 
-def score_prefixes(run: RunSetup) -> list[str]:
-    """What accuracy and loss are measured of beside the global model on the test data, as prefixes of their columns."""
-    validated = ["validation_"] if run.data.validation is not None else []
-    return validated + (["personal_"] if run.blueprint.objective.personal else [])
+class ModelScores:
+    """Evaluates models on the test data, and on the validation split where one is held out.
 
-
-class Scoreboard:
-    """Evaluates models on the test data, and on the validation split where one is held out."""
+    Attributes:
+        steering_loss: the column by which a schedule judges models. That of the validation split where there is one; it
+            is held out of devices' records, though, and under noise nothing may depend on these outside the account:
+            then it is the test data's.
+    """
 
     def __init__(self, run: RunSetup) -> None:
         self._device = run.blueprint.device
@@ -35,6 +35,7 @@ class Scoreboard:
         self._sets = {"": device_records(run.data, run.data.test).to(self._device)}
         if run.data.validation is not None:
             self._sets["validation_"] = device_records(run.data, run.data.validation).to(self._device)
+        self.steering_loss = "validation_loss" if run.data.validation is not None and run.noise is None else "loss"
         self._personal = PersonalScores(run, self._module) if run.blueprint.objective.personal else None
 
     def scores(self, cloud: Cloud) -> dict[str, float]:

@@ -12,8 +12,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.statement import MOST_CLOSELY
 from h2fdp.protocol.tree_plan import tier_aggregations
-from h2fdp.run.forecast import first_interval
-from h2fdp.run.planned_privacy import planned_accounts
+from h2fdp.run.forecast import first_interval, planned_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.topology import CLOUD
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from h2fdp.privacy import NoiseSource, Release, ReleaseKind
 from h2fdp.protocol import IntervalPlan
-from h2fdp.records import JsonLines, MetricsRows, about
-from h2fdp.run.costs import interval_costs
+from h2fdp.records import JsonLines, MetricsRows, about, metrics_schema
 from h2fdp.run.setup import RunSetup
 
 Row = dict[str, Any]
@@ -42,21 +39,21 @@ class Recorder:
         """Continue from a `state`."""
 
 
+@dataclass(frozen=True)
 class Journal(Recorder):
     """The ledger of releases, and the controller's decisions: on disk, synced, before an interval begins."""
 
-    def __init__(self, ledger: JsonLines, decisions: JsonLines) -> None:
-        self.ledger = ledger
-        self._decisions = decisions
+    ledger: JsonLines
+    decisions: JsonLines
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         self.ledger.append(release.as_row() for release in releases)
         if plan.decision.reasons is not None:
-            self._decisions.append([dict(plan.decision.reasons)])
+            self.decisions.append([dict(plan.decision.reasons)])
 
     def state(self) -> dict[str, Any]:
         """How far both files reach."""
-        return {"ledger": vars(self.ledger.mark()), "decisions": vars(self._decisions.mark())}
+        return {"ledger": vars(self.ledger.mark()), "decisions": vars(self.decisions.mark())}
 
 
 class NoiseRange(Recorder):
@@ -103,7 +100,7 @@ class CostMeter(Recorder):
     """Adds up what intervals cost under the fading that each of them draws."""
 
     def __init__(self, setup: RunSetup) -> None:
-        self._costs_of = partial(interval_costs, setup.topology, setup.costs)
+        self._costs_of = setup.interval_costs
         self._sums = dict.fromkeys(("energy_j", "delay_s", "clock_s"), 0.0)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
@@ -122,8 +119,10 @@ class CostMeter(Recorder):
 class MetricsTable(Recorder):
     """The rows of `metrics.parquet`, one for each interval that is done."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self.rows = MetricsRows(schema)
+    def __init__(self, setup: RunSetup) -> None:
+        measured = ["validation_"] if setup.data.validation is not None else []
+        measured += ["personal_"] if setup.blueprint.objective.personal else []
+        self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers))
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         self.rows.append(row)

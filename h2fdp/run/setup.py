@@ -12,14 +12,13 @@ from torch import Tensor
 from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
-from h2fdp.experiment.sections import ExperimentFile, FaultsSection, TrainingSection
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, observers
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
-from h2fdp.protocol import Averaging, Cloud, NodeGroup, Planner
-from h2fdp.radio import NetworkCosts
+from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
+from h2fdp.radio import Failing, NetworkCosts, interval_cost
 from h2fdp.run import noise_key
-from h2fdp.run.costs import interval_costs
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Schedule, ScheduleContext, ScheduleTraits
 from h2fdp.schedules.fixed import FixedOptions
@@ -27,8 +26,8 @@ from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training.descent import gradients_in_uploads
-from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.training.local_objective import pull_of
+from h2fdp.world import Faults
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class OwnParts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSetup:
-    """Everything that determines a run. `prepare` builds it, complete; nothing is added later.
+    """Everything that determines a run. `prepare` builds it, complete: nothing is added later.
 
     Attributes:
         drawn: the topology as it was drawn for the seed.
@@ -54,6 +53,7 @@ class RunSetup:
         initial: (M,) w(0).
         local_steps: tau_0; where devices train in epochs, the steps of the one that takes most.
         costs: of messages on the network's links.
+        faults: how often devices and edge servers fail.
         world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
             when a resumed run draws its own noise, batches and participants afresh.
         noise: None where the method adds none.
@@ -71,8 +71,9 @@ class RunSetup:
     aggregation_times: AggregationTimes
     local_steps: int
     costs: NetworkCosts
+    faults: Faults
     world: Streams
-    noise: Mechanism | None
+    noise: Mechanism | None = None
     iterations: int | None = None
     factor: float = 1.0
     own: OwnParts = OwnParts()
@@ -89,16 +90,6 @@ class RunSetup:
         return self.noise is not None and (self.probes or (measuring is not None and measuring.leaks))
 
     @property
-    def steering_loss(self) -> str:
-        """The metrics column by which a schedule judges models.
-
-        That of the validation split where there is one; it is held out of devices' records, though, and under noise
-        nothing may depend on these outside the account: then it is the test data's.
-        """
-        split = self.data.validation is not None and self.noise is None
-        return "validation_loss" if split else "loss"
-
-    @property
     def probes(self) -> bool:
         """Whether devices measure constants of their losses for the schedule, raw."""
         schedule, intervals = self.traits, self.config.training.intervals
@@ -108,19 +99,6 @@ class RunSetup:
     def step_noise_multiplier(self) -> float | None:
         """sigma of the noise on every local step (DP-SGD); None where there is none."""
         return None if self.noise is None else self.noise.step_noise_multiplier
-
-    @property
-    def budgets(self) -> Mapping[Observer, float]:
-        """The epsilon of each observer that ends the run.
-
-        Where the noise falls during the run, or intervals are longer or shorter than it was made for, nothing but
-        the account keeps to the target: then it is a budget of every observer that has none.
-        """
-        stated, schedule = self.config.privacy.budget, self.traits
-        free = schedule.ends_by_account or (self.iterations is not None and not schedule.keeps_to_iterations)
-        if self.noise is None or self.leaks or not free:
-            return stated
-        return dict.fromkeys(self.observers, self.config.privacy.epsilon) | dict(stated)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -159,7 +137,7 @@ class RunSetup:
 
     def without_faults(self) -> RunSetup:
         """The same run in a world where nothing fails: what was planned."""
-        return replace(self, config=self.config.model_copy(update={"faults": FaultsSection()}))
+        return replace(self, faults=Faults())
 
     def exhausted(self) -> RunSetup:
         """The same devices taking every local iteration that there may be, one an interval."""
@@ -201,6 +179,8 @@ class RunSetup:
     def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""
         config, method, schedule = self.config, self.config.method, self.schedule()
+        tiers = self.blueprint.tiers()
+        aggregators = self.blueprint.aggregators(tiers)
         estimates = "released" if self.blueprint.measuring is None else config.control.estimates
         planner = Planner(
             streams=self.blueprint.streams,
@@ -212,12 +192,12 @@ class RunSetup:
                 config.training.weights,
                 partial(gradients_in_uploads, config.training.momentum, pull_of(self.blueprint.objective) or 0.0),
             ),
-            faults=config.faults.faults(),
+            faults=self.faults,
             epochs=config.training.local_epochs,
             measures=schedule.observes and estimates != "released",
             leaks=estimates == "oracle",
             world=self.world,
-            tiers=self.blueprint.tiers(),
+            tiers=tiers,
             children=self.topology.children(None),
         )
         context = ServerContext(self.initial.numel(), self.blueprint.objective)
@@ -228,9 +208,28 @@ class RunSetup:
             schedule,
             server=upcycled(server_of(method.server, context), method.upcycle),
             remembers=self.blueprint.objective.memory is not None,
-            meter=partial(interval_costs, self.topology, self.costs),
-            aggregators=self.blueprint.aggregators(),
+            meter=self.interval_costs,
+            aggregators=aggregators,
         )
+
+    def interval_costs(self, plan: IntervalPlan) -> dict[str, float]:
+        """What an interval costs under the fading that it draws, by columns of the metrics (H2FDP, Sec. 11).
+
+        The clock (seconds) also advances by the interval's slots when no device takes part.
+        """
+        numbers = {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
+        parts = plan.subnets | plan.lost
+        cost = interval_cost(
+            self.costs.drawn(plan.interval),
+            self.topology,
+            [numbers[name] for name in parts],
+            [subnet.rows for subnet in parts.values()],
+            [subnet.segments for subnet in parts.values()],
+            [_failing(subnet) for subnet in parts.values()],
+            plan.heights or None,
+        )
+        slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
 
     @property
     def traits(self) -> ScheduleTraits:
@@ -270,13 +269,5 @@ class RunSetup:
         return self.traits.build(self.context)
 
 
-def interval_steps(training: TrainingSection, sizes: np.ndarray, rates: np.ndarray) -> int:
-    """tau_0; where devices train in epochs, the steps of the one that takes most.
-
-    Args:
-        sizes, rates: (I,) D_i and q_i.
-    """
-    if training.local_epochs is None:
-        assert training.local_steps is not None, "steps or epochs"
-        return training.local_steps
-    return training.local_epochs * int(steps_per_epoch(sizes, rates).max())
+def _failing(subnet: Plan) -> Failing | None:
+    return None if subnet.completed is None else Failing(subnet.completed.steps > 0, subnet.steps_computed)

@@ -14,11 +14,10 @@ from typing import Any
 
 from h2fdp.privacy import Observer
 from h2fdp.protocol import Cloud, IntervalPlan
-from h2fdp.records import Mark, MetricsRows, RunDirectory, about, metrics_schema
+from h2fdp.records import Mark, MetricsRows, RunDirectory, about
 from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.run import steps
 from h2fdp.run.live_accounts import LiveAccounts
-from h2fdp.run.model_scores import score_prefixes
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import CostMeter, Journal, MetricsTable, NoiseRange, Recorder, Row
 from h2fdp.run.setup import RunSetup
@@ -72,7 +71,7 @@ class RunState:
             accounts=LiveAccounts(setup),
             noise=NoiseRange(setup),
             costs=CostMeter(setup),
-            table=MetricsTable(metrics_schema(*score_prefixes(setup), observers=setup.observers)),
+            table=MetricsTable(setup),
         )
 
     @classmethod
@@ -142,7 +141,12 @@ class Checkpoints(Recorder):
         digest: of the environment (`run_digest`); a run that continues in an equal one repeats bits, in others it draws
             afresh.
         journal: whose marks go into a checkpoint.
+        hosts_alike: whether the run's hosts compute as this machine does. Where they do not, nobody knows who computes
+            what after a resume, so no later environment counts as equal.
         seconds: a clock.
+
+    Raises:
+        HostsDiffer: the run is to repeat intervals with the same draws, and its hosts differ.
     """
 
     def __init__(
@@ -153,26 +157,19 @@ class Checkpoints(Recorder):
         state: RunState,
         journal: Journal,
         *,
+        hosts_alike: bool = True,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._section = section
-        self._digest = digest
+        self._digest = digest if hosts_alike else digest | {"hardware": secrets.token_hex(16)}
         self._state = state
         self._journal = journal
         self._seconds = seconds
         self._last = self._started = seconds()
         self._saved: int | None = None
-
-    def hosts_differ(self) -> None:
-        """Hosts are of other kinds than this machine: who computes what next time is not known, so neither are bits.
-
-        Raises:
-            HostsDiffer: the run is to repeat intervals, with the same draws.
-        """
-        if self._state.ledger is not None:
+        if not hosts_alike and state.ledger is not None:
             raise HostsDiffer
-        self._digest = self._digest | {"hardware": secrets.token_hex(16)}
 
     def begin(self) -> None:
         """Before the first interval of a run, or of its continuation with fresh draws: what it draws from here on is

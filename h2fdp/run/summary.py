@@ -13,7 +13,7 @@ from h2fdp.models import ParameterLayout
 from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, RunDirectory, versions, write_columns
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.run import steps
-from h2fdp.run.model_scores import Scoreboard, device_scores
+from h2fdp.run.model_scores import ModelScores, device_scores
 from h2fdp.run.noise_key import id_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import RunState
@@ -49,7 +49,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
         write_columns(directory.devices, device_scores(setup, returned), DEVICE_SCHEMA)
         if torch.equal(returned, state.cloud.model):
             return {}
-        scores = Scoreboard(setup).scores_of(returned)
+        scores = ModelScores(setup).scores_of(returned)
     return {key: scores[key] for key in ("accuracy", "loss")}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.data import LARGEST_HELD, DeviceData, Records
+from h2fdp.data import LARGEST_HELD, DeviceData
 from h2fdp.estimation.device_estimates import GradientProbe
 from h2fdp.estimation.loss_probes import LossProbe
 from h2fdp.privacy import LocalRandomizer, NoisePlacement, TrustModel, Visible
@@ -24,6 +24,7 @@ from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.descent import gain
+from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import EngineName, ThreadLocalEngine
 from h2fdp.training.epochs import EpochSampler
 from h2fdp.training.local_objective import LocalObjective
@@ -143,11 +144,11 @@ class Blueprint:
             for each in self.topology.aggregators
         }
 
-    def aggregators(self) -> dict[str, UpperAggregator]:
-        """The aggregators above edge servers. They live where the cloud does."""
+    def aggregators(self, tiers: Mapping[str, TierFacts]) -> dict[str, UpperAggregator]:
+        """The aggregators above edge servers, of which the cloud knows `tiers`. They live where the cloud does."""
         return {
             name: UpperAggregator(name=name, streams=self.streams, guarded=facts.guarded, ends_chain=facts.ends_chain)
-            for name, facts in self.tiers().items()
+            for name, facts in tiers.items()
         }
 
     @cached_property
@@ -270,19 +271,3 @@ class Blueprint:
         if self.measuring is None:
             return None
         return GradientProbe(self._engine(None, _PLAIN), np.array(self.measuring.ranges), self.measuring.leaks)
-
-
-def device_records(data: DeviceData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:
-    """Records as the training engines take them; without offsets they belong to nobody in particular."""
-    return DeviceRecords(
-        x=torch.from_numpy(_writable(records.x)),
-        y=torch.from_numpy(_writable(records.y)),
-        offsets=np.array([0, len(records)]) if offsets is None else offsets,
-        scale=torch.from_numpy(np.array(data.scaling.scale)),
-        shift=torch.from_numpy(np.array(data.scaling.shift)),
-    )
-
-
-def _writable(array: np.ndarray) -> np.ndarray:
-    """Arrays from an object store are read-only, which torch warns of; nothing here writes to them."""
-    return array if array.flags.writeable else array.copy()

@@ -106,10 +106,9 @@ def _on_cpu(answer: Any) -> Any:
 @contextmanager
 def inline_nodes(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> Iterator[NodeGroup]:
     """The edge servers of these subnets in this process; `workers` threads share the blocks, or a single block."""
-    engine = blueprint.local_engine()
     most = devices_in_lockstep(ParameterLayout(blueprint.module()).size)
     runs = blocks(blueprint.topology.sizes, numbers, workers, most)
-    alone = len(runs) == 1
+    alone, engine = len(runs) == 1, blueprint.local_engine()
     with ThreadPoolExecutor(workers, "devices", initializer=set_arithmetic) as pool:
         threads = pool if workers > 1 else None
         yield LockstepNodes(

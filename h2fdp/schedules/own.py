@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from h2fdp.errors import UserError
@@ -31,9 +33,9 @@ class OwnSchedule(ScheduleTraits, Schedule):
         self.context = context
         return self
 
+    @abstractmethod
     def choose(self, interval: int, slot: int) -> Decision:
         """The decision for `interval`, counted from 0, which begins at `slot`; the same when asked again."""
-        raise NotImplementedError
 
     def decide(self, interval: int, slot: int) -> Decision:
         """What was chosen, within what the noise was made for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 from h2fdp.errors import UserError
@@ -12,7 +13,7 @@ from h2fdp.schedules.schedule import Schedule
 Measured = Literal["nothing", "gradients", "secants"]
 
 
-class ScheduleTraits:
+class ScheduleTraits(ABC):
     """A schedule before its run. The options of each schedule derive from it, and so does a user's `OwnSchedule`.
 
     Attributes:
@@ -91,10 +92,10 @@ class ScheduleTraits:
         ends = self.counts_iterations or self.ends_by_account or self.controlled
         return horizon.local_steps if ends else self.longest_interval(horizon)
 
+    @abstractmethod
     def build(self, context: ScheduleContext) -> Schedule:
         """The schedule at the start of a run.
 
         Raises:
             UserError: a run that it cannot decide about.
         """
-        raise NotImplementedError

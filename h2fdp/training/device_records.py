@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.data import DeviceData, Records
+
 _VALUES_KEPT = 64_000_000  # of a block that is evaluated again and again, as float32 256 MB
 
 
@@ -67,3 +69,19 @@ class DeviceRecords:
         if self.scale.numel() > 1 or self.shift.numel() > 1:
             return None
         return float(self.scale), self.shift.reshape(())
+
+
+def device_records(data: DeviceData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:
+    """Records as the training engines take them; without offsets they belong to nobody in particular."""
+    return DeviceRecords(
+        x=torch.from_numpy(_writable(records.x)),
+        y=torch.from_numpy(_writable(records.y)),
+        offsets=np.array([0, len(records)]) if offsets is None else offsets,
+        scale=torch.from_numpy(np.array(data.scaling.scale)),
+        shift=torch.from_numpy(np.array(data.scaling.shift)),
+    )
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    """Arrays from an object store are read-only, which torch warns of; nothing here writes to them."""
+    return array if array.flags.writeable else array.copy()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,12 +24,12 @@ from h2fdp.models import ParameterLayout
 from h2fdp.training.local_objective import FeatureComparison
 
 
-class Loss:
+class Loss(ABC):
     """A loss of each record by itself; a subclass says `each`, and may write out what follows from it."""
 
+    @abstractmethod
     def each(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) losses of records with scores (n, classes) and labels (n,); differentiable in the scores."""
-        raise NotImplementedError
 
     def mean(self, scores: Tensor, labels: Tensor) -> Tensor:
         """The mean of `each`."""
@@ -119,9 +120,9 @@ class OwnLoss(Loss):
 class LossOptions(Options):
     """The options of a loss."""
 
+    @abstractmethod
     def build(self) -> Loss:
         """The loss with these options."""
-        raise NotImplementedError
 
 
 LOSSES: Choices[LossOptions] = Choices(OwnKind("a loss"))

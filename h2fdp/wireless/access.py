@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import numpy as np
@@ -15,10 +16,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class Access:
+class Access(ABC):
     """How the devices of an access point share its channel when all of them upload; a subclass defines
     `uplink_seconds`."""
 
+    @abstractmethod
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
         """(count,) seconds until all messages have arrived at each access point; 0 where no device uploads.
 
@@ -28,7 +30,6 @@ class Access:
             points: (K,) its access point, from 0 to count - 1.
             count: number of access points.
         """
-        raise NotImplementedError
 
 
 ACCESSES: Choices[Options] = Choices(OwnKind("an access, derived from `h2fdp.wireless.Access`", ("uplink_seconds",)))

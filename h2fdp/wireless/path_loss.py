@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
 import numpy as np
@@ -18,9 +19,10 @@ Decibels = Annotated[float, Field(ge=-300, le=100), Expect("a number from -300 t
 Exponent = Annotated[float, Field(ge=0, le=20), Expect("a number from 0 to 20")]
 
 
-class PathLoss:
+class PathLoss(ABC):
     """The gain of each device's channel, the same in every interval; a subclass defines `gain_db`."""
 
+    @abstractmethod
     def gain_db(self, distance_m: Floats, stream: np.random.Generator) -> Floats:
         """(s,) gains in dB, negative for a loss.
 
@@ -29,7 +31,6 @@ class PathLoss:
             stream: for what the model draws, such as shadowing. It is the access point's own and starts anew at every
                 call, so that a run sees the same channels whenever it asks.
         """
-        raise NotImplementedError
 
 
 PATH_LOSSES: Choices[Options] = Choices(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.run.planned_privacy import planned_accounts
+from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.privacy_report import privacy_report
 from h2fdp.topology import Aggregator, Subnet
 from tests.run.test_noise_as_wired import numbers

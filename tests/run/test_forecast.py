@@ -3,8 +3,7 @@
 import pytest
 
 from h2fdp import Experiment, Topology
-from h2fdp.run.forecast import first_interval, forecast
-from h2fdp.run.planned_privacy import planned_accounts
+from h2fdp.run.forecast import first_interval, forecast, planned_accounts
 
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
 

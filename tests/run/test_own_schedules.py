@@ -10,6 +10,7 @@ from h2fdp.errors import UserError
 from h2fdp.run.api import Experiment
 from h2fdp.run.dry_run import estimate
 from h2fdp.run.forecast import first_interval
+from h2fdp.run.live_accounts import budgets_of
 from h2fdp.schedules import Decision, OwnSchedule
 
 MODULE = """
@@ -156,4 +157,4 @@ def test_the_account_ends_a_run_that_does_not_keep_to_the_iterations_of_given_no
     steps = {"name": "dp-sgd", "noise_multiplier": 1.0}
     setup = experiment(Steady(6, longest=6), privacy=steps, epsilon=8.0).prepare()
     assert setup.iterations is not None
-    assert set(setup.budgets.values()) == {8.0}
+    assert set(budgets_of(setup).values()) == {8.0}

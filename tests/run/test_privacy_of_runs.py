@@ -14,7 +14,7 @@ from h2fdp.cli.session import show_result
 from h2fdp.privacy import OBSERVERS
 from h2fdp.reports.observers import verdict_rows
 from h2fdp.reports.run_view import RunView
-from h2fdp.run.planned_privacy import planned_accounts
+from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.privacy_report import privacy_report
 

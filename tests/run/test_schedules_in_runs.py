@@ -9,7 +9,7 @@ import torch
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.models import ParameterLayout
 from h2fdp.protocol import Cloud
-from h2fdp.run.model_scores import Scoreboard
+from h2fdp.run.model_scores import ModelScores
 from h2fdp.run.privacy_report import privacy_report
 
 CONSTANTS = {"lipschitz": 1.0, "smoothness": 1.0, "divergence": 0.1}
@@ -35,7 +35,7 @@ def test_the_summary_tells_the_worth_of_the_model_that_is_kept(tmp_path):
     module = prepared.blueprint.module()
     module.load_state_dict(torch.load(run.directory / "model.pt", weights_only=True))
     vector = ParameterLayout(module).to_vector(module)
-    assert Scoreboard(prepared).scores_of(vector)["loss"] == pytest.approx(run.summary["loss"], rel=1e-6)
+    assert ModelScores(prepared).scores_of(vector)["loss"] == pytest.approx(run.summary["loss"], rel=1e-6)
 
 
 @pytest.mark.parametrize(

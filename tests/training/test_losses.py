@@ -116,7 +116,7 @@ def test_a_run_reports_the_loss_that_it_minimises(tmp_path):
 
 
 def test_set(setup):
-    from h2fdp.runtime.blueprint import device_records
+    from h2fdp.training.device_records import device_records
 
     return device_records(setup.data, setup.data.test)
 

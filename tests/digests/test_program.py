@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from h2fdp.digests import Program
 from h2fdp.records import PACKAGE
-from h2fdp.run.definitions import Program
 from h2fdp.run.fingerprint import package_digest
 
 PROGRAM = {

@@ -1,61 +1,57 @@
-"""What every observer will hold after the planned run, known before it starts; and noise calibrated to that."""
+"""The noise of a run: the mechanism that its settings ask for, and its calibration to what observers will hold."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from h2fdp.algorithms.fedprox import ProximalOptions
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Observer
+from h2fdp.privacy import Mechanism, MechanismContext, Observer
 from h2fdp.privacy.accounted import Composition, smallest_factor
-from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant
 from h2fdp.privacy.accounts import COARSE, MARGIN
 from h2fdp.privacy.mechanism import LARGEST_NOISE, SMALLEST_NOISE
-from h2fdp.run.forecast import first_interval, forecast
+from h2fdp.protocol.tree_plan import most_of_tiers
+from h2fdp.run.forecast import first_interval, planned_accounts
 from h2fdp.run.setup import RunSetup
+from h2fdp.schedules import Horizon
+from h2fdp.training.descent import gain
 
 
-def planned_accounts(setup: RunSetup) -> Accounts:
-    """The accounts after all planned intervals.
+def with_noise(setup: RunSetup) -> RunSetup:
+    """The run with the noise that its settings ask for, calibrated.
 
-    Where a schedule learns they are a forecast: its choices from what it knows before the run. Of a schedule that
-    spends a number of local iterations, they are those of all of them.
-    """
-    if setup.traits.counts_iterations:
-        setup = setup.exhausted()
-    accounts = setup.empty_accounts()
-    for expected in forecast(setup):
-        accounts.add(expected.releases(), times=expected.times)
-    return accounts
-
-
-def accounts_of_one_interval(setup: RunSetup) -> Accounts:
-    """The accounts after the first planned interval, if nothing fails in it."""
-    accounts = setup.empty_accounts()
-    accounts.add(next(forecast(setup.without_faults())).releases())
-    return accounts
-
-
-def calibrated(setup: RunSetup) -> RunSetup:
-    """The run with its noises scaled by one factor, so that every target observer's account meets the target.
-
-    Where the noise was given it stays, and the run ends when the target is met.
+    With `calibration: accounted` all noises are scaled by one factor, so that every target observer's account meets the
+    target. Where the noise was given it stays, and the run ends when the target is met.
 
     Raises:
         UserError: no target observer receives anything private, so that no noise would be asked for; a budget or a
-            calibration where there is no guarantee to keep; noise that is given, and too little for a single slot.
+            calibration where there is no guarantee to keep; no noise that meets the target; noise that is given, and
+            too little for a single slot.
     """
     privacy = setup.config.privacy
     accountant = ACCOUNTANTS[privacy.accountant]
     _check_observers(setup)
+    noise = setup.placement.mechanism(_context(setup)) if setup.placement.private else None
+    given = noise is not None and privacy.calibration == "paper"
+    iterations = noise.iterations(privacy.epsilon, accountant) if noise is not None and given else None
+    setup = replace(setup, noise=noise, iterations=iterations)
     _check_that_it_protects(setup)
-    if setup.noise is None:
-        return setup
-    if privacy.calibration == "paper":
+    if noise is not None and not given:
+        setup = _scaled_to_target(setup, noise, accountant)
+    if noise is not None:
         _check_holdable(setup)
-        return setup
+    return setup
+
+
+def _scaled_to_target(setup: RunSetup, noise: Mechanism, accountant: Accountant) -> RunSetup:
+    """The run under the least noise, of this one's multiples, by which the accounts of the target observers meet it."""
+    privacy = setup.config.privacy
     accounts = planned_accounts(setup)
     compositions: list[Composition] = [
         each.composition for observer in setup.target_observers for each in accounts.classes(observer)
@@ -66,12 +62,45 @@ def calibrated(setup: RunSetup) -> RunSetup:
         raise UserError(text, key="privacy.target_observers")
     distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
     factor = smallest_factor(distinct, privacy.epsilon, lambda each: accountant.epsilon(each, privacy.delta))
-    margin = MARGIN if accounts.exact else COARSE
-    scaled = setup.noise.scaled(factor * margin)
-    iterations = scaled.iterations(privacy.epsilon, accountant)
-    found = replace(setup, noise=scaled, factor=factor * margin, iterations=iterations)
-    _check_holdable(found)
-    return found
+    factor *= MARGIN if accounts.exact else COARSE
+    scaled = noise.scaled(factor)
+    return replace(setup, noise=scaled, factor=factor, iterations=scaled.iterations(privacy.epsilon, accountant))
+
+
+def _context(setup: RunSetup) -> MechanismContext:
+    """What the noise is worked out from, with the numbers of releases that are planned.
+
+    Where a schedule chooses tau, these are K_g intervals with the most local aggregations that any tau has, so that the
+    claim covers whatever it does.
+    """
+    config, times, schedule = setup.config, setup.aggregation_times, setup.traits
+    training, privacy, objective = config.training, config.privacy, config.method.objective
+    planned = Horizon.planned(training.intervals, setup.local_steps, training.step_size, config.control)
+    lengths = schedule.lengths(planned)
+    return MechanismContext(
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        c2=privacy.c2,
+        sensitivity=privacy.sensitivity,
+        clip_norm=training.clip_norm,
+        intervals=training.intervals,
+        local_aggregations=max(len(times.offsets(length)) for length in lengths) * training.intervals,
+        local_steps=schedule.steps_to_cover(planned),
+        tiers={
+            tier: count * training.intervals for tier, count in most_of_tiers(times, setup.topology, lengths).items()
+        },
+        records=setup.data.sizes,
+        sampling_rates=setup.blueprint.rates,
+        sampling=setup.blueprint.sampling,
+        gain=partial(gain, training.momentum),
+        by_record=training.clip_scope == "record",
+        own_objective=isinstance(objective, OwnPart),
+        step_size=schedule.largest_step_size(training.step_size, setup.local_steps, training.intervals),
+        # In epochs a record is drawn exactly once in each, not by chance at every step.
+        gradients_attained=not training.momentum and training.local_epochs is None,
+        mu=objective.mu if isinstance(objective, ProximalOptions) else 0.0,
+        biased=any(parameter.ndim == 1 for parameter in setup.blueprint.module().parameters()),
+    )
 
 
 def _check_observers(setup: RunSetup) -> None:
@@ -120,7 +149,7 @@ def _check_holdable(setup: RunSetup) -> None:
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:
         smallest, largest = float(levels.min()) / last, float(levels.max())
-        if setup.config.faults.faults().of_devices:  # an average of one device carries the most noise
+        if setup.faults.of_devices:  # an average of one device carries the most noise
             largest *= devices
         if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):
             text = f"the noise would lie between {smallest:.3g} and {largest:.3g}, outside the range of 32-bit numbers"
