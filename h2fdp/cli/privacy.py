@@ -51,32 +51,38 @@ def print_accounts(report: dict[str, Any]) -> None:
 
 @app.command("account")
 def account_command(
-    run: Annotated[Path, typer.Argument(help="A run directory, or a ledger (privacy.jsonl).")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or ledgers (privacy.jsonl): all together.")
+    ],
     delta: Annotated[float | None, typer.Option(help="delta.", show_default="the run's")] = None,
     accountant: Annotated[list[str] | None, typer.Option(help="rdp, pld, prv or classic-rdp; may be repeated.")] = None,
     devices: Annotated[bool, typer.Option("--devices", help="Every device, not just the worst.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute every observer's epsilon from the ledger of a run."""
+    """Recompute every observer's epsilon from the ledger of a run, or of several runs on the same records together."""
     from h2fdp.errors import UserError
     from h2fdp.privacy.accounting import ACCOUNTANTS
     from h2fdp.run.privacy import RunPrivacy
+    from h2fdp.run.several_runs import SeveralRuns
 
     wanted = accountant or ["rdp", "pld"]
     if unknown := [name for name in wanted if name not in ACCOUNTANTS]:
         raise UserError(f'expected one of {", ".join(ACCOUNTANTS)}, found "{unknown[0]}"', "--accountant")
     if delta is not None and not 0 < delta < 1:
         raise UserError(f"expected a number above 0 and below 1, found {delta}", "--delta")
-    found = RunPrivacy(run, delta).statement(wanted)
+    account = RunPrivacy(runs[0], delta) if len(runs) == 1 else SeveralRuns(runs, delta)
+    found = account.statement(wanted)
     if as_json:
         print_json(found)
         return
     rows = [{"observer": observer, **numbers} for observer, numbers in found["worst"].items()]
     if not rows:
-        typer.echo("the ledger is empty: the run released nothing under a guarantee")
+        typer.echo(
+            f"the {'ledger is' if len(runs) == 1 else 'ledgers are'} empty: nothing was released under a guarantee"
+        )
         return
     print_table(rows, title=f"accounted epsilon at delta {found['delta']:g}, the worst device of each observer")
-    for note in found["notes"]:
+    for note in (*found["notes"], *(f"warning: {each}" for each in found.get("warnings", ()))):
         typer.echo(note)
     if devices:
         print_table(

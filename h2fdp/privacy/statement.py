@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.accounts import Accounts
+from h2fdp.privacy.accounts import DeviceClass
+from h2fdp.privacy.releases import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
 MOST_CLOSELY = 24  # distinct accounts of an observer, the worst first, that slow accountants look at
 
 
-def statement(accounts: Accounts, names: Sequence[str], delta: float, accountants: Sequence[str]) -> dict[str, Any]:
+class HeldAccounts(Protocol):
+    """What several observers hold about devices: `Accounts`, or several of them together."""
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """All that there are."""
+        ...
+
+    def classes(self, observer: Observer) -> Iterator[DeviceClass]:
+        """The devices that this observer has received anything of, equal accounts together."""
+        ...
+
+
+def statement(accounts: HeldAccounts, names: Sequence[str], delta: float, accountants: Sequence[str]) -> dict[str, Any]:
     """Accounted epsilon of every observer.
 
     Args:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Observer, Release, noise_placement_of, observers
+from h2fdp.privacy import Accounts, NoisePlacement, Observer, Release, ReleaseKind, noise_placement_of, observers
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.statement import statement
@@ -31,6 +32,8 @@ class RunPrivacy:
         self._ledger = run / "privacy.jsonl" if run.is_dir() else run
         if run.is_dir() and _leaks(run):
             raise UserError("this run leaks (control.estimates: oracle); no account covers it", str(run))
+        self._run = run
+        self._kinds: set[ReleaseKind] = set()
         self.delta = delta if delta is not None else _delta_of(run)
         self.notes = _notes_of(run)
         topology = run / "topology.yaml"
@@ -39,11 +42,60 @@ class RunPrivacy:
             network = drawn.as_star() if _is_star(run) else drawn
             sizes = {subnet.name: subnet.size for subnet in network.subnets}
             self.accounts = Accounts(sizes, observers(network.depth))
-            self.accounts.add(releases_of_ledger(self._ledger, sizes))
+            self.accounts.add(self._releases(sizes))
             self.names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
         else:
-            self.accounts = Accounts.of_ledger(releases_of_ledger(self._ledger, None))
+            self.accounts = Accounts.of_ledger(self._releases(None))
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
+
+    def _releases(self, sizes: Mapping[str, int] | None) -> Iterator[Release]:
+        for release in releases_of_ledger(self._ledger, sizes):
+            self._kinds.add(release.kind)
+            yield release
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether anybody adds noise; a ledger by itself is taken to be of such a run."""
+        return not self._run.is_dir() or _placement(self._run).private
+
+    @property
+    def protects_devices(self) -> bool:
+        """Whether the accounts are about whole devices, not about single records."""
+        return "central" in self._kinds
+
+    @property
+    def data(self) -> str | None:
+        """What data the records are from; None where the ledger is all there is.
+
+        Records that the seed draws are others under another seed.
+        """
+        if not self._run.is_dir():
+            return None
+        configuration = _configuration(self._run)
+        section = configuration.get("data")
+        if not isinstance(section, dict):
+            return str(section)
+        name = str(section.get("name"))
+        if name == "synthetic":
+            return json.dumps([section, configuration.get("seed")], sort_keys=True)
+        return f"{name} {section['path']}" if "path" in section else name
+
+    @property
+    def records(self) -> tuple[Any, ...] | None:
+        """Equal for runs in which every device, by its name, holds the same records; None where that is not known."""
+        if not self._run.is_dir():
+            return None
+        configuration = _configuration(self._run)
+        return json.dumps(configuration.get("data"), sort_keys=True), configuration.get("seed"), tuple(self.names)
+
+    @property
+    def noise_key(self) -> str | None:
+        """Equal for runs that drew their noise by the same key; None where that is not known."""
+        summary = (read_summary(self._run) or {}) if self._run.is_dir() else {}
+        if summary.get("noise_key") == "seed":
+            return f"seed {summary.get('seed')}"
+        found: str | None = summary.get("noise_key_id")
+        return found
 
     def epsilon(self, observer: Observer, accountant: str = "rdp", device: str | None = None) -> float | None:
         """What an observer holds about a device (default: the worst one); None where it received nothing private."""
@@ -102,12 +154,16 @@ def _notes_of(run: Path) -> tuple[str, ...]:
     """What must be said beside the accounts; of a ledger by itself, that how it came about is not known."""
     if not run.is_dir():
         return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
-    method = _configuration(run).get("method")
-    if not isinstance(method, dict) or "privacy" not in method:
-        return ()
-    placement, section = noise_placement_of(method["privacy"]), _configuration(run).get("privacy")
+    placement, section = _placement(run), _configuration(run).get("privacy")
     by_seed = placement.private and isinstance(section, dict) and section.get("noise_key") == "seed"
     return (*placement.notes, *((BY_SEED,) if by_seed else ()))
+
+
+def _placement(run: Path) -> NoisePlacement:
+    method = _configuration(run).get("method")
+    if not isinstance(method, dict) or "privacy" not in method:
+        raise UserError("there is no method.privacy in the run's config.yaml", str(run))
+    return noise_placement_of(method["privacy"])
 
 
 def _delta_of(run: Path) -> float:
