@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from h2fdp.config import Document, empty_document, parse, read_document
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.rules import check_experiment, check_tiers
+from h2fdp.experiment.rules import aggregation_times, check_experiment
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.topology import Topology, from_document, read
 
@@ -45,7 +45,7 @@ def read_experiment(
     """Read, change by settings, check; the topology is drawn with the experiment's seed."""
     document = named_document(path)
     experiment, topology = experiment_from(document, [parse_setting(text) for text in settings], seed)
-    check_tiers(experiment, topology, document)
+    aggregation_times(experiment, topology, document)  # refuses tiers and edge servers that the network does not have
     return experiment, topology
 
 

@@ -51,7 +51,39 @@ def check_experiment(document: Document) -> ExperimentFile:
     return _with_privacy_defaults(experiment, axes)
 
 
-def aggregate_every(experiment: ExperimentFile, topology: Topology) -> Slots | dict[str, int]:
+def aggregation_times(
+    experiment: ExperimentFile, topology: Topology, document: Document | None = None
+) -> AggregationTimes:
+    """The local aggregations of an experiment in its network; a star has none.
+
+    Args:
+        document: of the experiment, to name the line of a mistake.
+
+    Raises:
+        UserError: the network does not have the tiers or the edge servers that the experiment names.
+    """
+    _check_tiers(experiment, topology, document)
+    if experiment.method.topology == "star":
+        return AggregationTimes()
+    return AggregationTimes(_aggregate_every(experiment, topology), experiment.training.aggregations_per_interval)
+
+
+def _check_tiers(experiment: ExperimentFile, topology: Topology, document: Document | None) -> None:
+    """Raise for local aggregations of tiers that the network does not have.
+
+    Raises:
+        UserError: a list longer than the network has tiers of edge servers.
+    """
+    for key in ("aggregate_every", "aggregations_per_interval"):
+        stated = getattr(experiment.training, key)
+        if isinstance(stated, list) and len(stated) > topology.depth:
+            tiers = "one tier" if topology.depth == 1 else f"{topology.depth} tiers"
+            where = "" if document is None else document.where(("training", key))
+            text = f"expected at most one number for each tier of edge servers, found {len(stated)} for {tiers}"
+            raise UserError(text, where, f"training.{key}")
+
+
+def _aggregate_every(experiment: ExperimentFile, topology: Topology) -> Slots | dict[str, int]:
     """`training.aggregate_every`, with a mapping by trust as one by the names of edge servers.
 
     Raises:
@@ -76,21 +108,6 @@ def aggregate_every(experiment: ExperimentFile, topology: Topology) -> Slots | d
             raise UserError(text, key=key)
         found[subnet.name] = slots
     return found
-
-
-def check_tiers(experiment: ExperimentFile, topology: Topology, document: Document | None = None) -> None:
-    """Raise for local aggregations of tiers that the network does not have.
-
-    Raises:
-        UserError: a list longer than the network has tiers of edge servers.
-    """
-    for key in ("aggregate_every", "aggregations_per_interval"):
-        stated = getattr(experiment.training, key)
-        if isinstance(stated, list) and len(stated) > topology.depth:
-            tiers = "one tier" if topology.depth == 1 else f"{topology.depth} tiers"
-            where = "" if document is None else document.where(("training", key))
-            text = f"expected at most one number for each tier of edge servers, found {len(stated)} for {tiers}"
-            raise UserError(text, where, f"training.{key}")
 
 
 def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:

@@ -16,8 +16,7 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.settings import place_settings
 from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of
-from h2fdp.run.own_data import DataSource, DeviceFunction, own_data
-from h2fdp.run.prepare import prepare
+from h2fdp.run.prepare import DataSource, DeviceFunction, own_data, prepare
 from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import OwnParts, RunSetup

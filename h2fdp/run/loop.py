@@ -16,11 +16,11 @@ from h2fdp.errors import UserError
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
 from h2fdp.run import noise_key, steps
-from h2fdp.run.claim_warning import claim_warning
 from h2fdp.run.fingerprint import run_digest
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import ModelScores
+from h2fdp.run.privacy_report import claim_warning
 from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
@@ -47,7 +47,7 @@ def start_run(
 
     Args:
         verbose: log each interval, and show the log.
-        warn: say so at the start where the account will not confirm the claim.
+        warn: log a warning at the start where the account will not confirm the claim.
 
     Raises:
         UserError: the directory is in the way; a budget that no interval fits in; a sink that cannot be reached; a full
@@ -59,11 +59,7 @@ def start_run(
             made = True
             with full_disk_reported(directory):
                 setup = setup.keyed()  # never twice the same key, should a setup be run twice
-                if setup.has_noise_key:
-                    noise_key.store(directory, setup.noise_key)
-                if warn and (text := claim_warning(setup)) is not None:
-                    _log.warning("claim", extra=about(note=text))
-                carry_out(setup, directory, state, watcher or RunCallbacks(), inputs=True)
+                carry_out(setup, directory, state, watcher or RunCallbacks(), begins=True, warn=warn)
     except UserError:
         if made and state.cloud is None:
             # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger
@@ -74,16 +70,25 @@ def start_run(
 
 
 def carry_out(
-    setup: RunSetup, directory: RunDirectory, state: RunState, watcher: RunCallbacks, *, inputs: bool = False
+    setup: RunSetup,
+    directory: RunDirectory,
+    state: RunState,
+    watcher: RunCallbacks,
+    *,
+    begins: bool = False,
+    warn: bool = False,
 ) -> None:
     """Run what is not done yet; whatever happens, what was recorded is written.
 
     Args:
-        inputs: write the inputs of the run first; a run that continues has them.
+        begins: write the inputs of the run first; a run that continues has them.
+        warn: as in `start_run`.
     """
     started, end = time.perf_counter(), "failed"
-    if inputs:
+    if begins:
         write_inputs(setup, directory)
+    if warn and (text := claim_warning(setup)) is not None:
+        _log.warning("claim", extra=about(note=text))
     directory.write_summary(summary_of(setup, state, "running", state.wall_s))
     digest = run_digest(setup, directory)
     backend = chosen_backend(setup.config.runtime)

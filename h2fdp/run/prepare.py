@@ -5,30 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from h2fdp.algorithms import aggregation_of, objective_of
+from h2fdp.config.module_names import failure
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import DataRequest, DeviceData, Pool, load, within_unit_ball
-from h2fdp.experiment.rules import aggregate_every, check_tiers
+from h2fdp.data import DataRequest, DeviceData, FederatedData, Pool, from_function, load, within_unit_ball
+from h2fdp.errors import UserError
+from h2fdp.experiment.rules import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
 from h2fdp.privacy import NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.calibration import with_noise
-from h2fdp.run.own_data import DataSource, named_data
 from h2fdp.run.setup import OwnParts, RunSetup
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
 from h2fdp.runtime.local_hosts import training_device
 from h2fdp.runtime.step_time import fastest_engine
-from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
 from h2fdp.training.clipping import ClipScope
 from h2fdp.training.losses import loss_of
+
+DataSource = Callable[[Topology, Streams, Path | None], DeviceData]
+DeviceFunction = Callable[[str], tuple[Any, Any]]
 
 
 def prepare(
@@ -52,7 +56,7 @@ def prepare(
         UserError: local aggregations of tiers that the network does not have; data that cannot be read; a model that
             does not fit them, or the privacy; no noise that meets the target.
     """
-    check_tiers(config, topology)
+    times = aggregation_times(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
     star, placement = method.topology == "star", noise_placement_of(method.privacy)
     network = topology.as_star() if star else topology
@@ -65,8 +69,6 @@ def prepare(
     vector = ParameterLayout(initial).to_vector(initial)
     rates = training.sampling_rates(data.sizes)
     local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
-    every = None if star else aggregate_every(config, topology)
-    per_interval = None if star else training.aggregations_per_interval
     device, engine = training_device(config.runtime), config.runtime.engine
     norm = None if placement.clips == "update" else training.clip_norm
 
@@ -102,7 +104,7 @@ def prepare(
             data=data,
             blueprint=blueprint,
             initial=vector,
-            aggregation_times=AggregationTimes(every, per_interval),
+            aggregation_times=times,
             local_steps=local_steps,
             costs=NetworkCosts(network, vector.numel(), streams),
             faults=faults,
@@ -125,6 +127,36 @@ def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool]
     def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
         groups = [(subnet.name, subnet.size) for subnet in network.subnets]
         return load(section, network.devices, streams, root, groups=groups, pools=pools)
+
+    return source
+
+
+def own_data(function: DeviceFunction, test: tuple[Any, Any]) -> DataSource:
+    """The data of a user's function from devices' names to (inputs, labels), with the test data."""
+
+    def source(network: Topology, streams: Streams, root: Path | None) -> FederatedData:
+        names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
+        return from_function(function, names, test)
+
+    return source
+
+
+def named_data(part: OwnPart) -> DataSource:
+    """The data of a function that a file names: for a device's name its records, for None the test data.
+
+    The source raises a `UserError` with the user's line where the function fails.
+    """
+
+    def called(device: str | None) -> tuple[Any, Any]:
+        try:
+            records: tuple[Any, Any] = part.function(device)
+        except Exception as error:
+            whose = "the test data (device None)" if device is None else f"device {device}"
+            raise UserError(f"{part.name} fails for {whose}: {failure(error)}", key="data") from error
+        return records
+
+    def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
+        return own_data(called, called(None))(network, streams, root)
 
     return source
 

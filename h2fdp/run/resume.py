@@ -24,7 +24,7 @@ from h2fdp.run import noise_key
 from h2fdp.run.api import Experiment
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
 from h2fdp.run.loop import carry_out, full_disk_reported
-from h2fdp.run.own_data import DeviceFunction
+from h2fdp.run.prepare import DeviceFunction
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run

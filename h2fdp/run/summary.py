@@ -12,9 +12,8 @@ from h2fdp.methods import name_of
 from h2fdp.models import ParameterLayout
 from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, RunDirectory, versions, write_columns
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.run import steps
+from h2fdp.run import noise_key, steps
 from h2fdp.run.model_scores import ModelScores, device_scores
-from h2fdp.run.noise_key import id_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import RunState
 from h2fdp.runtime import chosen_backend
@@ -26,7 +25,9 @@ _LAST = 20  # intervals whose mean accuracy is reported beside the last one: noi
 
 
 def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
-    """Everything needed to run it again."""
+    """Everything needed to run it again, and the key of its noise, which is kept until the run is complete."""
+    if setup.has_noise_key:
+        noise_key.store(directory, setup.noise_key)
     values = setup.config.model_dump(mode="json") | {"topology": directory.topology.name, "sweep": {}}
     values |= setup.own.names
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
@@ -82,7 +83,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "classes": setup.data.classes,
         "data_fingerprint": setup.data.fingerprint(),
         "noise_key": None if setup.noise is None else setup.config.privacy.noise_key,
-        "noise_key_id": id_of(setup.noise_key) if setup.has_noise_key else None,
+        "noise_key_id": noise_key.id_of(setup.noise_key) if setup.has_noise_key else None,
         "noise_std": state.noise.summary(),
         "privacy": state.accounts.summary() if end != "running" else None,
         "budget_spent_by": state.spent_by,

@@ -7,9 +7,8 @@ import pytest
 
 import h2fdp
 from h2fdp import Experiment, Topology
-from h2fdp.run.claim_warning import claim_warning
 from h2fdp.run.dry_run import estimate
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.privacy_report import claim_warning, privacy_report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 BROKEN = {"sensitivity": "tight", "epsilon": 8.0}  # on so few records
