@@ -7,16 +7,20 @@ So the cloud knows them when it plans an interval, noise is sized by them, and t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
 from h2fdp.config.fields import Options
+from h2fdp.config.module_names import failure
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.errors import UserError
 from h2fdp.privacy import Visible
+
+Numbers = TypeVar("Numbers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,11 @@ class Contributions:
     gradients: np.ndarray
     planned_steps: int
 
+    def __post_init__(self) -> None:
+        """Nobody changes them."""
+        for array in (self.shares, self.records, self.devices, self.steps, self.gradients):
+            array.flags.writeable = False
+
 
 class Aggregation(ABC):
     """model <- model - sum_j weight_j upload_j / normaliser_j, at every aggregator of the tree alike.
@@ -51,7 +60,10 @@ class Aggregation(ABC):
         sees: what the aggregator itself sees of its devices: single uploads, or their sum alone.
     """
 
-    sees: ClassVar[Visible] = "uploads"
+    sees: Visible = "uploads"
+
+    def __str__(self) -> str:
+        return type(self).__name__
 
     @abstractmethod
     def weights(self, uploads: Contributions) -> np.ndarray:
@@ -60,29 +72,38 @@ class Aggregation(ABC):
         A function of `uploads` and nothing else: it is asked more than once about the same interval.
         """
 
-    def normalisers(self, uploads: Contributions) -> np.ndarray:
-        """(n,) by which each child divides its upload, above 0; 1 for an upload as it is.
+    def normalisers(self, uploads: Contributions) -> np.ndarray | None:
+        """(n,) by which each child divides its upload, above 0; None for uploads as they are.
 
         A device's own noise is on what it sends, so it is divided too: a device whose normaliser is smaller than that
         of all planned steps adds less, though never less than its own steps ask for.
         """
-        return np.ones(len(uploads.shares))
+        return None
 
 
-def upload_weights(aggregation: Aggregation, uploads: Contributions) -> tuple[np.ndarray, np.ndarray]:
-    """(n,) weights of the uploads before they are normalised, and (n,) the normalisers.
+def upload_weights(aggregation: Aggregation, uploads: Contributions) -> tuple[np.ndarray, np.ndarray | None]:
+    """(n,) weights of the uploads before they are normalised, and (n,) the normalisers, if any.
 
     Raises:
         UserError: numbers that no average can be made of.
     """
-    weights, normalisers = (np.asarray(rule(uploads)) for rule in (aggregation.weights, aggregation.normalisers))
-    count = len(uploads.shares)
-    for what, found in (("weights", weights), ("normalisers", normalisers)):
-        if found.shape != (count,) or not (np.isfinite(found).all() and (found > 0).all()):
-            shown = np.array2string(found, threshold=5, edgeitems=2)
-            text = f"expected {what} above 0 for {count} uploads, found {shown} from {type(aggregation).__name__}"
-            raise UserError(text, key="method.aggregation")
+    weights, normalisers = aggregation.weights(uploads), aggregation.normalisers(uploads)
+    if weights is not uploads.shares:
+        weights = _above_0(weights, "weights", aggregation, uploads)
+    if normalisers is None:
+        return weights, None
+    normalisers = _above_0(normalisers, "normalisers", aggregation, uploads)
     return weights / normalisers, normalisers
+
+
+def _above_0(stated: Any, what: str, aggregation: Aggregation, uploads: Contributions) -> np.ndarray:
+    found = np.asarray(stated)
+    count = len(uploads.shares)
+    if found.shape != (count,) or not (np.isfinite(found).all() and (found > 0).all()):
+        shown = np.array2string(found, threshold=5, edgeitems=2)
+        text = f"expected {what} above 0 for {count} uploads, found {shown} from {aggregation}"
+        raise UserError(text, key="method.aggregation")
+    return found
 
 
 class AggregationOptions(Options):
@@ -113,8 +134,41 @@ def aggregation_of(section: AggregationOptions | OwnPart) -> Aggregation:
         if aggregation.sees not in get_args(Visible):
             text = f"`sees` of {section.name}: expected one of {', '.join(get_args(Visible))}, found {aggregation.sees}"
             raise UserError(text, key="method.aggregation")
-        return aggregation
+        return OwnAggregation(section.name, aggregation)
     return section.build()
+
+
+class OwnAggregation(Aggregation):
+    """A user's own, whose failures are reported with their lines."""
+
+    def __init__(self, name: str, own: Aggregation) -> None:
+        self._name, self._own = name, own
+        self.sees = own.sees
+
+    def weights(self, uploads: Contributions) -> np.ndarray:
+        """See `Aggregation.weights`.
+
+        Raises:
+            UserError: the user's code fails.
+        """
+        return self._of(self._own.weights, uploads)
+
+    def normalisers(self, uploads: Contributions) -> np.ndarray | None:
+        """See `Aggregation.normalisers`.
+
+        Raises:
+            UserError: the user's code fails.
+        """
+        return self._of(self._own.normalisers, uploads)
+
+    def _of(self, rule: Callable[[Contributions], Numbers], uploads: Contributions) -> Numbers:
+        try:
+            return rule(uploads)
+        except Exception as error:
+            raise UserError(f"{self._name} fails: {failure(error)}", key="method.aggregation") from error
+
+    def __str__(self) -> str:
+        return self._name
 
 
 class WeightedAverage(Aggregation):

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from h2fdp.algorithms import AggregationOptions, ObjectiveOptions, ServerOptions, aggregation_of, objective_of
+from h2fdp.algorithms import (
+    Aggregation,
+    AggregationOptions,
+    ObjectiveOptions,
+    ServerOptions,
+    aggregation_of,
+    objective_of,
+)
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.config import Document, check
 from h2fdp.config.own_parts import OwnPart
@@ -32,6 +39,7 @@ class Axes:
     placement: NoisePlacement
     objective: LocalObjective
     schedule: ScheduleTraits
+    aggregation: Aggregation
 
 
 def check_experiment(document: Document) -> ExperimentFile:
@@ -42,8 +50,16 @@ def check_experiment(document: Document) -> ExperimentFile:
     """
     experiment = _with_one_schedule(check(ExperimentFile, document), document)
     method = experiment.method
-    axes = Axes(noise_placement_of(method.privacy), objective_of(method.objective), chosen(method.schedule))
-    found = [Problem(text, document.where(key.split(".")), key) for key, text in problems(experiment, axes)]
+    try:
+        axes = Axes(
+            noise_placement_of(method.privacy),
+            objective_of(method.objective),
+            chosen(method.schedule),
+            aggregation_of(method.aggregation),
+        )
+        found = [Problem(text, document.where(key.split(".")), key) for key, text in problems(experiment, axes)]
+    except UserError as error:  # of a user's own part, once it is made
+        raise _located(error, document) from error
     if found:
         raise UserError(found)
     if axes.schedule.controlled:
@@ -115,10 +131,16 @@ def _with_one_schedule(experiment: ExperimentFile, document: Document) -> Experi
     try:
         schedule, control = reconciled(experiment.method.schedule, experiment.control)
     except UserError as error:
-        found = [Problem(each.text, document.where(each.key.split(".")), each.key) for each in error.problems]
-        raise UserError(found) from None
+        raise _located(error, document) from None
     method = experiment.method.model_copy(update={"schedule": schedule})
     return experiment.model_copy(update={"method": method, "control": control})
+
+
+def _located(error: UserError, document: Document) -> UserError:
+    """The same problems with the lines of their keys."""
+    return UserError(
+        [Problem(each.text, each.where or document.where(each.key.split(".")), each.key) for each in error.problems]
+    )
 
 
 def _check_control(experiment: ExperimentFile, document: Document) -> None:
@@ -274,5 +296,5 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
         schedule=method.schedule.name,
         foreseen=schedule.foreseen,
         controlled=schedule.controlled,
-        edge_sees=aggregation_of(method.aggregation).sees,
+        edge_sees=axes.aggregation.sees,
     )

@@ -120,42 +120,42 @@ class Averaging:
             noise: says how much noise uploads of fewer steps ask for; None where none is added.
         """
         shares, records = facts.shares(rows, self.weighting), facts.records[rows]
-        finished = None if completed is None else completed.steps
-        counts = self.counts(step_size, max([*segments, 0 if finished is None else int(finished.max(initial=0))]))
-        weights = np.zeros((len(segments), len(rows)))
-        portions = None if noise is None or finished is None else np.ones(weights.shape)
-        plain = True
+        steps = None if completed is None else completed.steps
+        counts = self.counts(step_size, max([*segments, 0 if steps is None else int(steps.max(initial=0))]))
+        weights, plain, portions = np.zeros((len(segments), len(rows))), True, None
         known: dict[int, int] = {}  # of devices that do all steps: the segment of as many
         for segment, planned in enumerate(segments):
-            if finished is None and planned in known:
+            if steps is None and planned in known:
                 weights[segment] = weights[known[planned]]
                 continue
             known[planned] = segment
-            behind = np.full(len(rows), planned) if finished is None else finished[segment]
+            behind = np.full(len(rows), planned) if steps is None else steps[segment]
             there = behind > 0
             if not there.any():
                 continue
+            behind = behind[there]
             uploads = Contributions(
-                shares=shares if finished is None else present_shares(shares, there)[there],
+                shares=shares if steps is None else present_shares(shares, there)[there],
                 records=records[there],
-                devices=np.ones(int(there.sum()), dtype=np.int64),
-                steps=behind[there],
-                gradients=counts[behind[there]],
+                devices=np.ones(len(behind), dtype=np.int64),
+                steps=behind,
+                gradients=counts[behind],
                 planned_steps=planned,
             )
             found, normalisers = upload_weights(self.aggregation, uploads)
             weights[segment, there] = found
-            plain = plain and np.array_equal(found, uploads.shares)
-            if noise is not None and portions is not None:
-                rates = facts.sampling_rates[rows[there]]
-                least = noise.portions(uploads.steps, planned, rates, uploads.records)
-                left = normalisers / self._planned_normalisers(uploads, counts)
-                portions[segment, there] = np.clip(left, least, 1.0)
-        done = np.broadcast_to(np.array(segments)[:, None], weights.shape) if finished is None else finished
-        steps, gradients = (weights * done).sum(axis=1), (weights * counts[done]).sum(axis=1)
-        return SubnetAverages(weights, plain, portions, steps, gradients)
+            plain = plain and found is uploads.shares
+            if noise is not None and steps is not None and normalisers is not None:
+                portions = np.ones(weights.shape) if portions is None else portions
+                least = noise.portions(behind, planned, facts.sampling_rates[rows[there]], uploads.records)
+                portions[segment, there] = np.clip(normalisers / self._of_planned(uploads, counts), least, 1.0)
+        done = np.array(segments)[:, None] if steps is None else steps
+        sums = (weights * done).sum(axis=1), (weights * counts[done]).sum(axis=1)
+        return SubnetAverages(weights, plain, portions, *sums)
 
-    def _planned_normalisers(self, uploads: Contributions, counts: np.ndarray) -> np.ndarray:
-        """(n,) of the same devices, had they done all steps."""
+    def _of_planned(self, uploads: Contributions, counts: np.ndarray) -> np.ndarray:
+        """(n,) normalisers of the same devices, had they done all steps."""
         planned = np.full(len(uploads.steps), uploads.planned_steps)
-        return self.aggregation.normalisers(replace(uploads, steps=planned, gradients=counts[planned]))
+        whole = self.aggregation.normalisers(replace(uploads, steps=planned, gradients=counts[planned]))
+        assert whole is not None, "it normalises these uploads"
+        return whole

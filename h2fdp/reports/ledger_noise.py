@@ -17,9 +17,9 @@ KINDS: tuple[ReleaseKind, ...] = get_args(ReleaseKind)
 def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> dict[str, Column]:
     """Columns `noise_<kind>_<adder>` with `_low` and `_high`: a value for each interval, None where nobody adds noise.
 
-    A device's own noise is what its edge server sees; an edge server's noise is what the cloud sees of a subnet whose
-    devices show their edge server none; of the cloud's, the public sees the first. The mean is over devices, or over
-    edge servers.
+    A device's own noise is what its edge server sees (the noise on the sum, where that is all it sees); an edge
+    server's noise is what the cloud sees of a subnet whose devices show their edge server none; of the cloud's, the
+    public sees the first. The mean is over devices, or over edge servers.
 
     Args:
         rows: of the ledger, in its order.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -78,6 +79,7 @@ class Descent:
         return DescentState(torch.sub(state.models, way, alpha=step_size, out=way), None, personal)
 
 
+@lru_cache(maxsize=64)
 def gradients_in_uploads(momentum: float, pull: float, step_size: float, most: int) -> np.ndarray:
     """(most + 1,) ||a||_1 for 0, 1, ... local steps: how many gradients an upload of them adds up.
 
@@ -100,7 +102,9 @@ def gradients_in_uploads(momentum: float, pull: float, step_size: float, most: i
         velocity = momentum * velocity - step_size * pull * weight + (steps == 1)
         weight += velocity
         weights[steps] = abs(weight)
-    return weights.cumsum()
+    counts = weights.cumsum()
+    counts.flags.writeable = False
+    return counts
 
 
 def gain(momentum: float, steps: int) -> float:

@@ -16,6 +16,7 @@ from h2fdp.algorithms import Aggregation, NormalisedAverage, WeightedAverage
 from h2fdp.errors import UserError
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords
+from h2fdp.privacy.mechanisms.central import CentralMechanism
 from h2fdp.privacy.releases import rows_in
 from h2fdp.protocol import Averaging, Planner, SubnetFacts, TierFacts
 from h2fdp.schedules import AggregationTimes, Decision
@@ -108,13 +109,13 @@ def networks(draw):
     }
 
 
-def planned(network, interval, faults=SLOWEST):
+def planned(network, interval, faults=SLOWEST, noise=None, trust_model=None):
     """A planner and its plan of an interval."""
     segments, region = network["segments"], network["region"]
     facts = [
         SubnetFacts(
             name=f"e{number}",
-            trust_model=TRUST_MODELS["edge" if trusted else "device"],
+            trust_model=trust_model or TRUST_MODELS["edge" if trusted else "device"],
             records=np.array(records),
             sampling_rates=np.array([network["rates"] or 1 / (1 + size) for size in records]),
             sampling="poisson",
@@ -135,7 +136,7 @@ def planned(network, interval, faults=SLOWEST):
         Streams(5),
         tuple(facts),
         AggregationTimes(every=segments[0] if len(segments) > 1 else 9),
-        GradientSumMechanism(calibration, network["clipped"](CLIP, partial(gain, momentum)), network["rule"]),
+        noise or GradientSumMechanism(calibration, network["clipped"](CLIP, partial(gain, momentum)), network["rule"]),
         Averaging(
             network["aggregation"],
             network["weighting"],
@@ -199,6 +200,28 @@ def test_no_record_moves_anything_that_leaves_by_more_than_its_row_says(network,
                 asked = calibration.noise_std("local" if local else "global", 1.0, facts.sampling_rates[device], tier)
                 assert row.noise_std >= asked * row.sensitivity * (1 - 1e-9)
     assert seen or not plan.subnets
+
+
+@settings(max_examples=60)
+@given(networks(), st.integers(0, 500))
+def test_the_clouds_noise_covers_a_clipped_update_at_the_largest_weight(network, interval):
+    """Whole updates of norm C: one of them, at its weight in the global average, is what a device moves."""
+    network = network | {"segments": (5,), "trusted": [True] * len(network["sizes"]), "region": None}
+    noise = CentralMechanism(2.0, CLIP, PaperCalibration(2.0, 1e-5, 1.0, 0, 40))
+    planner, plan, _ = planned(network, interval, noise=noise, trust_model=TRUST_MODELS["cloud"])
+    weights = {
+        (name, row): share * weight
+        for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
+        for row, weight in zip(part.aggregation(0).rows.tolist(), part.aggregation(0).weights.tolist(), strict=True)
+    }
+    seen = set()
+    for row in planner.releases(plan):
+        for part_of in rows_in(row.devices):
+            for device in range(part_of.start, part_of.stop):
+                seen.add((row.edge, device))
+                assert row.sensitivity == pytest.approx(CLIP * weights[row.edge, device])
+                assert row.noise_std >= 2.0 * row.sensitivity * (1 - 1e-9)
+    assert seen == set(weights)
 
 
 @settings(max_examples=60)

@@ -12,6 +12,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.algorithms import Aggregation
 from h2fdp.audit import CanaryDesign
 from h2fdp.audit.instrumented_run import InstrumentedRun
 from h2fdp.audit.run_audit import as_dict, audit, audits
@@ -73,6 +74,29 @@ def test_with_the_noise_off_observers_refute_their_accounts_where_devices_fail(o
     assert found.epsilon_lower > 1.0
 
 
+@pytest.mark.parametrize(("observer", "trust"), [("edge", 0.0), ("cloud", 1.0)])
+def test_with_the_noise_off_observers_refute_their_accounts_where_uploads_are_normalised(observer, trust):
+    fednova = {"extends": "h2fdp", "aggregation": "fednova"}
+    run = prepared(observer, devices=150, edges=50, trust=trust, aggregate_every=2, faults=FAULTS, method=fednova)
+    found = audit(run, observer, 150, "dominating", noise_scale=OFF)
+    assert found.accounted("rdp") <= 1.0
+    assert found.epsilon_lower > 1.0
+
+
+class SecureSum(Aggregation):
+    sees = "sum"
+
+    def weights(self, uploads):
+        return uploads.shares
+
+
+def test_with_the_noise_off_an_edge_server_that_sees_sums_refutes_its_account():
+    run = prepared(devices=100, edges=50, aggregate_every=2, method={"extends": "h2fdp", "aggregation": SecureSum()})
+    found = audit(run, "edge", 100, "dominating", noise_scale=OFF)
+    assert found.accounted("rdp") < 1.0
+    assert found.epsilon_lower > 1.0
+
+
 def test_with_a_quarter_of_the_noise_dominating_canaries_refute_the_account():
     run = prepared(devices=800, intervals=4, epsilon=2.5)
     found = audit(run, "edge", 800, "dominating", noise_scale=0.25)
@@ -96,6 +120,19 @@ def test_with_the_right_noise_no_account_is_refuted_by_20_seeds():
         run = prepared(observer, devices=60, edges=30, clip_scope=scope, seed=seed, aggregate_every=2, faults=faults)
         found = audit(run, observer, 60, kind, confidence=1 - 0.05 / 20)
         assert found.epsilon_lower <= found.accounted("rdp"), (seed, observer, scope, kind)
+
+
+def test_with_the_right_noise_no_account_of_normalised_uploads_is_refuted_by_8_seeds():
+    """Each at 1 - 0.05/8, so that all 8 hold with 95 %."""
+    fednova = {"extends": "h2fdp", "aggregation": "fednova"}
+    for seed in range(8):
+        observer = OBSERVERS[seed % 4]
+        settings = {"trust": float(seed // 4), "faults": FAULTS, "method": fednova}
+        if observer == "edge":
+            settings["trust"] = 0.0
+        run = prepared(observer, devices=60, edges=30, seed=seed, aggregate_every=2, **settings)
+        found = audit(run, observer, 60, confidence=1 - 0.05 / 8)
+        assert found.epsilon_lower <= found.accounted("rdp"), (seed, observer)
 
 
 def test_where_the_audit_is_strongest_20_seeds_refute_nothing_either():

@@ -40,6 +40,7 @@ METHODS = {
     "h2fdp": {},
     "controlled": {"control": CONTROL},
     "dp-sgd": {"method": {"extends": "h2fdp", "privacy": "dp-sgd"}},
+    "fednova": {"method": {"extends": "h2fdp", "aggregation": "fednova"}},
     "scaffold": {"method": SCAFFOLD},
     "moon": {"method": {"extends": "hfl", "objective": "moon"}},
 }
@@ -63,6 +64,7 @@ def session():
     [
         ("controlled", NETWORK, {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}),
         ("scaffold", NETWORK, {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}),
+        ("fednova", NETWORK, {"backend": "ray", "hosts": 3, "cpus_per_host": 0.5}),
         ("h2fdp", SMALL, {"placement": "subnet"}),
     ],
 )
