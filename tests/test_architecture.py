@@ -15,6 +15,7 @@ FLOORS = {
     "errors": 0,
     "streams": 0,
     "digests": 0,
+    "rows": 0,
     "config": 0,
     "wireless": 1,
     "topology": 1,

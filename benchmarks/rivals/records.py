@@ -29,9 +29,9 @@ def write_archive(path: Path, model: str, devices: int, records: int, root: Path
         train, test = (_drawn(random, templates, count) for count in (devices * records, _TEST_RECORDS))
         name = f"drawn records of the shape of {image_set.name}"
     chosen = random.permutation(len(train))[: devices * records]
-    held = train.take(chosen)
+    held = train.part(chosen)
     owners = np.repeat(np.arange(devices), records)
-    some = test.take(np.arange(_TEST_RECORDS))
+    some = test.part(np.arange(_TEST_RECORDS))
     np.savez(path, x_train=held.x, y_train=held.y, x_test=some.x, y_test=some.y, device_train=owners)
     return name
 

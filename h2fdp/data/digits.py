@@ -33,4 +33,4 @@ class Digits(Pooled):
         # The same split in every run and under every version of NumPy: ordered by a hash of the record's number.
         shuffled = np.array(sorted(range(len(y)), key=lambda place: blake2b(place.to_bytes(4, "little")).digest()))
         records, first_test = Records(x, y), len(y) - int(TEST_SHARE * len(y))
-        return Pool(records.take(shuffled[:first_test]), records.take(shuffled[first_test:]), 10, SCALING)
+        return Pool(records.part(shuffled[:first_test]), records.part(shuffled[first_test:]), 10, SCALING)

@@ -73,7 +73,7 @@ def load(
     else:
         owners = np.full(len(pool.train), NO_DEVICE, dtype=np.int64)
         owners[~held] = partition(section.spread, pool.train.y[~held], devices, streams.open("", "partition"))
-    validation = pool.train.take(np.flatnonzero(held)) if held.any() else None
+    validation = pool.train.part(np.flatnonzero(held)) if held.any() else None
     return _spread(
         section.name, replace(pool, test_owners=test_owners), section.scaled(pool.scaling), validation, owners, devices
     )
@@ -110,7 +110,7 @@ def from_function(
         if records.x.shape[1:] != held[0].x.shape[1:] or records.x.dtype != held[0].x.dtype:
             found = f"{records.x.shape[1:]} {records.x.dtype}, not {held[0].x.shape[1:]} {held[0].x.dtype}"
             raise UserError(f"the inputs of device {device} have shape and type {found}", key="data")
-    train = Records(np.concatenate([part.x for part in held]), np.concatenate([part.y for part in held]))
+    train = Records.joined(held)
     test_records = _given(test, "the test data")
     owners = np.repeat(np.arange(len(held)), [len(part) for part in held])
     pool = Pool(train, test_records, class_count(train, test_records, classes, "data"), Scaling(), owners)

@@ -126,7 +126,7 @@ class FederatedData:
         """
         assert 0 <= first <= first + count <= self.devices, "a subnet lies within the devices"
         offsets = self.offsets[first : first + count + 1]
-        return self.train.take(self.order[offsets[0] : offsets[-1]]), offsets - offsets[0]
+        return self.train.part(self.order[offsets[0] : offsets[-1]]), offsets - offsets[0]
 
     def fingerprint(self) -> str:
         """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.data.records import Records, Scaling
-from h2fdp.data.synthetic import Subnet, Synthetic, draw_sizes, draw_subnet, joined
+from h2fdp.data.synthetic import Subnet, Synthetic, draw_sizes, draw_subnet
 from h2fdp.streams import Streams
 
 LARGEST_HELD = 100_000_000  # input values, 400 MB; data of more are drawn anew at each use
@@ -69,13 +69,13 @@ class DrawnData:
             parts.append(self._draw(name, devices).test)
             if sum(map(len, parts)) >= _TEST_RECORDS:
                 break
-        return joined(parts)
+        return Records.joined(parts)
 
     def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
         """See `FederatedData.subnet`; draws the subnets that these devices are of."""
         starts = self._starts
         numbers = range(int(np.searchsorted(starts, first, "right")) - 1, int(np.searchsorted(starts, first + count)))
-        drawn = joined([self._draw(*self.groups[number]).train for number in numbers])
+        drawn = Records.joined([self._draw(*self.groups[number]).train for number in numbers])
         begin = int(starts[numbers.start])
         offsets = np.concatenate([[0], np.cumsum(self.sizes[begin : int(starts[numbers.stop])])])
         wanted = offsets[first - begin : first - begin + count + 1]

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.errors import UserError
+from h2fdp.rows import Rows
 
 MOST_CLASSES = 65_536  # a label beyond this is a mistake (an identifier, a pixel count), not a class
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class Records(Rows):
     """Inputs and labels of the same records.
 
     Attributes:
@@ -27,10 +28,6 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.y)
-
-    def take(self, indices: NDArray[np.int64]) -> Records:
-        """A copy of the records at these places."""
-        return Records(self.x[indices], self.y[indices])
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ for every alpha. The recipe is kept as published, since published results rest o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -99,8 +99,8 @@ class Synthetic(DataOptions):
             if values > LARGEST_DRAW:
                 raise UserError("the records of all devices exceed 16 GiB; lower log_size_mean", key="data")
         sizes = np.concatenate([subnet.sizes for subnet in subnets])
-        train = joined([subnet.train for subnet in subnets])
-        test = joined([subnet.test for subnet in subnets])
+        train = Records.joined([subnet.train for subnet in subnets])
+        test = Records.joined([subnet.test for subnet in subnets])
         if not len(test):
             raise UserError("no test record is left; raise test_share or smallest_size", key="data.test_share")
         return Pool(train, test, self.classes, Scaling(), np.repeat(np.arange(len(sizes)), sizes))
@@ -185,10 +185,3 @@ def _draw_models(
         model_mean + rng.standard_normal((devices, recipe.classes), dtype=np.float32),
         input_mean + rng.standard_normal((devices, recipe.features), dtype=np.float32),
     )
-
-
-def joined(parts: Sequence[Records]) -> Records:
-    """The records of all parts, one after another."""
-    if len(parts) == 1:
-        return parts[0]
-    return Records(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))

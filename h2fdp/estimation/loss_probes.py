@@ -6,7 +6,6 @@ Losses and gradients are raw, so under a guarantee the run is marked as leaking 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +17,7 @@ from torch.func import functional_call
 from h2fdp.estimation.device_estimates import SHORTEST_SECANT
 from h2fdp.estimation.feedback import DeviceSecants
 from h2fdp.models import ParameterLayout
+from h2fdp.rows import Rows
 from h2fdp.theory import DriftConstants
 from h2fdp.training import BatchSampler, DeviceRecords, Engine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
@@ -48,7 +48,7 @@ class SecantOrder:
 
 
 @dataclass(frozen=True)
-class SecantMeasurements:
+class SecantMeasurements(Rows):
     """Of s devices, each on one mini-batch.
 
     Attributes:
@@ -59,11 +59,6 @@ class SecantMeasurements:
 
     numbers: np.ndarray
     gradients: Tensor
-
-    @classmethod
-    def joined(cls, parts: Sequence[SecantMeasurements]) -> SecantMeasurements:
-        """Device after device."""
-        return cls(np.concatenate([part.numbers for part in parts]), torch.cat([part.gradients for part in parts]))
 
     def cpu(self) -> SecantMeasurements:
         """The same in the memory of the processor."""

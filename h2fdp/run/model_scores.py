@@ -94,7 +94,7 @@ class PersonalScores:
         test, owners = run.data.test, run.data.test_owners
         if owners is None:
             labels, sizes = np.unique(test.y, return_counts=True)
-            ordered = test.take(np.argsort(test.y, kind="stable"))
+            ordered = test.part(np.argsort(test.y, kind="stable"))
             offsets = np.concatenate([[0], np.cumsum(sizes)])
             self._own = None
             self._everyones = device_records(run.data, ordered, offsets).to(self._device)  # a label's, as if a device's
@@ -104,7 +104,7 @@ class PersonalScores:
             sizes = np.bincount(owners, minlength=run.topology.devices)
             offsets = np.concatenate([[0], np.cumsum(sizes)])
             self._own = [
-                device_records(run.data, test.take(order[first:stop])).to(self._device) if stop > first else None
+                device_records(run.data, test.part(order[first:stop])).to(self._device) if stop > first else None
                 for first, stop in itertools.pairwise(offsets)
             ]
 

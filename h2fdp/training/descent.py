@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.rows import Rows
 from h2fdp.training.local_objective import Gradient, LocalObjective
 
 
 @dataclass(frozen=True)
-class DescentState:
+class DescentState(Rows):
     """Where devices stand between two steps.
 
     Attributes:
@@ -26,28 +26,6 @@ class DescentState:
     models: Tensor
     velocity: Tensor | None = None
     personal: Tensor | None = None
-
-    def part(self, begin: int, end: int) -> DescentState:
-        """Devices of a stack, one after another."""
-        velocity, personal = self.velocity, self.personal
-        return DescentState(
-            self.models[begin:end],
-            None if velocity is None else velocity[begin:end],
-            None if personal is None else personal[begin:end],
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence[DescentState]) -> DescentState:
-        """The stack of these parts."""
-        if len(parts) == 1:
-            return parts[0]
-        velocities = [part.velocity for part in parts if part.velocity is not None]
-        personal = [part.personal for part in parts if part.personal is not None]
-        return cls(
-            torch.cat([part.models for part in parts]),
-            torch.cat(velocities) if velocities else None,
-            torch.cat(personal) if personal else None,
-        )
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class StackedEngine:
                 min(size, 2),
                 terms.part(padded),
             )
-            trained.place(torch.from_numpy(stack), self._train(work).first(len(stack)))
+            trained.place(torch.from_numpy(stack), self._train(work).part(slice(len(stack))))
         return trained
 
     def _passes(self, size: int, records: DeviceRecords, rows: np.ndarray, batches: Batches) -> PaddedBatches:
@@ -97,16 +97,16 @@ class StackedEngine:
         for slot in range(int(stack.steps.max(initial=0))):
             active = int(np.count_nonzero(stack.steps > slot))
             if active < moving:  # the last ones are done; `at_least` are computed on, for nothing
-                ended.append(state.part(active, moving))
+                ended.append(state.part(slice(active, moving)))
                 moving, computed = active, max(active, stack.at_least)
-                state, starts = state.part(0, computed), starts[:computed]
+                state, starts = state.part(slice(computed)), starts[:computed]
                 corrections = None if corrections is None else corrections[:computed]
             gradient = partial(self._gradient, stack, slot, len(starts))
             moved = self._descent.step(state, gradient, starts, stack.step_size, corrections)
             if last is not None:
                 last[:active] = state.models[:active] - moved.models[:active]
             state = moved
-        whole = DescentState.joined([state.part(0, moving), *reversed(ended)])
+        whole = DescentState.joined([state.part(slice(moving)), *reversed(ended)])
         return TrainingResult(stack.starts - whole.models, whole.personal, last)
 
     def _gradient(self, stack: _Stack, slot: int, devices: int, models: Tensor) -> Tensor:

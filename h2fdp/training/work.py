@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.rows import Rows
 
-class StepNoise(Protocol):
-    """Noise on the sum of a batch's gradients, at every step of every device (DP-SGD)."""
+
+class GradientNoise(Protocol):
+    """Noise on the sum of a batch's gradients, at every step of every device (DP-SGD); its objects are `Rows`."""
 
     def add(self, gradients: Tensor, slot: int, divisors: np.ndarray) -> None:
         """Add to the first n devices' gradients (n, M), in place; they are sums divided by `divisors` (n,).
@@ -22,17 +24,9 @@ class StepNoise(Protocol):
         """
         ...
 
-    def part(self, devices: np.ndarray) -> Self:
-        """That of some of the devices."""
-        ...
-
-    def joined(self, parts: Sequence[Self]) -> Self:
-        """That of several groups of devices, one after another, of which this is the first."""
-        ...
-
 
 @dataclass(frozen=True)
-class StepTerms:
+class StepTerms(Rows):
     """Terms of local steps; nothing by default.
 
     Attributes:
@@ -42,33 +36,15 @@ class StepTerms:
     """
 
     corrections: Tensor | None = None
-    noise: StepNoise | None = None
+    noise: GradientNoise | None = None
     watched: bool = False
-
-    def part(self, devices: np.ndarray) -> StepTerms:
-        """Those of some of the devices."""
-        corrections = None if self.corrections is None else self.corrections[torch.from_numpy(devices)]
-        return StepTerms(corrections, None if self.noise is None else self.noise.part(devices), self.watched)
-
-    @classmethod
-    def joined(cls, parts: Sequence[StepTerms]) -> StepTerms:
-        """Those of several groups of devices, one after another; all have corrections or none, and so with noise."""
-        first = parts[0]
-        if len(parts) == 1:
-            return first
-        corrections = [part.corrections for part in parts if part.corrections is not None]
-        noises = [part.noise for part in parts if part.noise is not None]
-        assert {len(corrections), len(noises)} <= {0, len(parts)}, "of all devices or of none"
-        return StepTerms(
-            torch.cat(corrections) if corrections else None, noises[0].joined(noises) if noises else None, first.watched
-        )
 
 
 PLAIN_TERMS = StepTerms()
 
 
 @dataclass(frozen=True)
-class TrainingResult:
+class TrainingResult(Rows):
     """What devices come out with; all (s, M) float32, in memory of their own.
 
     Attributes:
@@ -96,22 +72,10 @@ class TrainingResult:
             if own is not None and new is not None:
                 own[devices] = new
 
-    def first(self, count: int) -> TrainingResult:
-        """Those of the first so many devices."""
-        return TrainingResult(*(None if each is None else each[:count] for each in self._parts()))  # type: ignore[arg-type]
-
     def split(self, counts: Sequence[int]) -> Iterator[TrainingResult]:
         """Device after device, as many as each count says."""
-        parts = [[None] * len(counts) if each is None else torch.split(each, list(counts)) for each in self._parts()]
-        return (TrainingResult(*each) for each in zip(*parts, strict=True))
-
-    @classmethod
-    def joined(cls, parts: Sequence[TrainingResult]) -> TrainingResult:
-        """Devices of several calls, one after another."""
-        if len(parts) == 1:
-            return parts[0]
-        columns = zip(*(part._parts() for part in parts), strict=True)
-        return cls(*(None if each[0] is None else torch.cat(each) for each in columns))  # type: ignore[arg-type]
+        ends = np.cumsum(counts).tolist()
+        return (self.part(slice(end - count, end)) for count, end in zip(counts, ends, strict=True))
 
     def _parts(self) -> list[Tensor | None]:
         return [getattr(self, field.name) for field in fields(self)]

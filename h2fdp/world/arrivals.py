@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from h2fdp.streams import Streams
-from h2fdp.world.faults import DeviceFaults, Faults, joined
+from h2fdp.world.faults import DeviceFaults, Faults
 
 Points = Sequence[tuple[str, int]]  # access points of a subnet: name, number of devices; in the order of the devices
 
@@ -47,8 +47,7 @@ def completed_work(
     """What the devices `rows` do over these segments; None where each does what was planned."""
     if not faults.of_devices:
         return None
-    device_faults = joined([faults.device_faults(streams, name, interval, size) for name, size in points])
-    found = work_of(device_faults.of(rows), segments)
+    found = work_of(_faults_of(faults, streams, points, interval, rows), segments)
     return None if (found.steps == np.array(segments)[:, None]).all() else found
 
 
@@ -71,11 +70,17 @@ def completed_epochs(
     """
     if not faults.of_devices:
         return CompletedWork(epochs * steps_per_epoch[None], np.zeros(len(rows), dtype=np.int64))
-    device_faults = joined([faults.device_faults(streams, name, interval, size) for name, size in points]).of(rows)
+    device_faults = _faults_of(faults, streams, points, interval, rows)
     work = device_faults.work(epochs) * steps_per_epoch
     stays = device_faults.lasts >= 1
     return CompletedWork(
         (work * stays)[None], np.where(stays, 0, np.floor(device_faults.lasts * work).astype(np.int64))
+    )
+
+
+def _faults_of(faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray) -> DeviceFaults:
+    return DeviceFaults.joined([faults.device_faults(streams, name, interval, size) for name, size in points]).part(
+        rows
     )
 
 

@@ -6,11 +6,11 @@ it, however devices are placed, in a tree and in its star. A higher probability 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from h2fdp.rows import Rows
 from h2fdp.streams import Streams
 
 _PER_COUNTER = 4  # Philox yields four uniforms for each step of its counter
@@ -18,7 +18,7 @@ _ROUNDING = 1e-9  # 0.1 of 30 steps is 3, also where a float says a little more
 
 
 @dataclass(frozen=True)
-class DeviceFaults:
+class DeviceFaults(Rows):
     """What befalls the devices of an access point in one interval.
 
     Attributes:
@@ -47,10 +47,6 @@ class DeviceFaults:
         least = min(most, max(1, int(np.ceil(self.fraction[0] * planned - _ROUNDING))))
         part = least + np.floor(self.diligence * (most - least + 1)).astype(np.int64)
         return np.where(self.slow, part, planned)
-
-    def of(self, devices: np.ndarray) -> DeviceFaults:
-        """Those of some of the devices."""
-        return DeviceFaults(self.lasts[devices], self.slow[devices], self.diligence[devices], self.fraction)
 
 
 @dataclass(frozen=True)
@@ -100,13 +96,3 @@ class Faults:
         draws = streams.open(edge, "faults", interval).random((size, 4))
         lasts = np.where(draws[:, 0] < self.device_dropout, draws[:, 1], 1.0)
         return DeviceFaults(lasts, draws[:, 2] < self.straggler_probability, draws[:, 3], self.straggler_fraction)
-
-
-def joined(parts: Sequence[DeviceFaults]) -> DeviceFaults:
-    """The device_faults of the devices of several access points, one after another."""
-    if len(parts) == 1:
-        return parts[0]
-    lasts, slow, diligence = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("lasts", "slow", "diligence")
-    )
-    return DeviceFaults(lasts, slow, diligence, parts[0].fraction)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
 from h2fdp.privacy.mechanism import add_gaussian_noise
+from h2fdp.rows import Rows
 from h2fdp.streams import Streams
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class DeviceNoise:
 
 
 @dataclass(frozen=True)
-class StepNoise:
-    """Noise on the sum of a batch's gradients at every step; what training engines call as their `StepNoise`.
+class StepNoise(Rows):
+    """Noise on the sum of a batch's gradients at every step; the `GradientNoise` of training engines.
 
     A step's noise vector has a stream of its own: (device, "noise-step", interval, slot).
 
@@ -56,7 +57,7 @@ class StepNoise:
     """
 
     streams: Streams
-    nodes: Sequence[str]
+    nodes: list[str]
     levels: np.ndarray
     interval: int
     first_slot: int
@@ -71,15 +72,6 @@ class StepNoise:
         for position, (gradient, divisor) in enumerate(zip(gradients, divisors.tolist(), strict=True)):
             stream = self.streams.borrowed(self.nodes[position], "noise-step", self.interval, at)
             add_gaussian_noise(gradient, float(self.levels[position]) / divisor, stream, out=gradient)
-
-    def part(self, devices: np.ndarray) -> StepNoise:
-        """That of some of the devices."""
-        return replace(self, nodes=[self.nodes[device] for device in devices.tolist()], levels=self.levels[devices])
-
-    def joined(self, parts: Sequence[StepNoise]) -> StepNoise:
-        """That of several groups of devices, one after another, of which this is the first."""
-        nodes = [node for part in parts for node in part.nodes]
-        return replace(self, nodes=nodes, levels=np.concatenate([part.levels for part in parts]))
 
 
 class LocalRandomizer(Protocol):
