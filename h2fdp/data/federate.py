@@ -94,7 +94,7 @@ def from_function(
         function: called once for each device; returns x of shape (n_i, *shape) and y of shape (n_i,).
         device_names: in the order of the topology.
         test: x and y of the test set, alike.
-        classes: number of labels; None for as many as the labels show.
+        classes: number of labels; None for as many as the test labels show, which are public.
         scaling: public constants between these inputs and the model's; None to take inputs as they are.
 
     Raises:

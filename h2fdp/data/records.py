@@ -106,15 +106,28 @@ def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
 
 
 def class_count(train: Records, test: Records, stated: int | None, what: str) -> int:
-    """The stated number of classes, else as many as the labels show, at least 2; train and test are compared too."""
+    """The number of classes: as stated, else as many as the test labels show, at least 2.
+
+    The number is public, for it is the width of the model's last layer. Were it taken from the devices' labels, one
+    record could change it, and no noise would hide that record.
+
+    Raises:
+        UserError: a label beyond it; training and test inputs that are not alike.
+    """
     if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
         found = f"{train.x.shape[1:]} {train.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
         raise UserError(f"{what}: training and test inputs must be alike, found {found}", key="data")
+    public = max(2, int(test.y.max()) + 1) if stated is None else stated
     shown = int(max(train.y.max(), test.y.max())) + 1
-    if stated is not None and shown > stated:
-        text = f"{what}: {stated} classes have labels 0 to {stated - 1}, found {shown - 1}"
-        raise UserError(text, key="data.classes")
-    return stated if stated is not None else max(2, shown)
+    if shown > public and stated is None:
+        text = f"{what}: the test labels, which are public, go up to {public - 1}, those of devices to {shown - 1}"
+        hint = "the number of classes must be public: state it, or have test records of every class"
+        raise UserError(f"{text}; {hint}", key="data.classes")
+    if shown > public:
+        raise UserError(
+            f"{what}: {public} classes have labels 0 to {public - 1}, found {shown - 1}", key="data.classes"
+        )
+    return public
 
 
 def _problem(inputs: NDArray[Any], labels: NDArray[Any]) -> str:

@@ -98,6 +98,22 @@ def test_fewer_stated_classes_than_shown_are_told(tmp_path):
         read(saved(tmp_path), devices=2, classes=2)
 
 
+def test_the_number_of_classes_does_not_depend_on_a_record_of_a_device(tmp_path):
+    """Were it the largest label, the one record of the last class would be seen from the model's shape."""
+    labels = arrays()["y_train"]
+    without = read(saved(tmp_path, y_train=np.minimum(labels, 2)), devices=2)
+    assert read(saved(tmp_path), devices=2).classes == without.classes == 4
+
+
+def test_labels_of_devices_beyond_those_of_the_test_data_ask_for_a_public_number(tmp_path):
+    few = {"y_test": np.zeros(4, dtype=np.int64)}
+    with pytest.raises(
+        UserError, match=r"data\.classes: .*test labels, which are public, go up to 1, those .* to 3; .* state it"
+    ):
+        read(saved(tmp_path, **few), devices=2)
+    assert read(saved(tmp_path, **few), devices=2, classes=4).classes == 4
+
+
 def test_a_partition_beside_owners_is_told(tmp_path):
     with pytest.raises(UserError, match=r"data\.partition: the archive's device_train already says who holds what"):
         read(saved(tmp_path, device_train=np.arange(12) % 2), devices=2, partition="iid")

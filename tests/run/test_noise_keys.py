@@ -1,5 +1,6 @@
 """What protects privacy is drawn by a key of the operating system; what is public by the seed, as it always was."""
 
+import io
 import json
 import shutil
 import stat
@@ -243,3 +244,19 @@ def test_the_choice_is_recorded_and_others_are_refused(tmp_path):
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["privacy"]["noise_key"] == "system"
     with pytest.raises(h2fdp.UserError, match=r'privacy\.noise_key: expected one of system, seed, found "secret"'):
         small(noise_key="secret")
+
+
+def stored_digest(path):
+    (newest, *_) = sorted((path / "checkpoint").glob("*.ckpt"), reverse=True)
+    return torch.load(io.BytesIO(newest.read_bytes().split(b"\n", 2)[2]), weights_only=True)["digest"]["data"]
+
+
+def test_no_file_has_a_digest_of_the_records_by_which_a_guess_of_one_is_confirmed(tmp_path):
+    """An adversary who knows all records but one tries the last: the digest of equal data differs from run to run."""
+    one, other = (small().run(tmp_path / name) for name in ("one", "other"))
+    fingerprint = small().prepare().data.fingerprint()
+    assert one.summary["data_fingerprint"] is None
+    for path in one.directory.rglob("*"):
+        assert path.is_dir() or fingerprint.encode() not in path.read_bytes(), path
+    assert stored_digest(one.directory) != stored_digest(other.directory)
+    assert small("hfl").run(tmp_path / "open").summary["data_fingerprint"] == fingerprint

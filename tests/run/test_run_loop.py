@@ -88,7 +88,6 @@ def test_the_resolved_configuration_runs_again_to_the_same_bits(tmp_path):
     first = small(participation=0.5).run(tmp_path / "first")
     again = Experiment.from_file(tmp_path / "first" / "config.yaml").run(tmp_path / "again")
     pd.testing.assert_frame_equal(first.metrics.drop(columns="wall_s"), again.metrics.drop(columns="wall_s"))
-    assert first.summary["data_fingerprint"] == again.summary["data_fingerprint"]
     names = ("config.yaml", "topology.yaml", "privacy.jsonl")
     assert all((tmp_path / "first" / name).read_text() == (tmp_path / "again" / name).read_text() for name in names)
 
