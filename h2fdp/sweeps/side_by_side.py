@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,67 +17,92 @@ from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.task import FAILED, Outcome, Task, TaskContext, carry_out
 from h2fdp.sweeps.work import Work
 
-_SECONDS_BETWEEN_LOOKS = 0.25
-_SECONDS_TO_ANSWER = 2.0
-
-
-@dataclass(frozen=True)
-class LatestRow:
-    """How far a worker has come: the newest row of the metrics of its last run, if there is one."""
-
-    name: str = ""
-    row: dict[str, Any] | None = None
+_SECONDS_TO_STOP = 0.5  # until workers hear that the sweep is to stop; nothing else waits for the clock
 
 
 class Worker:
-    """A process that carries out one task at a time and answers meanwhile.
+    """A process that carries out one task at a time and tells meanwhile how far it is.
 
-    What it holds of data and topologies goes from one task to the next.
+    What it holds of data and topologies goes from one task to the next. Tasks are numbered, from 1.
     """
 
     def __init__(self, folder: str, document: Document, data_root: Path | None, threads: int) -> None:
         os.chdir(folder)  # relative paths of the study are the driver's
         self._context = TaskContext(document, data_root, threads, SharedInputs())
         self._stop = threading.Event()
-        self._latest = LatestRow()
+        self._changed = threading.Condition()
+        self._rows: list[dict[str, Any]] = []  # the newest one of the task that runs, if there is one
+        self._running = self._ended = 0
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, number: int, task: Task) -> Outcome:
         """Carry out a task."""
+        with self._changed:
+            self._running, self._rows = number, []
+        try:
+            return carry_out(task, self._context, self._keep, self._stop.is_set)
+        finally:
+            with self._changed:
+                self._ended = number
+                self._changed.notify_all()
 
-        def keep(row: dict[str, Any]) -> None:
-            self._latest = LatestRow(task.name, row)
+    def _keep(self, row: dict[str, Any]) -> None:
+        with self._changed:
+            self._rows = [row]
+            self._changed.notify_all()
 
-        return carry_out(task, self._context, keep, self._stop.is_set)
+    def news(self, number: int) -> dict[str, Any] | None:
+        """The newest row of a task's metrics, as soon as there is one that was not asked for; None after its end."""
 
-    def latest(self, stop: bool) -> LatestRow:
-        """How far the run is; `stop` ends it after its interval."""
-        if stop:
-            self._stop.set()
-        return self._latest
+        def told() -> bool:
+            return self._ended >= number or (self._running == number and bool(self._rows))
+
+        with self._changed:
+            self._changed.wait_for(told)
+            return self._rows.pop() if self._running == number and self._rows else None
+
+    def stop(self) -> None:
+        """End the task after its interval."""
+        self._stop.set()
 
 
 class _WorkerSlot:
-    """A worker's place: the process that is there now, and its task."""
+    """A worker's place: the process that is there now, its task, and the answers that are awaited."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
+        self._number = 0
         self.worker = make()
         self.task: Task | None = None
         self.pending: Any = None
+        self.news: Any = None
 
     def give(self, task: Task) -> None:
         """Let the worker carry out a task."""
-        self.task, self.pending = task, self.worker.run.remote(task)
+        self._number += 1
+        self.task, self.pending = task, self.worker.run.remote(self._number, task)
+        self.ask()
+
+    def ask(self) -> None:
+        """Wait for the next row."""
+        self.news = self.worker.news.remote(self._number)
+
+    def row(self) -> dict[str, Any] | None:
+        """The row that has come; None where the task is about to end."""
+        try:
+            row: dict[str, Any] | None = ray.get(self.news)
+        except ray.exceptions.RayError:  # of a lost worker, its task tells
+            return None
+        return row
 
     def result(self) -> Outcome:
         """What came of the task that has ended; a worker that was lost has a successor."""
-        self.task = None
+        self.task = self.news = None
         try:
             outcome: Outcome = ray.get(self.pending)
         except ray.exceptions.RayError as error:
             with suppress(ray.exceptions.RayError):
                 ray.kill(self.worker)
-            self.worker = self._make()
+            self.worker, self._number = self._make(), 0
             return Outcome(FAILED, f"the process of the run was lost: {str(error).strip()}")
         return outcome
 
@@ -95,34 +119,37 @@ def side_by_side(
     with ray_session(None, data_bytes=0):
         on_start()
         cpus = ray.cluster_resources().get("CPU", 1.0)  # type: ignore[no-untyped-call]
-        options = {"num_cpus": min(1.0, cpus / workers), "max_concurrency": 2, "max_restarts": 0}
+        options = {"num_cpus": min(1.0, cpus / workers), "max_concurrency": 3, "max_restarts": 0}
         actor = ray.remote(Worker).options(**options)
         shared = ray.put(document)
         places = [_WorkerSlot(lambda: actor.remote(os.getcwd(), shared, data_root, threads)) for _ in range(workers)]
+        stopping = False
         while True:
             for place in places:
                 if place.task is None and (task := work.next()) is not None:
                     place.give(task)
-            busy = {place.pending: place for place in places if place.task is not None}
+            busy = [place for place in places if place.task is not None]
             if not busy:
                 return
-            done, _ = ray.wait(list(busy), num_returns=1, timeout=_SECONDS_BETWEEN_LOOKS)
-            _tell_progress([place for reference, place in busy.items() if reference not in done], work)
-            for reference in done:
-                task = busy[reference].task
-                assert task is not None, "a place with an answer had a task"
-                work.ended(task, busy[reference].result())
+            if work.stop() and not stopping:
+                stopping = True
+                for place in busy:
+                    place.worker.stop.remote()
+            awaited = [each for place in busy for each in (place.pending, place.news) if each is not None]
+            done, _ = ray.wait(awaited, num_returns=1, timeout=_SECONDS_TO_STOP)
+            for place in busy:
+                _take(place, set(done), work)
 
 
-def _tell_progress(places: list[_WorkerSlot], work: Work) -> None:
-    """Ask workers how far they are, and pass on the wish to stop; one that is slow to answer is asked again later."""
-    answers = {place.worker.latest.remote(work.stop()): place for place in places}
-    if not answers:
-        return
-    ready, _ = ray.wait(list(answers), num_returns=len(answers), timeout=_SECONDS_TO_ANSWER)
-    for reference in ready:
-        with suppress(ray.exceptions.RayError):  # of a lost worker, its task tells
-            look: LatestRow = ray.get(reference)
-            task = answers[reference].task
-            if look.row is not None and task is not None and look.name == task.name:
-                work.interval(task, look.row)
+def _take(place: _WorkerSlot, done: set[Any], work: Work) -> None:
+    """Pass on what a worker has answered, if anything."""
+    task = place.task
+    assert task is not None, "a busy place has a task"
+    if place.news in done:
+        row = place.row()
+        place.news = None
+        if row is not None:
+            work.interval(task, row)
+            place.ask()
+    if place.pending in done:
+        work.ended(task, place.result())
