@@ -143,7 +143,7 @@ class MethodSection(Method, NamedSection):
 
 
 def name_of(method: Method) -> str:
-    """The method's name, or `custom` where no name stands for this point."""
+    """The method's name, or `custom` if no name has this combination."""
     point = axes_of(method)
     alike = [name for name, known in METHODS.items() if axes_of(known) == point]
     exact = [name for name in alike if Method.model_validate(method.model_dump()) == METHODS[name]]

@@ -52,7 +52,7 @@ class Upcycled:
 
 
 class UpcycleSection(Section):
-    """How far an upcycled update goes on: a constant factor, or kappa_m = mu / (mu + growth sqrt(m)).
+    """How far an upcycled update extrapolates: a constant factor, or kappa_m = mu / (mu + growth sqrt(m)).
 
     The second falls as 1/sqrt(m), as Corollary 5.8 of Upcycled-FL asks.
     """

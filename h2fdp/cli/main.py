@@ -51,7 +51,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is told in short lines, our own bugs keep their traceback."""
+    """Run the command line; a user's mistakes are reported in short lines, our own bugs keep their traceback."""
     try:
         app()
     except UserError as error:
@@ -59,7 +59,7 @@ def main() -> None:
         sys.exit(MISTAKE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
+    except BrokenPipeError:  # the reader of a pipe went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 

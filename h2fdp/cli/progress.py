@@ -13,7 +13,7 @@ _WIDE = 110  # columns of a terminal that holds the live line with energy and si
 
 
 class Display(Protocol):
-    """Shows a run as it goes on."""
+    """Shows the progress of a run."""
 
     def started(self) -> None:
         """The hosts are up; time left counts from here."""

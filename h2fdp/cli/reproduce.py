@@ -116,7 +116,7 @@ def _command() -> str:
 
 
 def _page(session: Any, folder: Path, quick: bool, page: Path | None) -> Path:
-    """Where --check writes; told before hours of runs if nothing can be written there."""
+    """Where --check writes; an unwritable place is reported before hours of runs, not after them."""
     if page is None:
         return session.out / "reproduction.md" if quick else folder.resolve().parent / "docs" / "reproduction.md"
     if page.is_dir() or not page.absolute().parent.is_dir():

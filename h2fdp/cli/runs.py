@@ -18,7 +18,7 @@ _GOES_ON = ("interrupted", "killed", "failed")
 
 
 def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """The state as it is now, and whether `h2fdp resume` can go on."""
+    """The present state, and whether `h2fdp resume` can continue the run."""
     from h2fdp.records import state_of
 
     state = state_of(path, summary)

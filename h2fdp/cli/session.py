@@ -24,7 +24,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupt:
-    """Whether a run was asked to stop, and how a process says so when it ends.
+    """Whether a run was asked to stop, and the exit code that follows from it.
 
     Ctrl-C is 130, SIGTERM (a batch system's or a container's) 143: 128 and the signal's number, as shells have it.
     """

@@ -61,7 +61,7 @@ class SweepCounts:
         if outcome.finished:
             self._count(run.intervals - run.done)
         elif again:
-            self._left += run.done  # it may have to begin anew
+            self._left += run.done  # it may have to start over
         self.finished += outcome.finished
         self.failed += bool(outcome.error) and not again
 

@@ -1,4 +1,4 @@
-"""Check a document against its schema and tell every problem in one line: file, line, key, found, expected."""
+"""Check a document against its schema and report every problem in one line: file, line, key, found, expected."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def follow(schema: type[BaseModel], location: Sequence[str | int]) -> Trail:
 
 
 def _field(section: type[BaseModel], key: str) -> FieldInfo | None:
-    """The field that a key of a file stands for."""
+    """The field that a key of a file names."""
     return next((info for name, info in section.model_fields.items() if key == (info.alias or name)), None)
 
 
@@ -168,7 +168,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """The one section that an annotation stands for."""
+    """The one section that an annotation contains."""
     bare = [_bare(member) for member in _members(annotation)]
     found = [member for member in bare if isinstance(member, type) and issubclass(member, BaseModel)]
     return found[0] if len(found) == 1 else None

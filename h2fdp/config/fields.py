@@ -27,7 +27,7 @@ class Section(BaseModel):
 
 
 class NamedSection(Section):
-    """A section that a word may stand for: `softmax` is short for {name: softmax}."""
+    """A section that a word may abbreviate: `softmax` is short for {name: softmax}."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -1,7 +1,7 @@
 """A choice among named things with options of their own: a model, an objective, a server update.
 
 Each choice is a pydantic model with its options, told apart by `name`. A field of a schema takes any of them, a word
-that stands for one with its defaults, or a user's own part.
+that abbreviates one with its defaults, or a user's own part.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class OwnPart:
 
     Attributes:
         name: `[folder/]module:Name` as a resolved file says it, or the qualified name of an object from Python.
-        part: what the name stands for.
+        part: the object that the name refers to.
         given: options, passed on as keyword arguments.
         from_python: it was handed in, so that no file can bring it back.
     """
@@ -140,7 +140,7 @@ def own_parts_in(section: BaseModel) -> list[OwnPart]:
 
 
 def _wrong_options(part: OwnPart) -> str:
-    """Options that the part does not take, or does not get; empty where they fit or nothing says so."""
+    """Options that the part does not take, or does not get; empty where they fit or the signature is unknown."""
     if part.kind._is_object(part.part):
         return ""
     try:

@@ -145,7 +145,7 @@ _BEGUN: WeakKeyDictionary[Records, blake2b] = WeakKeyDictionary()
 
 
 def _begun_with(train: Records) -> blake2b:
-    """A digest of the training records that goes on."""
+    """A digest of the training records that more records can be added to."""
     if train not in _BEGUN:
         digest = blake2b(digest_size=16)
         for array in (train.x, train.y):

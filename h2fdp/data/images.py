@@ -142,7 +142,7 @@ class Cifar10(ImageSet):
 
 
 def default_root() -> Path:
-    """Where data sets are kept unless told otherwise: H2FDP_DATA, else the user's cache."""
+    """Where data sets are kept by default: H2FDP_DATA, else the user's cache."""
     if stated := os.environ.get("H2FDP_DATA"):
         return Path(stated).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME")

@@ -87,7 +87,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             _check_names(archive.files, path)
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
-        reason = str(error).split(". ")[0]  # NumPy goes on to advise unpickling, which no file from outside deserves
+        reason = str(error).split(". ")[0]  # NumPy then advises unpickling, which no file from outside deserves
         raise UserError(f"{path} cannot be read as a NumPy archive of plain arrays: {reason}", key=_KEY) from None
 
 

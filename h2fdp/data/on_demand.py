@@ -14,7 +14,7 @@ from h2fdp.data.records import Records, Scaling
 from h2fdp.data.synthetic import Subnet, Synthetic, draw_sizes, draw_subnet
 from h2fdp.streams import Streams
 
-LARGEST_HELD = 100_000_000  # input values, 400 MB; data of more are drawn anew at each use
+LARGEST_HELD = 100_000_000  # input values, 400 MB; larger data sets are drawn again at each use
 _TEST_RECORDS = 50_000  # the test records of the first subnets, so many and the rest of the last one
 
 

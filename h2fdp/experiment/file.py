@@ -104,7 +104,7 @@ def _write_out_word(document: Document, key: str) -> None:
 
 
 def _inline_problems(document: Document, settings: Settings) -> tuple[Problem, ...]:
-    """The problems of an inline topology, to be told together with those of the rest of the file."""
+    """The problems of an inline topology, to be reported together with those of the rest of the file."""
     content = document.root.content
     if not isinstance(content, dict) or _TOPOLOGY not in content or not isinstance(content[_TOPOLOGY].content, dict):
         return ()

@@ -77,7 +77,7 @@ class TrainingSection(Section):
         local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
             have no local aggregations.
         loss: of a record's scores; devices minimise its mean.
-        momentum: of the local steps; it begins anew with each received model.
+        momentum: of the local steps; it restarts at zero with each received model.
     """
 
     intervals: Count = 200
@@ -128,7 +128,7 @@ class TrainingSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _complete_pairs(cls, value: Any) -> Any:
-        """Of a pair of which nothing is said, the first key has its default."""
+        """If neither key of a pair is given, the first one has its default."""
         if not isinstance(value, dict):
             return value
         defaults = {first: default for (first, second), default in _PAIRS.items() if not {first, second} & set(value)}
@@ -188,7 +188,7 @@ class TrainingSection(Section):
 
 
 def _divides(below: int, above: int) -> bool:
-    """Whether every so many of the aggregations of one tier can be the aggregations of the tier above."""
+    """Whether every n-th aggregation of one tier can be an aggregation of the tier above."""
     return above == 0 or (below > 0 and below % above == 0)
 
 

@@ -12,7 +12,7 @@ from h2fdp.config.own_parts import OwnKind, OwnPart
 
 
 class ModelOptions(Options):
-    """The options of a named model under `model:`, and what is said of it without building it.
+    """The options of a named model under `model:`, and what is known of it without building it.
 
     Attributes:
         description: one line for `h2fdp models`.

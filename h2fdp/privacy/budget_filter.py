@@ -31,7 +31,7 @@ class BudgetFilter:
 
     @classmethod
     def planned(cls, budgets: Mapping[Observer, float], delta: float, interval: Accounts) -> BudgetFilter:
-        """The filter whose orders let a run of intervals like this one go on for longest.
+        """The filter whose orders allow the most intervals like this one.
 
         Args:
             interval: the accounts after one planned interval.

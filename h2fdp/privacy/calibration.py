@@ -28,7 +28,7 @@ class Calibration(Protocol):
     def claimed(
         self, local_releases: int, global_releases: int, tiers: Mapping[Tier, int] | None = None
     ) -> float | None:
-        """The epsilon that a formula promises after so many releases; None where none does."""
+        """The epsilon that a formula promises after these releases; None where no formula applies."""
         ...
 
     def scaled(self, factor: float) -> Self:
@@ -107,7 +107,7 @@ class PaperCalibration(Calibration):
     def claimed(
         self, local_releases: int, global_releases: int, tiers: Mapping[Tier, int] | None = None
     ) -> float | None:
-        """The epsilon that the formula promises after so many releases, the larger of local and global.
+        """The epsilon that the formula promises after these releases, the larger of local and global.
 
         Read backwards, (15) grows with the square root of the releases. Beyond the planned number it promises nothing:
         None.

@@ -42,7 +42,7 @@ def height_of(observer: Observer) -> int:
 
 
 def observers(depth: int = 1) -> tuple[Observer, ...]:
-    """All observers in a network of so many tiers of aggregators below the cloud.
+    """All observers in a network with this number of tiers of aggregators below the cloud.
 
     >>> observers(), observers(depth=3)
     (('edge', 'peer', 'cloud', 'public'), ('edge', 'tier-2', 'tier-3', 'peer', 'cloud', 'public'))

@@ -129,7 +129,7 @@ class Cloud:
         self.next_slot = plan.last_slot
 
     def close(self, loss: float | None) -> None:
-        """End an interval that was run: the schedule may take another model to go on from.
+        """End an interval that was run: the schedule may continue from another model.
 
         Args:
             loss: on public records; None where it was not evaluated.

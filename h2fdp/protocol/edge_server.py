@@ -34,7 +34,7 @@ class EdgeServer(Aggregator):
         spans: name -> (first row, row after the last).
         gradient_probe: how to measure for the controller; None in runs that never do.
         objective: what the devices minimise; it says what they remember.
-        gain: from a number of local steps to how many gradients an upload of so many is gain.
+        gain: maps m local steps to the number of gradients that their upload adds up (more than m with momentum).
     """
 
     name: str

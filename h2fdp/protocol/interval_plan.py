@@ -62,7 +62,7 @@ class SubnetFacts:
         return self.heights[place - 1], (*self.heights, self.depth + 1)[place]
 
     def views(self, passed: int) -> dict[Observer, int]:
-        """Who sees what of an upload that so many aggregators average."""
+        """Who sees what of an upload that this number of aggregators average."""
         trusted = max(self.trusted, 1) if self.trust_model.edge_adds_noise else 0
         return views(self.trust_model, self.heights, trusted, passed, self.edge_is_cloud)
 

@@ -274,7 +274,7 @@ class Upload:
         variate: (M,) weighted average of the changes of the devices' control variates, where they send any.
         memory: (s, M) what the devices of the plan remember after the interval, where the objective has a memory.
         ends: (s', M) w_i of the devices of the last aggregation, where the plan asked; `last_steps` likewise.
-        work: what the devices did so far, where the interval goes on after this upload and they have a memory.
+        work: what the devices did so far, where the interval continues after this upload and they have a memory.
         held: of an aggregator above edge servers: for each subnet below what its own last upload says of its devices.
     """
 

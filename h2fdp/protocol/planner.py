@@ -156,7 +156,7 @@ class Planner:
             averaged = averages.weights, *public, tiers, averages.portions
             asked = SubnetInterval(facts.trust_model, segments, step_size, *averaged)
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
-            if facts.trust_model.edge_adds_noise and facts.trusted > 1:  # the chain goes on: a node above adds it
+            if facts.trust_model.edge_adds_noise and facts.trusted > 1:  # the chain continues: a node above adds it
                 noise_std = noise_std * np.array([[facts.passed(height) == 1] for height in heights])
         part = Plan(
             interval=interval,

@@ -68,7 +68,7 @@ class UpperAggregator(Aggregator):
     """An edge server above edge servers.
 
     Attributes:
-        guarded: the children whose trusted chain goes on to this node. What they send is raw.
+        guarded: the children whose trusted chain includes this node. They send raw vectors.
         ends_chain: whether the node above does not belong to it.
     """
 

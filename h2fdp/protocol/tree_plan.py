@@ -24,7 +24,7 @@ class TierFacts:
     Attributes:
         children: names of the aggregators below, in the order of the tree.
         height, height_above: its own, and that of the node above it.
-        guarded: the children whose trusted chain goes on to this node.
+        guarded: the children whose trusted chain includes this node.
         ends_chain: whether the node above does not belong to it.
     """
 

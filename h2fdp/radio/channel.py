@@ -1,7 +1,7 @@
 """The wireless channels between devices and their edge servers: path loss, fading, Shannon's rate.
 
 H2FDP, Appendix D: a device at distance d that sends with power p over bandwidth W has the signal-to-noise ratio
-(SNR) p beta(d) |u|^2 / (N0 W); the rate is R = W log2(1 + SNR). |u|^2, the power of the fading, is drawn anew for each
+(SNR) p beta(d) |u|^2 / (N0 W); the rate is R = W log2(1 + SNR). |u|^2, the power of the fading, is drawn for each
 interval and holds all through it (block fading).
 """
 

@@ -7,7 +7,7 @@ tbar that of one from the edge server to the cloud:
     the global aggregation     E_Glob = sum_S e + ebar        D_Glob = 2 sum_S (t + tbar)
 
 The paper counts ebar alone in E_Glob; devices do send at a global aggregation, so they are counted. In a star each
-message of a device goes on to the cloud by itself: e_relay takes ebar's place and t_relay that of tbar.
+message of a device travels on to the cloud separately: e_relay takes ebar's place and t_relay that of tbar.
 
 Below the cloud, edge servers may stand under aggregators, in any number of tiers (ours; the paper has two). An
 aggregation above the edge servers costs what the global one costs, up to where it happens: with the wires v on the way,

@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in a file: so many bytes, and a digest of them."""
+    """A place in a file: the number of bytes before it, and a digest of these."""
 
     bytes: int
     digest: str
@@ -89,7 +89,7 @@ class JsonLines:
             raise
 
     def _changed(self, again: bytes, written: bytes) -> UserError:
-        """What is said of rows in the file that are not those that come again in their place."""
+        """The message about rows in the file that differ from those that replace them."""
         same = next(place for place, byte in enumerate(written) if byte != again[place])
         start = again.rfind(b"\n", 0, same) + 1
         found, expected = (each[start:].partition(b"\n")[0].decode(errors="replace") for each in (written, again))

@@ -1,7 +1,7 @@
 """The log of a run: Python's `logging`, written to `log.jsonl` as one JSON object a line.
 
 Any room logs with `logging.getLogger(__name__)` and `extra=about(node=..., interval=..., ...)`; the event's name is the
-message. While a run goes on, its directory has the file, and standard error what the user should know.
+message. During a run, its directory has the file, and standard error what the user should know.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _JsonFile(logging.Handler):
 
 
 class _Terminal(logging.Handler):
-    """`note: ...` for warnings; with `verbose` a short line for what else happens. Errors tell themselves."""
+    """`note: ...` for warnings; with `verbose` a short line for what else happens. Errors are printed elsewhere."""
 
     def __init__(self, verbose: bool) -> None:
         super().__init__(logging.INFO if verbose else logging.WARNING)

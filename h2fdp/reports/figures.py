@@ -166,7 +166,7 @@ class Section:
 
 
 def places(count: int, most: int) -> list[int]:
-    """At most so many of `count` places, evenly spread, the first and the last among them.
+    """At most `most` of `count` places, evenly spread, the first and the last among them.
 
     >>> places(3, 10), places(10, 4)
     ([0, 1, 2], [0, 3, 6, 9])

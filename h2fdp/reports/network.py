@@ -1,4 +1,4 @@
-"""The network with its trust, as a drawing that tells about every node, or a wheel of a large one."""
+"""The network with its trust, as a drawing with details of every node, or a wheel of a large one."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def epsilon_figures(every: Sequence[Series], bands: str) -> list[Curves]:
 
 
 def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> Section:
-    """Accounts over time and the verdicts; a sentence for the runs of which nothing is said."""
+    """Accounts over time and the verdicts; a sentence about the runs without an account."""
     rows = [row for run in runs for row in verdict_rows(run)]
     delta = {run.setting("privacy", "delta") for run in runs if run.private}
     lead = f"{LEAD} Delta is {' and '.join(f'{each:g}' for each in sorted(delta))}." if delta else ""

@@ -84,7 +84,7 @@ class RunView:
 
     @property
     def private(self) -> bool:
-        """Whether anything is said of its privacy."""
+        """Whether its privacy is reported."""
         return any(value is not None for value in self.metrics.get("epsilon_claimed", [])) or bool(
             (self.summary.get("privacy") or {}).get("worst")
         )

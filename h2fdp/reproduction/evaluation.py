@@ -31,7 +31,7 @@ class JudgedClaim:
     """A claim in one column.
 
     Attributes:
-        finding: None where it is not run; `why` says so then.
+        finding: None where it is not run; `why` gives the reason.
         target: the accuracy in percent that stood for the claim's target; None for measures without one.
         remark: what the verdict leaves out, see `verdict.remark`.
         absent: the figure has no such column.

@@ -155,7 +155,7 @@ def _estimate(quantity: Quantity, means: Sequence[Floats], draws: Sequence[Float
 
 
 def _numbers(quantity: Quantity, ladders: Sequence[Floats], unknown: float) -> Floats:
-    """All numbers of all ladders, shape (draws, numbers); those that are none stand for the worst."""
+    """All numbers of all ladders, shape (draws, numbers); missing ones count as the worst."""
     found = np.concatenate([quantity.of(means) for means in ladders], axis=1)
     return np.where(np.isnan(found), unknown, found)
 

@@ -116,7 +116,7 @@ def largest_accounted(run: Path) -> float | None:
 
 
 def combinations_at(values: Iterable[Mapping[str, Any]], point: Point) -> int:
-    """How many combinations of a grid a point stands for, seeds apart."""
+    """How many combinations of a grid belong to a point, seeds apart."""
     combinations = []
     for run in values:
         combination = {key: value for key, value in run.items() if key != SEED}

@@ -93,7 +93,7 @@ class Experiment:
         test_data: tuple[Any, Any] | None = None,
         model: Callable[[], nn.Module] | None = None,
     ) -> Experiment:
-        """The experiment of a run directory, to go on with it.
+        """The experiment of a run directory, to continue the run.
 
         Args:
             settings: where and how to run from now on: keys of `runtime` and `tracking`.

@@ -50,7 +50,7 @@ def with_noise(setup: RunSetup) -> RunSetup:
 
 
 def _scaled_to_target(setup: RunSetup, noise: Mechanism, accountant: Accountant) -> RunSetup:
-    """The run under the least noise, of this one's multiples, by which the accounts of the target observers meet it."""
+    """The run under the smallest multiple of this noise that brings the target observers' accounts to the target."""
     privacy = setup.config.privacy
     accounts = planned_accounts(setup)
     compositions: list[Composition] = [

@@ -71,7 +71,7 @@ def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, l
     """A name for what is drawn from here on, which no other continuation shares.
 
     It is made from all that the next release depends on - the environment, the checkpoint, the ledger's `Mark` - so
-    that an equal name stands for an equal release, to the bit.
+    that equal names mean equal releases, to the bit.
     """
     known = ("digest", "attempt", "intervals", "ledger")  # which determine the model and all else in a checkpoint
     before = {} if checkpoint is None else {key: checkpoint[key] for key in known}

@@ -27,7 +27,7 @@ class BudgetSpent(Exception):
 
 
 def _too_small(setup: RunSetup, observer: Observer, spent: float) -> UserError:
-    """What is said of a budget that no interval fits in."""
+    """The message about a budget that no interval fits in."""
     stated = observer in setup.config.privacy.budget
     limit = "this budget" if stated else f"epsilon, a budget under {setup.config.method.schedule.name},"
     text = f"the first interval is epsilon {spent:.4g} for observer {observer} by the account, and {limit} would end"

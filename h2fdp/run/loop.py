@@ -129,7 +129,7 @@ def run_intervals(
     sinks: list[Sink],
     watcher: RunCallbacks,
 ) -> End:
-    """Run the intervals that are not done yet, or stop cleanly: before one in which the watcher says so, or that a
+    """Run the intervals that are not done yet, or stop cleanly: before an interval if the watcher asks for it, or if a
     budget does not allow.
 
     For each interval:

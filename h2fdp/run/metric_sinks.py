@@ -33,7 +33,7 @@ class Sink(Recorder):
 
 
 class _TensorBoard(Sink):
-    """Rewritten from the rows that stand when a run goes on, so that no step is there twice."""
+    """Rewritten from the recorded rows when a run is resumed, so that no step appears twice."""
 
     def __init__(self, directory: RunDirectory, rows: Iterable[Row]) -> None:
         self._time = time.time() - sum(row["wall_s"] for row in rows)
@@ -48,7 +48,7 @@ class _TensorBoard(Sink):
 
 
 class _MLflow(Sink):
-    """A run of the server; its id is kept in the run directory, for when the run goes on."""
+    """A run of the server; its id is kept in the run directory, for a later resume."""
 
     def __init__(self, directory: RunDirectory, uri: str, config: ExperimentFile) -> None:
         try:

@@ -3,8 +3,8 @@
 Who can draw the noise again can subtract it, and amplification by sampling needs batches that nobody knows. Both are
 therefore drawn under a key that is in no file that describes the run: not in its configuration, summary or report. It
 lies beside the checkpoints, so that a run that was killed repeats its intervals to the bit, and is deleted when there
-is nothing left to repeat. Whoever is told the seed learns what is public by definition: the network, the partition, the
-first model, faults, and who takes part.
+is nothing left to repeat. Whoever knows the seed learns only what is public by definition: the network, the partition,
+the first model, faults, and who takes part.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ def forget(directory: RunDirectory) -> None:
 
 
 def id_of(key: bytes) -> str:
-    """What tells keys apart and gives none away: 128 random bits are found by no search."""
+    """An identifier of the key that does not reveal it: no search finds 128 random bits."""
     return blake2b(key, digest_size=8, person=b"h2fdp noise key").hexdigest()

@@ -129,7 +129,7 @@ def _noise(edge: str, added_by: str, kind: ReleaseKind, levels: np.ndarray) -> d
 def claim_warning(setup: RunSetup) -> str | None:
     """A sentence about the observers whose accounts will exceed the claim; None where none will, or nothing is claimed.
 
-    It is an estimate that takes no time: the first interval stands for all of them.
+    It is a quick estimate, which takes all intervals to be like the first.
     """
     if setup.noise is None or setup.leaks or setup.target is not None:
         return None

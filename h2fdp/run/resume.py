@@ -90,7 +90,7 @@ def is_finished(path: Path) -> bool:
 
 
 def _continuation(setup: RunSetup, directory: RunDirectory, repeatable: bool = True) -> tuple[RunSetup, RunState]:
-    """The run as it was left, with the draws that it may go on with."""
+    """The run as it was left, with the random streams that it may continue with."""
     with JsonLines(directory.ledger) as ledger:  # which ends a line that was being written
         mark = ledger.mark()
     stored = load_checkpoint(directory.checkpoints, _tell_of_damage)
@@ -131,7 +131,7 @@ def _with_stored_key(setup: RunSetup, directory: RunDirectory) -> RunSetup:
 def _afresh(
     setup: RunSetup, state: RunState, directory: RunDirectory, attempt: str, why: str
 ) -> tuple[RunSetup, RunState]:
-    """Draw everything afresh from the next interval on; what was released of it before counts too."""
+    """Use new random streams from the next interval on; what was released of it before still counts."""
     first = len(state.rows) + 1
     if setup.iterations is not None:
         text = (

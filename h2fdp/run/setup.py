@@ -35,7 +35,7 @@ class OwnParts:
     """A user's own Python objects in a run.
 
     Attributes:
-        names: configuration keys that they stand for, and what is recorded in their place.
+        names: the configuration keys that they replace, and what is recorded in their place.
         code: a digest of their source (`fingerprint.code_of`).
     """
 

@@ -164,7 +164,7 @@ class Blueprint:
         return len(list(takewhile(self._trusted.__getitem__, self.topology.path(subnet))))
 
     def _guarded(self, name: str) -> frozenset[str]:
-        """The children of an aggregator whose trusted chain goes on to it."""
+        """The children of an aggregator whose trusted chain includes it."""
         if not self._trusted[name]:
             return frozenset()
         lowest = {subnet.name for subnet in self.topology.subnets}

@@ -70,7 +70,7 @@ def shares(section: RuntimeSection, machines: Sequence[Machine], smallest: int) 
     Args:
         smallest: how many hosts there are at least, which `auto` has room for.
     """
-    gpus = section.gpus_per_host if any(machine.gpus for machine in machines) else 0  # the run goes on on CPUs
+    gpus = section.gpus_per_host if any(machine.gpus for machine in machines) else 0  # without a GPU the run uses CPUs
     cpus = section.cpus_per_host
     if cpus == "auto":
         cpus = 1.0 if section.placement == "packed" else even_cpus(machines, smallest)
@@ -86,7 +86,7 @@ def number_of_hosts(
         smallest: how many hosts the placement has when `hosts` is 1.
 
     Raises:
-        UserError: more was asked for than there is: both are said.
+        UserError: more was asked for than there is; the message states both.
     """
     _check_gpus(section, machines, share)
     cpus = sum(machine.cpus for machine in machines)

@@ -21,12 +21,13 @@ from h2fdp.runtime.section import RuntimeSection
 
 _CPU = torch.device("cpu")
 # Devices in a block: enough to share the cost of a call (10,000 devices of 210 parameters took 0.42 s an interval in
-# blocks of 128, 0.21 in blocks of 1024), and not more than so many values of models; engines cut them into stacks.
+# blocks of 128, 0.21 in blocks of 1024), and a bound on the values of all their models; engines
+# cut them into stacks.
 _FEWEST_DEVICES, _MOST_DEVICES, _MODELS_VALUES = 64, 1024, 1 << 22
 
 
 def devices_in_lockstep(parameters: int) -> int:
-    """How many devices train as one call, of models with so many parameters.
+    """How many devices train in one call, by the number of the model's parameters.
 
     >>> devices_in_lockstep(210), devices_in_lockstep(7840), devices_in_lockstep(550_570)
     (1024, 534, 64)

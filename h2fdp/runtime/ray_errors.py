@@ -1,4 +1,4 @@
-"""Wait for answers from hosts, and tell apart what a wait can end with: an answer, a loss, a mistake, silence."""
+"""Wait for answers from hosts, and distinguish how a wait can end: an answer, a loss, a mistake, silence."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def lost_for_good(error: Exception) -> bool:
 
 
 def _loss(error: ray.exceptions.RayError) -> Exception:
-    """The loss that an error tells of; anything else is raised, a user's mistake as one."""
+    """The loss that an error reports; anything else is raised, a user's mistake as a `UserError`."""
     cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
     if isinstance(cause, UserError):
         raise cause from None

@@ -74,7 +74,7 @@ class RayNodes:
             asked.setdefault(self._owners[name], {})[name] = item
         answers: dict[str, Any] = {}
         while asked:
-            reference = ray.put(shared)  # anew each time: what was lost may be this
+            reference = ray.put(shared)  # at every attempt: the lost object may be this one
             pending = {self._hosts[name].call(method, reference, part): name for name, part in asked.items()}
             found, lost = gather(pending, self._settings.timeout_s)
             for name, part in found.items():
@@ -90,7 +90,7 @@ class RayNodes:
             host.end()
 
     def _replace(self, lost: Mapping[str, Exception]) -> None:
-        """Note the losses; start anew the hosts among them that are not just short of an object."""
+        """Note the losses; restart the hosts among them that are not just short of an object."""
         for name, error in lost.items():
             _check_repeats(name, self._blueprint)
             self._hosts[name].note_loss(error)

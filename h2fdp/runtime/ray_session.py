@@ -151,7 +151,7 @@ def _remove_unless_used(folder: Path) -> None:
             with FileLock(folder / "lock", timeout=0):
                 shutil.rmtree(folder, ignore_errors=True)
         except Timeout:
-            return  # its run goes on
+            return  # its run continues
 
 
 @contextmanager

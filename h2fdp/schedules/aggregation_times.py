@@ -13,11 +13,11 @@ Tiers = int | Sequence[int]  # a number for the lowest edge servers alone, or on
 class AggregationTimes:
     """Local aggregations every n slots, or n in each interval; neither means none.
 
-    A number is about the lowest edge servers. A list goes on with the tiers above: `every=[2, 4]` has aggregators of
-    height 1 average every 2 slots and those of height 2 every 4; `per_interval=[4, 2]` has 4 local aggregations in each
-    interval, every second of which is of height 2. Tiers without a number aggregate when the cloud does. Where several
-    heights fall on one slot, the highest wins. A local aggregation never falls on the last slot of an interval: the
-    global one takes its place.
+    A number is about the lowest edge servers. A list has a number for each tier, from the lowest up: `every=[2, 4]` has
+    aggregators of height 1 average every 2 slots and those of height 2 every 4; `per_interval=[4, 2]` has 4 local
+    aggregations in each interval, every second of which is of height 2. Tiers without a number aggregate when the cloud
+    does. Where several heights fall on one slot, the highest wins. A local aggregation never falls on the last slot of
+    an interval: the global one takes its place.
 
     Attributes:
         every: slots; in a list each is a multiple of the one before; in a mapping those of each edge server, by name.

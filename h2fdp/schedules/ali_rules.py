@@ -51,7 +51,7 @@ class AliRule(Protocol):
         ...
 
     def learned(self, seen: DeviceSecants) -> Mapping[str, float]:
-        """The constants that devices' measurements tell, by letter; without those that they do not."""
+        """The constants that follow from the devices' measurements, by letter."""
         ...
 
     def optimum(self, constants: Mapping[str, float], stage: BudgetProgress) -> tuple[float, Mapping[str, float]]:

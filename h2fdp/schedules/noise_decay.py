@@ -25,7 +25,7 @@ class NoiseDecay(Schedule):
     """The schedule `inner`, with less noise once the loss has fallen for some rounds in a row.
 
     After `patience` rounds in each of which the loss was below that of the round before, the noise is multiplied by
-    `factor`, and the count begins anew. It never rises again. The loss is that of the global model on public records.
+    `factor`, and the count restarts. It never rises again. The loss is that of the global model on public records.
 
     Args:
         factor: above 0 and below 1.

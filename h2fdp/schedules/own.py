@@ -59,7 +59,7 @@ class OwnSchedule(ScheduleTraits, Schedule):
 
     @property
     def measures_secants(self) -> bool:
-        """Whether its traits say so."""
+        """As its traits state."""
         return self.measures == "secants"
 
     def _wrong(self, text: str, interval: int) -> UserError:

@@ -25,7 +25,7 @@ class ResourceBudget:
         name: of the resource; one that the metrics name (`energy_j`, `delay_s`, `clock_s`) is charged what intervals
             really cost, any other one its prices.
         total: R.
-        key: where the user states it, for what is said of a total that is too small; the name where it is empty.
+        key: where the user states it, for the message about a total that is too small; the name where it is empty.
         prices: interval k, counted from 0, to (c, b): what one local step and one aggregation of all that take part
             cost in it, as far as it is known before it begins. The same when asked again.
 
@@ -78,7 +78,7 @@ class ResourceAccount:
         )
 
     def admits(self, interval: int, local_steps: int) -> bool:
-        """Whether one more step and one more aggregation remain after an interval of so many: R > used + c (tau + 1)
+        """Whether one more step and one more aggregation remain after an interval of tau steps: R > used + c (tau + 1)
         + 2 b."""
         step, aggregation = self.budget.prices(interval)
         return self._before_reserve(interval) > step * local_steps + aggregation

@@ -72,7 +72,7 @@ def sweep(
         out: the sweep's directory, by default `sweeps/<name>`.
         jobs: runs at a time, by default one for each CPU.
         inline: one after another, in this process.
-        overwrite: make runs anew whose configuration, or the code that made them, has changed.
+        overwrite: replace runs whose configuration or code has changed.
 
     Returns:
         The sweep; runs that failed are in its `failures`.

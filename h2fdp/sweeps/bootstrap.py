@@ -1,6 +1,6 @@
 """Percentile bootstrap intervals of means over few runs (Efron 1979; Efron and Tibshirani 1993, Sec. 13.3).
 
-Runs are drawn with replacement, as many as there are, and the mean is taken anew; the interval lies between the 2.5 and
+Runs are drawn with replacement, as many as there are, and averaged; the interval lies between the 2.5 and
 97.5 percentiles of such means. With few runs it is too narrow: of normal values it covers the mean in about 83 % of
 cases with 5 runs, 90 % with 10, 93 % with 20 (`tests/sweeps/test_bootstrap.py`).
 """

@@ -35,7 +35,7 @@ class SweepOptions:
     Attributes:
         data_root: folder of the data sets; None for the default.
         jobs: runs at a time; None for one for each CPU.
-        overwrite: runs that changed are made anew, instead of refused.
+        overwrite: replace runs that changed, instead of refusing them.
         on_start: called when Ray, or a run's hosts, are up.
         stop: asked before each run and each interval; true ends the sweep cleanly.
     """
@@ -62,7 +62,7 @@ def jobs_of(jobs: int | None, inline: bool) -> int | None:
 
 
 def default_directory(study: Study) -> Path:
-    """Where a sweep goes unless told otherwise."""
+    """The default directory of a sweep."""
     return Path("sweeps") / study.name
 
 
@@ -73,7 +73,7 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: SweepOption
         shared: what checking the study has made.
 
     Returns:
-        what came of the runs that were made or gone on with, by point.
+        the outcomes of the runs that were started or continued, by point.
 
     Raises:
         UserError: the directory holds something else, or is in use; runs are there that would differ now; no data
@@ -102,7 +102,7 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: SweepOption
 
 
 def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs, root: Path | None) -> None:
-    """Refuse a study if the data of none of the runs that are left can be read: told once, and not by every run."""
+    """Refuse a study if the data of none of the runs that are left can be read: reported once, and not by every run."""
     problems: list[Problem] = []
     tried = set()
     for planned in left:
@@ -127,7 +127,7 @@ def _begun(
     """The states of all runs that are there or to come; `sweep.json` says what each is made of before it is made.
 
     Args:
-        changed: runs that are there and are to be made anew.
+        changed: existing runs that are to be replaced.
     """
     code = package_digest()
     for name in changed:

@@ -69,7 +69,7 @@ class SweepDirectory:
         return [name for name in names if self.state_of(name) in FINISHED]
 
     def is_begun(self, name: str) -> bool:
-        """Whether a point's run can be gone on with."""
+        """Whether a point's run can be continued."""
         run = self.run(name)
         return (run / "config.yaml").is_file() and (run / "topology.yaml").is_file() and read_summary(run) is not None
 
@@ -104,7 +104,7 @@ class SweepEntry:
 
 @dataclass
 class SweepStates:
-    """`sweep.json` as it is kept while a sweep goes on: written at most once a second, and at the end.
+    """`sweep.json` during a sweep: written at most once a second, and at the end.
 
     Attributes:
         entries: point -> what is known, those of earlier grids too as long as they have a run.

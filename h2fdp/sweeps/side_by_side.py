@@ -110,7 +110,7 @@ class _WorkerSlot:
 def side_by_side(
     work: Work, document: Document, data_root: Path | None, workers: int, threads: int, on_start: Callable[[], None]
 ) -> None:
-    """Carry out all tasks on so many workers.
+    """Carry out all tasks on several workers.
 
     Args:
         threads: of each worker.

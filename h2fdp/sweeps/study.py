@@ -66,7 +66,7 @@ class Study:
     runs: tuple[PlannedRun, ...]
 
     def text(self) -> str:
-        """The study as a file that stands for itself, wherever it lies: settings written in, paths absolute."""
+        """The study as a self-contained file: settings written in, paths absolute."""
         document = self.document.copy()
         reaching = apply_settings(document, self.settings)
         for key in _PATHS:

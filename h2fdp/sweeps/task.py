@@ -26,12 +26,12 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class Task:
-    """A run to make, or to go on with.
+    """A run to start, or to continue.
 
     Attributes:
         digest: of the configuration that was checked; files that change meanwhile do not go unnoticed.
         path: the run directory.
-        begun: it holds a run to go on with; else what it holds is in the way.
+        begun: its folder holds a run that can be continued; anything else there is in the way.
         intervals: at most.
         done: intervals that an earlier part of it has recorded.
         on_ray: the run itself asks for Ray.
@@ -84,7 +84,7 @@ class TaskContext:
 
 
 def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: Callable[[], bool]) -> Outcome:
-    """Run a task to its end, or until `stop` says so; errors are what comes of it, too."""
+    """Run a task to its end, or until `stop` returns true; errors become part of the outcome."""
     try:
         watcher = RunCallbacks(context.on_start or _nothing, on_interval, stop)
         run = _resumed(task, context, watcher) if task.begun else _started(task, context, watcher)

@@ -19,14 +19,14 @@ _RUNNING = "running"
 
 
 class SweepWatcher(Protocol):
-    """Shows a sweep as it goes on."""
+    """Shows the progress of a sweep."""
 
     def begin(self, runs: int, finished: int, intervals: int) -> None:
-        """So many runs make up the grid, of which some are finished; so many intervals are left at most."""
+        """The sweep starts: runs in the grid, runs that are finished, intervals left at most."""
         ...
 
     def started(self, name: str, done: int, intervals: int) -> None:
-        """A run of at most so many intervals starts, or goes on where some are done."""
+        """A run of at most `intervals` intervals starts, or continues after `done` of them."""
         ...
 
     def interval(self, name: str, row: dict[str, Any]) -> None:

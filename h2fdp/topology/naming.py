@@ -1,7 +1,7 @@
 """Names of edge servers and devices: templates written out, and every name given once.
 
 Names key the streams of randomness, so two nodes of one name would share their noise. The checks work on a document's
-plain values, whatever else is wrong with it, so that one reading tells all problems.
+plain values, whatever else is wrong with it, so that one reading reports all problems.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def read(path: str | Path, seed: int) -> Topology:
 
 
 def _document(path: Path) -> tuple[Document, list[Problem]]:
-    """A file of any format in the form of the YAML one, with the problems that its own format told."""
+    """A file of any format in the form of the YAML one, with the problems of its own format."""
     kind = format_of(path) if path.is_file() else "yaml"  # any reader says why there is no file
     if kind == "yaml":
         return read_document(path), []

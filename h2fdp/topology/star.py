@@ -1,7 +1,7 @@
 """The star of a network: every device under the cloud itself, as methods without edge servers have it (FedAvg).
 
 Who learns what changes, the radio does not: a device sends to the access point that it had, under the same fading and
-beside the same neighbours, and what it sends goes on to the cloud by wire. The edge servers are thus no longer parties,
+beside the same neighbours, and its messages go to the cloud by wire. The edge servers are thus no longer parties,
 but their links still carry messages, now those of each device where there was one for each subnet. Without these relays
 a star would get its second hop for free, and its devices would queue for one channel.
 """

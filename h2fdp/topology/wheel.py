@@ -137,7 +137,7 @@ def _parents(topology: Topology) -> Integers:
 
 
 def _radius(topology: Topology, sizes: Integers) -> Floats:
-    """Where bars for so many devices end."""
+    """Where the bar for a number of devices ends."""
     return np.asarray(_FOOT + _LONGEST * sizes / _round_up(int(topology.sizes.max())), dtype=np.float64)
 
 

@@ -139,7 +139,7 @@ class StackedEngine:
 
 @dataclass(frozen=True)
 class _Stack:
-    """The devices of one computation, and what they are told.
+    """The devices of one computation, and their orders.
 
     Attributes:
         steps: (n,) local steps of each, falling.

@@ -28,7 +28,7 @@ class PathLoss(ABC):
 
         Args:
             distance_m: (s,) from the devices of one access point to it.
-            stream: for what the model draws, such as shadowing. It is the access point's own and starts anew at every
+            stream: for what the model draws, such as shadowing. It is the access point's own and restarts at every
                 call, so that a run sees the same channels whenever it asks.
         """
 

@@ -1,4 +1,4 @@
-"""Accountants: what a composition of noisy releases tells its observer about one record of one device.
+"""Accountants: what a composition of noisy releases reveals to its observer about one record of one device.
 
 Everything is in units of a release's sensitivity. opacus and scipy are imported when first needed.
 """

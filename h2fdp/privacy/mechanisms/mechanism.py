@@ -115,7 +115,7 @@ class Mechanism(Protocol):
         return 0.0
 
     def of_estimates(self, trust_model: TrustModel, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
-        """(s,) or (1,) for so many estimates for a controller, in units of their ranges."""
+        """(s,) or (1,) standard deviations for a number of estimates for a controller, in units of their ranges."""
         raise AssertionError("a controller is refused under this mechanism")
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:

@@ -59,7 +59,7 @@ class ObjectivePerturbationMechanism(Mechanism):
         return "objective"
 
     def releases(self, upload: Upload) -> Iterator[Release]:
-        """Rows that say that something leaves without noise; its sensitivity is unknown, and 1 stands for it."""
+        """Rows for something that leaves without noise; its sensitivity is unknown and recorded as 1."""
         ones, tiers = np.ones(len(upload.rows)), tuple(replace(each, noise_std=0.0, known=0.0) for each in upload.tiers)
         bare = replace(upload, kind="objective", sampling_rates=ones, sampling="fixed", noise_std=0 * ones, tiers=tiers)
         yield from releases_of(replace(bare, bound="none"), 1.0)
@@ -69,7 +69,7 @@ class ObjectivePerturbationMechanism(Mechanism):
         return 0.0
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
-        """Theorem 6.3 of so many intervals, of the device with the largest epsilon."""
+        """Theorem 6.3 after a number of intervals, for the device with the largest epsilon."""
         if made.unplanned_noise or made.local:
             return None
         return made.global_ * float(self.theorem.spent(self._alpha(self.records), self.records).max())
@@ -110,7 +110,7 @@ class PerturbedMinimiser:
 
 @dataclass(frozen=True)
 class RandomLinearTerm(LocalRandomizer):
-    """n_i is drawn anew in each interval: its direction is uniform, its length Gamma(M, 1/alpha_i)."""
+    """n_i is drawn in each interval: its direction is uniform, its length Gamma(M, 1/alpha_i)."""
 
     noisy: ClassVar[bool] = True
 
