@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import ReleaseType
 
 Composition = dict[ReleaseType, int]
@@ -31,6 +32,9 @@ def smallest_factor(
     Args:
         compositions: what each watched observer would hold about each distinct device after the planned run.
         epsilon: an accountant's epsilon at the run's delta; falls as the noise grows.
+
+    Raises:
+        UserError: no noise that is up to a million times as large meets the target.
     """
     remaining = list(compositions)
     factor = _SMALLEST
@@ -49,7 +53,9 @@ def _factor_of(composition: Composition, target: float, epsilon: Callable[[Compo
 
     low = high = max(1.0, floor)
     while not met(high):  # accounts of little noise are slow to compute, so the search begins at the noise as it is
-        assert high < _LARGEST, "noise without bound meets any target"
+        if high >= _LARGEST:
+            text = f"no noise up to {_LARGEST:g} times that of the formula meets the target of {target:g}"
+            raise UserError(f"{text} by this accountant; expected a larger epsilon or delta", key="privacy.epsilon")
         low, high = high, high * 2
     while low == high or met(low):
         if low <= floor:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.releases import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
-MOST_CLOSELY = 24  # distinct accounts of an observer, the worst first, that slow accountants look at
+MOST_CLOSELY = 64  # distinct accounts of an observer, the worst first, that slow accountants look at
+_QUICK = ("rdp", "classic-rdp")
 
 
 class HeldAccounts(Protocol):
@@ -31,32 +32,56 @@ def statement(accounts: HeldAccounts, names: Sequence[str], delta: float, accoun
 
     Args:
         names: of all devices, in the order of the tree.
-        accountants: names of `ACCOUNTANTS`; by the first one's order, the others look at the 24 worst distinct accounts
-            of each observer (null elsewhere).
+        accountants: names of `ACCOUNTANTS`; slow ones look at as many accounts as `epsilons` says.
 
     Returns:
-        `delta`; `worst`: observer -> accountant -> the largest epsilon, and the `device` that is worst by the first
-        accountant; `devices`: name -> observer -> accountant ->
-        epsilon (empty for more than 10,000 devices). An observer that received nothing private about a device is
-        missing there.
+        `delta`; `worst`: observer -> accountant -> an epsilon that no device's exceeds, the smallest known, and the
+        `device` that is worst by the first accountant; `devices`: name -> observer -> accountant -> epsilon, null where
+        it was not looked for (empty for more than 10,000 devices). An observer that received nothing private about a
+        device is missing there.
     """
     devices: dict[str, dict[str, Any]] = {name: {} for name in names} if len(names) <= MOST_LISTED else {}
     worst: dict[str, Any] = {}
-    first, *others = accountants
     for observer in accounts.observers:
-        classes = [(ACCOUNTANTS[first].epsilon(each.composition, delta), each) for each in accounts.classes(observer)]
-        classes.sort(key=lambda item: -item[0])
-        for rank, (epsilon, each) in enumerate(classes):
-            found: dict[str, float | None] = {first: epsilon}
-            for name in others:
-                found[name] = ACCOUNTANTS[name].epsilon(each.composition, delta) if rank < MOST_CLOSELY else None
+        classes = list(accounts.classes(observer))
+        if not classes:
+            continue
+        by = {name: epsilons(name, [each.composition for each in classes], delta) for name in accountants}
+        first = by[accountants[0]][0]
+        device = max(range(len(classes)), key=lambda place: first[place] or 0.0)
+        worst[observer] = {"device": names[int(classes[device].devices[0])]}
+        worst[observer] |= {name: largest for name, (_, largest) in by.items()}
+        for place, each in enumerate(classes):
+            found = {name: values[place] for name, (values, _) in by.items()}
             for device in each.devices if devices else ():
                 devices[names[device]][observer] = found
-            so_far = worst.setdefault(observer, {"device": names[int(each.devices[0])]})
-            for name, value in found.items():
-                if value is not None:
-                    so_far[name] = max(value, so_far.get(name, 0.0))
     return {"delta": delta, "worst": worst, "devices": devices}
+
+
+def epsilons(accountant: str, compositions: Sequence[Composition], delta: float) -> tuple[list[float | None], float]:
+    """Epsilon of each account, None where it was not looked for; and the largest of all.
+
+    A slow accountant takes them by falling epsilon by `rdp`, which bounds all that are left, until that bound is not
+    above what it has found: then it has found the largest. After 64 accounts the bound itself is the largest.
+
+    Returns:
+        (n,) epsilons; a number that is an upper bound for every account.
+    """
+    rdp = [ACCOUNTANTS["rdp"].epsilon(each, delta) for each in compositions]
+    slow = ACCOUNTANTS[accountant]
+    if accountant in _QUICK:
+        exact = rdp if accountant == "rdp" else [slow.epsilon(each, delta) for each in compositions]
+        return list(exact), max(exact)
+    found: list[float | None] = [None] * len(compositions)
+    largest = 0.0
+    for looked_at, place in enumerate(sorted(range(len(rdp)), key=lambda each: -rdp[each])):
+        if looked_at and rdp[place] <= largest:
+            break
+        if looked_at == MOST_CLOSELY:
+            return found, rdp[place]
+        epsilon = slow.epsilon(compositions[place], delta)
+        found[place], largest = epsilon, max(largest, epsilon)
+    return found, largest
 
 
 def verdict_of(promised: float | None, accounted: float, attained_epsilon: float | None) -> str:

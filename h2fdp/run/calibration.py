@@ -61,7 +61,8 @@ def _scaled_to_target(setup: RunSetup, noise: Mechanism, accountant: Accountant)
         text = f"expected an observer that sees noisy releases, found {watched}, which see none in this network"
         raise UserError(text, key="privacy.target_observers")
     distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
-    factor = smallest_factor(distinct, privacy.epsilon, lambda each: accountant.epsilon(each, privacy.delta))
+    most = privacy.epsilon / (1 + accountant.spread)
+    factor = smallest_factor(distinct, most, lambda each: accountant.epsilon(each, privacy.delta))
     factor *= MARGIN if accounts.exact else COARSE
     scaled = noise.scaled(factor)
     return replace(setup, noise=scaled, factor=factor, iterations=scaled.iterations(privacy.epsilon, accountant))

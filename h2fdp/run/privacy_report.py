@@ -11,7 +11,7 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, ReleaseKind
 from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
-from h2fdp.privacy.statement import MOST_CLOSELY
+from h2fdp.privacy.statement import epsilons
 from h2fdp.protocol.tree_plan import tier_aggregations
 from h2fdp.run.forecast import first_interval, forecast, planned_accounts
 from h2fdp.run.setup import RunSetup
@@ -53,24 +53,23 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
 
 def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
     delta = run.config.privacy.delta
-    rdp, pld = ACCOUNTANTS["rdp"], ACCOUNTANTS["pld"]
     classes = list(accounts.classes(observer))
     if not classes:
         empty = dict.fromkeys(("rdp", "pld", "coarse", "attained"))
         return {**empty, "verdict": run.placement.silence(observer), "device": None}
-    classes.sort(key=lambda each: -rdp.epsilon(each.composition, delta))
-    closely = classes[:MOST_CLOSELY]
+    compositions = [each.composition for each in classes]
+    (by_rdp, rdp), (by_pld, pld) = (epsilons(name, compositions, delta) for name in ("rdp", "pld"))
+    closely = [each for each, found in zip(classes, by_pld, strict=True) if found is not None]
     lower = [attained_about(run, each, delta) for each in closely]
-    upper = [min(rdp.epsilon(each.composition, delta), pld.epsilon(each.composition, delta)) for each in closely]
     numbers = {
-        "rdp": rdp.epsilon(classes[0].composition, delta),
-        "pld": max(pld.epsilon(each.composition, delta) for each in closely),
+        "rdp": rdp,
+        "pld": pld,
         "coarse": max(coarse(each.composition, delta) for each in closely),
         "attained": max((each for each in lower if each is not None), default=None),
     }
-    edge, row = accounts.place_of(int(classes[0].devices[0]))
+    edge, row = accounts.place_of(int(classes[by_rdp.index(rdp)].devices[0]))
     subnet = next(each for each in run.topology.subnets if each.name == edge)
-    verdict = run.verdict(observer, claimed, max(upper), numbers["attained"])
+    verdict = run.verdict(observer, claimed, min(rdp, pld), numbers["attained"])
     return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from h2fdp.errors import UserError
 from h2fdp.privacy.accounted import scaled, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 
@@ -26,3 +27,8 @@ def test_every_composition_meets_the_target(target):
     factor = smallest_factor([FEW, MANY], target, rdp)
     assert max(rdp(scaled(FEW, factor)), rdp(scaled(MANY, factor))) <= target
     assert max(rdp(scaled(FEW, factor * 0.995)), rdp(scaled(MANY, factor * 0.995))) > target
+
+
+def test_a_target_that_no_noise_meets_is_told():
+    with pytest.raises(UserError, match=r"privacy\.epsilon: no noise up to 1e\+06 times .* meets the target of 1"):
+        smallest_factor([{ReleaseType(1.0, 1, 0.1): 1}], 1.0, lambda _: 2.0)

@@ -108,6 +108,15 @@ def test_a_target_that_is_met_is_met_before_and_after_the_run_and_said_so(tmp_pa
     assert rows == {"edge": "not targeted", "peer": "met", "cloud": "met", "public": "met"}
 
 
+@pytest.mark.parametrize("delta", [1e-16, 1e-40])
+def test_calibration_by_pld_meets_its_target_at_any_delta(delta):
+    found = privacy_report(small(calibration="accounted", accountant="pld", epsilon=2.0, delta=delta).prepare())
+    assert 1.99 < found["observers"]["edge"]["pld"] <= 2.0
+    for numbers in found["observers"].values():
+        assert 0 < numbers["attained"] <= numbers["pld"] <= numbers["rdp"]
+        assert numbers["verdict"] == "met"
+
+
 def test_a_target_that_a_run_exceeded_is_said_not_to_be_met(tmp_path, capsys):
     summary = small(calibration="accounted", epsilon=2.0).run(tmp_path / "run").summary
     summary["privacy"]["worst"]["cloud"] |= {"rdp": 2.5, "pld": 2.2, "verdict": "open"}

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 
 from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp, epsilon_from_rdp
-from h2fdp.privacy.accounting.mixture_composition import epsilon_of_mixtures
+from h2fdp.privacy.accounting.mixture_composition import RELATIVE_TOLERANCE, epsilon_of_mixtures
 from h2fdp.privacy.accounting.mixtures import mixture_of
 from h2fdp.privacy.accounting.opacus_prv import opacus_prv_epsilon
 from h2fdp.privacy.accounting.release_types import Composition, revealing
@@ -24,10 +24,12 @@ class Accountant(Protocol):
 
     Attributes:
         libraries: that compute its epsilon, beside NumPy.
+        spread: by which part its epsilon may be above its exact bound, and so differ between nearly equal accounts.
     """
 
     name: ClassVar[AccountantName]
     libraries: ClassVar[tuple[str, ...]]
+    spread: ClassVar[float]
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         """Epsilon at `delta`, in nats: 0 for nothing released, inf where a release carries no noise.
@@ -49,6 +51,7 @@ class RdpAccountant:
 
     name: ClassVar[AccountantName] = "rdp"
     libraries: ClassVar[tuple[str, ...]] = ()
+    spread: ClassVar[float] = 0.0
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         return float(epsilon_from_rdp(total_rdp(composition), delta)) if revealing(composition) else 0.0
@@ -60,6 +63,7 @@ class ClassicRdpAccountant:
 
     name: ClassVar[AccountantName] = "classic-rdp"
     libraries: ClassVar[tuple[str, ...]] = ()
+    spread: ClassVar[float] = 0.0
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         return float(classic_epsilon_from_rdp(total_rdp(composition), delta)) if revealing(composition) else 0.0
@@ -68,13 +72,14 @@ class ClassicRdpAccountant:
 @dataclass(frozen=True)
 class PldAccountant:
     """Privacy loss distributions of the accounted mixtures; at most 0.05 % above their true
-    epsilon (`EpsilonBracket`)."""
+    epsilon (`mixtures_epsilon`)."""
 
     name: ClassVar[AccountantName] = "pld"
     libraries: ClassVar[tuple[str, ...]] = ("scipy",)
+    spread: ClassVar[float] = RELATIVE_TOLERANCE
 
     def epsilon(self, composition: Composition, delta: float) -> float:
-        return epsilon_of_mixtures(composition, mixture_of, delta).upper
+        return epsilon_of_mixtures(composition, mixture_of, delta)
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class PrvAccountant:
 
     name: ClassVar[AccountantName] = "prv"
     libraries: ClassVar[tuple[str, ...]] = ("opacus", "scipy")
+    spread: ClassVar[float] = 0.0
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         return opacus_prv_epsilon(revealing(composition), delta)

@@ -3,71 +3,206 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from h2fdp.privacy.accounting.loss_distribution import LossDistribution
+from h2fdp.privacy.accounting.tilted_losses import LossDistribution, spectrum
 
-TRUNCATION = 1e-15  # mass of a composition that is cut off, and counted as an infinite loss
+Side = Literal["upper", "lower"]
+Parts: TypeAlias = Sequence[tuple[LossDistribution, int]]
+"""Distributions on one grid, and how often each is drawn."""
+
+SPILL = 1e-8  # of the tilted sum beyond either end of its window: bounded, and counted as the side asks
+_ROUNDING = 1e-9  # of the tilted sum: more than its transforms lose, for up to a million releases
+LARGEST_TILT = 4.0  # per grid step: a steeper one hides the mass of the next step
+_FINENESS = 512  # tilts within a factor of two: where single large losses decide, the bulk jumps between two of them
+_TILTS = 2.0 ** (np.arange(-16 * _FINENESS, 40 * _FINENESS + 1) / _FINENESS)  # per nat of loss
+_NEARLY = 0.5  # a tilt whose Chernoff bound is above the best by less than this / tilt moves the bulk by one deviation
+_STEEPEST = 600.0  # nats of the untilting that are followed below the bulk, where no epsilon is sought
+_RETRIES = 8
+_BLOCK = 200.0  # nats over which exp() neither over- nor underflows
 
 
-def repeated(losses: LossDistribution, count: int) -> LossDistribution:
-    """The loss of `count` independent releases, by Fourier convolution between Chernoff bounds, as dp-accounting's
-    `self_convolve` has it (its bounds take ten times as long as all the rest)."""
-    from scipy.fft import irfft, next_fast_len, rfft
+def epsilon_of(parts: Parts, interval: float, delta: float, side: Side = "upper", tilt: float | None = None) -> float:
+    """The smallest epsilon >= 0 with E[(1 - exp(epsilon - loss))_+] <= delta, loss being the sum of all; else inf.
 
-    first, last = chernoff_bounds(losses.masses, count)
-    length = next_fast_len(max(last - first + 1, losses.masses.size), real=True)
-    wrapped = irfft(rfft(losses.masses, length) ** count, length)
-    infinite = TRUNCATION - math.expm1(count * math.log1p(-losses.infinite))
-    return LossDistribution(losses.lowest * count + first, np.roll(wrapped, -first)[: last - first + 1], infinite)
+    Guarantee: `upper` is not below the exact value for these distributions and `lower` is not above it, whatever the
+    tilt, rounding included. Under a good one both are that of a delta within a relative 1e-3, or nearer.
 
-
-def chernoff_bounds(masses: np.ndarray, count: int) -> tuple[int, int]:
-    """The places between which the sum of `count` independent draws lies but for `TRUNCATION` of its mass.
-
-    A draw is place k with probability masses[k]. The bounds are count log E exp(t k) + log(2 / TRUNCATION), over t, at
-    the 40 t that dp-accounting tries too.
+    Args:
+        interval: the grid's, in nats.
+        tilt: see `best_tilt`, which finds it where it is not known from another grid.
     """
-    places = np.arange(masses.size)
-    first, last = 0, (masses.size - 1) * count
-    for order in np.concatenate((np.arange(-20, 0), np.arange(1, 21))) / masses.size:
-        moment = np.sum(np.exp(places * order) * masses)
-        if moment <= 0:  # all losses are infinite
-            continue
-        bound = (count * math.log(moment) + math.log(2 / TRUNCATION)) / order
-        if order > 0:
-            last = min(last, math.ceil(bound))
-        else:
-            first = max(first, math.floor(bound))
-    return first, last
-
-
-def together(one: LossDistribution, other: LossDistribution) -> LossDistribution:
-    """The loss of two independent releases on the same grid."""
-    from scipy.signal import fftconvolve
-
-    infinite = one.infinite + other.infinite - one.infinite * other.infinite
-    return LossDistribution(one.lowest + other.lowest, fftconvolve(one.masses, other.masses), infinite)
-
-
-def epsilon_of(losses: LossDistribution, interval: float, delta: float) -> float:
-    """The smallest epsilon >= 0 with E[(1 - exp(epsilon - loss))_+] <= delta; inf if there is none.
-
-    With S_k the mass of the losses from grid point k on, infinite ones included, and G_k their mass weighted by
-    exp(loss_k - loss): delta(epsilon) = S_k - exp(epsilon - loss_k) G_k for epsilon between points k-1 and k.
-    G_k = mass_k + exp(-interval) G_(k+1) never overflows.
-    """
-    from scipy.signal import lfilter
-
-    if losses.infinite > delta:
+    escaping = [count * math.log1p(-losses.infinite) for losses, count in parts if losses.infinite < 1]
+    infinite = -math.expm1(math.fsum(escaping)) if len(escaping) == len(parts) else 1.0
+    if infinite > delta:
         return math.inf
-    down = losses.masses[::-1]
-    mass = losses.infinite + np.cumsum(down)
-    weighted = lfilter([1.0], [1.0, -math.exp(-interval)], down)
-    below = np.flatnonzero(mass - weighted > delta)  # grid points below the epsilon sought, from the top
-    last = (int(below[0]) if below.size else down.size) - 1
-    if mass[last] <= delta:
+    tilt = best_tilt(parts, interval, delta) if tilt is None else tilt
+    if chernoff_bound(parts, interval, delta, tilt) <= 0:
         return 0.0
-    top = (losses.lowest + down.size - 1) * interval
-    return max(0.0, top - last * interval + math.log((mass[last] - delta) / weighted[last]))
+    for _ in range(_RETRIES):
+        bulk = _Bulk.of(parts, tilt * interval)
+        found = bulk.epsilon(interval, delta, infinite, side)
+        if found is not None:
+            return found
+        tilt /= 4  # epsilon lies below the bulk
+    return bulk.first * interval if side == "upper" else 0.0
+
+
+def chernoff_bound(parts: Parts, interval: float, delta: float, tilt: float) -> float:
+    """An upper bound on the epsilon of the finite losses, where it is positive: (log E exp(t loss) - log delta) / t."""
+    return (_log_moment(parts, tilt * interval) - math.log(delta)) / tilt
+
+
+def best_tilt(parts: Parts, interval: float, delta: float) -> float:
+    """The tilt, per nat, with nearly the smallest Chernoff bound: under it the bulk lies about epsilon.
+
+    The bound falls up to its minimum and rises beyond it, as the logarithm of the moment is convex. Of tilts that
+    serve, it is the one on the coarsest grid of powers of two, so that similar accounts have the same.
+    """
+
+    @cache
+    def bound(place: int) -> float:
+        return chernoff_bound(parts, interval, delta, float(_TILTS[place]))
+
+    def serves(place: int, best: int) -> bool:
+        return bound(place) <= bound(best) + _NEARLY / float(_TILTS[place])
+
+    last = int(np.searchsorted(_TILTS, LARGEST_TILT / interval, side="right")) - 1
+    best, step = last // 2 // _FINENESS * _FINENESS, 8 * _FINENESS
+    while step:
+        around = [place for place in (best - step, best + step) if 0 <= place <= last]
+        nearest = min(around, key=bound, default=best)
+        if bound(nearest) < bound(best):
+            best = nearest
+        elif step < _FINENESS and all(serves(place, best) for place in around):
+            break
+        else:
+            step //= 2
+    step = _FINENESS
+    while step > 1 and not serves(coarser := min(round(best / step) * step, last // step * step), best):
+        step //= 2
+    return float(_TILTS[coarser if step > 1 else best])
+
+
+def _log_moment(parts: Parts, tilt: float) -> float:
+    return math.fsum(count * losses.log_moment(tilt) for losses, count in parts)
+
+
+@dataclass(frozen=True)
+class _Bulk:
+    """The tilted distribution of a sum of losses, in a window around its bulk.
+
+    Attributes:
+        first: grid position of the first mass.
+        masses: (n,) tilted.
+        tilt: per grid step.
+        log_moment: log E exp(tilt * position) of the sum.
+        cut_below, cut_above: whether any position of the sum is beyond that end of the window; then at most `SPILL` of
+            the tilted mass is there, and comes in again at the other end.
+    """
+
+    first: int
+    masses: np.ndarray
+    tilt: float
+    log_moment: float
+    cut_below: bool
+    cut_above: bool
+
+    @classmethod
+    def of(cls, parts: Parts, tilt: float) -> _Bulk:
+        lowest = sum(count * losses.lowest for losses, count in parts)
+        highest = sum(count * losses.highest for losses, count in parts)
+        log_moment = _log_moment(parts, tilt)
+        low, high = _window(parts, tilt, log_moment)
+        low, high = max(low, lowest), min(high, highest)
+        length = _length(high - low + 1)
+        product = _product([(spectrum(losses, tilt, length), count) for losses, count in parts])
+        masses = np.roll(np.fft.irfft(product, length), lowest - low)[: high - low + 1]
+        return cls(low, np.maximum(masses, 0.0), tilt, log_moment, low > lowest, high < highest)
+
+    def epsilon(self, interval: float, delta: float, infinite: float, side: Side) -> float | None:
+        """See `epsilon_of`; None where it is positive and below the window.
+
+        With S_k the mass of the losses from grid point k on, infinite ones included, and G_k their mass weighted by
+        exp(loss_k - loss): delta(epsilon) = S_k - exp(epsilon - loss_k) G_k for epsilon between points k-1 and k.
+        G_k = mass_k + exp(-interval) G_(k+1). All are in units of delta, which is exp(log_moment - tilt * bound).
+        """
+        bound = (self.log_moment - math.log(delta)) / self.tilt  # Chernoff's, as a position
+        lowest = max(0, math.ceil(bound - self.first - _STEEPEST / self.tilt))
+        places = np.arange(lowest, self.masses.size)[::-1]  # from the top
+        untilted = np.exp(self.tilt * (bound - self.first - places))
+        down = self.masses[places] * untilted
+        mass = np.cumsum(down) + infinite / delta
+        if side == "upper":
+            mass += SPILL * untilted[0] * self.cut_above + _ROUNDING * untilted
+        else:
+            mass -= (2 * SPILL if self.cut_below or self.cut_above else _ROUNDING) * untilted
+        weighted = _discounted(down, interval)
+        exceeding = np.flatnonzero(mass - weighted > 1)  # grid points below the epsilon sought
+        if exceeding.size and exceeding[0] == 0:
+            return math.inf if side == "upper" else 0.0
+        last = int(exceeding[0]) - 1 if exceeding.size else down.size - 1
+        top = (self.first + self.masses.size - 1 - last) * interval
+        if not exceeding.size and (self.cut_below or lowest):
+            return None if top > 0 else 0.0
+        if mass[last] <= 1:
+            return 0.0
+        inside = math.log((mass[last] - 1) / weighted[last])
+        return max(0.0, top + (max(inside, -interval) if side == "upper" and exceeding.size else inside))
+
+
+def _window(parts: Parts, tilt: float, log_moment: float) -> tuple[int, int]:
+    """Positions beyond which at most `SPILL` of the tilted sum lies on either side, by Chernoff bounds."""
+    variance = math.fsum(count * losses.tilted_variance(tilt) for losses, count in parts)
+    bell = 2.0 ** round(math.log2(math.sqrt(-2 * math.log(SPILL) / max(variance, 1e-6))))  # the best step for a bell
+
+    def end(sign: int) -> float:
+        found, step = math.inf, bell
+        while True:
+            bound = (_log_moment(parts, tilt + sign * step) - log_moment - math.log(SPILL)) / step
+            if bound >= found:
+                return found
+            found, step = bound, step / 2
+
+    return math.floor(-end(-1)), math.ceil(end(1))
+
+
+def _product(factors: Sequence[tuple[np.ndarray, int]]) -> np.ndarray:
+    """(n,) of all factors to their powers, which are at least 1, by squaring the product of all at once."""
+    highest = max(power for _, power in factors).bit_length() - 1
+    found = np.ones_like(factors[0][0])
+    for bit in range(highest, -1, -1):
+        if bit < highest:
+            found *= found
+        for factor, power in factors:
+            if power >> bit & 1:
+                found *= factor
+    return found
+
+
+def _length(least: int) -> int:
+    """Of a transform: 2^k or 3 2^k, so that few different ones occur.
+
+    >>> _length(1), _length(9), _length(1025)
+    (16, 16, 1536)
+    """
+    power = max(16, 1 << (least - 1).bit_length())
+    return power * 3 // 4 if power * 3 // 4 >= max(least, 16) else power
+
+
+def _discounted(values: np.ndarray, interval: float) -> np.ndarray:
+    """(n,) y_k = values_k + exp(-interval) y_(k-1)."""
+    block = max(1, int(_BLOCK / interval))
+    found = np.empty_like(values)
+    before = 0.0
+    for first in range(0, values.size, block):
+        part = values[first : first + block]
+        grown = np.exp(np.arange(part.size) * interval)
+        found[first : first + block] = (np.cumsum(part * grown) + math.exp(-interval) * before) / grown
+        before = float(found[first + part.size - 1])
+    return found

@@ -8,36 +8,93 @@ is split over both so that the mass under P and under Q stays what it was (Doros
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 
 import numpy as np
 
 from h2fdp.privacy.accounting.mixtures import Mixture, privacy_loss
+from h2fdp.privacy.accounting.tilted_losses import LossDistribution
 
-REACH = 9.5  # standard deviations beyond the outermost shift; 1e-21 of the mass counts as an infinite loss
 COARSE_POINTS = 2048
 FAINT = 1e-290  # masses below it, which doubles hold with fewer digits, count as an infinite loss
+LEAST_REACH, MOST_REACH = 9.5, 37.0
+_BEYOND_REACH = 1e-7  # of delta: what may lie beyond the reach, of all releases together
 
 
-@dataclass(frozen=True)
-class LossDistribution:
-    """A law of the privacy loss in one direction, on multiples of an interval.
+def reach_of(delta: float, releases: int) -> float:
+    """How many standard deviations beyond its outermost shifts a release is followed; what is beyond is counted as an
+    infinite loss, which must not matter beside `delta`."""
+    from scipy.special import ndtri
+
+    exact = -float(ndtri(max(_BEYOND_REACH * delta / releases, 1e-290)))
+    return min(max(LEAST_REACH, math.ceil(2 * exact) / 2), MOST_REACH)  # in halves, so that runs share what is cached
+
+
+@dataclass(frozen=True, eq=False)
+class LossShape:
+    """The loss of one mixture at some thousand points: what a grid has to resolve.
 
     Attributes:
-        lowest: the grid position of the first mass.
-        masses: (n,) probability of the losses lowest, lowest + 1, ... times the interval.
-        infinite: probability of an infinite loss.
+        points: (n,) in standard deviations of the noise.
+        losses: (n,) there, increasing, in nats.
+        masses: (n-1,) between the points, under P.
+        deviation: standard deviation of the loss under P, in nats.
     """
 
-    lowest: int
+    points: np.ndarray
+    losses: np.ndarray
     masses: np.ndarray
-    infinite: float
+    deviation: float
+    _added: dict[float, float] = field(default_factory=dict, repr=False)
+
+    @property
+    def range(self) -> float:
+        """From the smallest loss to the largest, in nats."""
+        return float(self.losses[-1] - self.losses[0])
+
+    def added_variance(self, interval: float) -> float:
+        """What putting each loss on the two grid points around it adds to the variance; kept."""
+        if interval not in self._added:
+            position = (self.losses[1:] + self.losses[:-1]) / (2 * interval)
+            position -= np.floor(position)
+            self._added[interval] = float(self.masses @ (position * (1 - position))) * interval**2
+        return self._added[interval]
+
+    def edges(self, losses_at: Callable[[np.ndarray], np.ndarray], interval: float) -> np.ndarray:
+        """Where the loss is a multiple of the interval, nearly: interpolated twice, and both ends."""
+        points, losses = self.points, self.losses
+        grid = np.arange(np.ceil(losses[0] / interval), np.floor(losses[-1] / interval) + 1) * interval
+        for _ in range(2):
+            points = np.union1d(self.points[[0, -1]], np.interp(grid, losses, points))
+            losses = np.maximum.accumulate(losses_at(points))
+        return points
 
 
-@lru_cache(maxsize=64)
+def _moved_masses(mixture: Mixture, noise_multiplier: float, edges: np.ndarray) -> np.ndarray:
+    """(n + 1,) under P: below, between and above the edges."""
+    moved = np.zeros(edges.size + 1)
+    for shift, chance in zip(*mixture, strict=True):
+        moved += chance * normal_masses(edges, shift / noise_multiplier)
+    return moved
+
+
+@lru_cache(maxsize=1024)
+def loss_shape(mixture: Mixture, noise_multiplier: float, reach: float = LEAST_REACH) -> LossShape:
+    """That of a mixture, up to so many standard deviations beyond its outermost shifts."""
+    points = np.linspace(-reach, max(mixture.shifts) / noise_multiplier + reach, COARSE_POINTS)
+    losses = np.maximum.accumulate(privacy_loss(mixture, noise_multiplier, points))
+    masses = _moved_masses(mixture, noise_multiplier, points)[1:-1]
+    centres = (losses[1:] + losses[:-1]) / 2
+    deviation = math.sqrt(float(masses @ (centres - float(masses @ centres)) ** 2))
+    return LossShape(points, losses, masses, deviation)
+
+
+@lru_cache(maxsize=512)
 def loss_distributions(
-    mixture: Mixture, noise_multiplier: float, interval: float
+    mixture: Mixture, noise_multiplier: float, interval: float, reach: float = LEAST_REACH
 ) -> tuple[LossDistribution, LossDistribution]:
     """Losses of P against Q under P, and of Q against P under Q; P the mixture, Q the noise alone.
 
@@ -46,13 +103,12 @@ def loss_distributions(
 
     Args:
         interval: the grid's, in nats.
+        reach: see `reach_of`.
     """
-    edges = _edges(mixture, noise_multiplier, interval)
-    losses = privacy_loss(mixture, noise_multiplier, edges)
-    unmoved = _normal_masses(edges, 0.0)
-    moved = np.zeros_like(unmoved)
-    for shift, chance in zip(*mixture, strict=True):
-        moved += chance * _normal_masses(edges, shift / noise_multiplier)
+    shape, losses_at = loss_shape(mixture, noise_multiplier, reach), partial(privacy_loss, mixture, noise_multiplier)
+    edges = shape.edges(losses_at, interval)
+    losses, unmoved = losses_at(edges), normal_masses(edges, 0.0)
+    moved = _moved_masses(mixture, noise_multiplier, edges)
     removed = _on_grid(losses, moved[1:-1], unmoved[1:-1], below=moved[0], above=moved[-1], interval=interval)
     reverse = slice(None, None, -1)
     added = _on_grid(
@@ -66,35 +122,7 @@ def loss_distributions(
     return removed, added
 
 
-def loss_moments(mixture: Mixture, noise_multiplier: float) -> tuple[float, float]:
-    """Standard deviation of the loss under P, and its whole range, both in nats: what a grid has to resolve."""
-    edges = _coarse_points(mixture, noise_multiplier)
-    losses = privacy_loss(mixture, noise_multiplier, edges)
-    masses = np.zeros(edges.size + 1)
-    for shift, chance in zip(*mixture, strict=True):
-        masses += chance * _normal_masses(edges, shift / noise_multiplier)
-    centres, weights = (losses[1:] + losses[:-1]) / 2, masses[1:-1]
-    mean = float(weights @ centres)
-    return float(np.sqrt(weights @ (centres - mean) ** 2)), float(losses[-1] - losses[0])
-
-
-def _coarse_points(mixture: Mixture, noise_multiplier: float) -> np.ndarray:
-    return np.linspace(-REACH, max(mixture.shifts) / noise_multiplier + REACH, COARSE_POINTS)
-
-
-def _edges(mixture: Mixture, noise_multiplier: float, interval: float) -> np.ndarray:
-    """Where the loss is a multiple of the interval, nearly: interpolated twice, and both ends."""
-    points = _coarse_points(mixture, noise_multiplier)
-    losses = privacy_loss(mixture, noise_multiplier, points)
-    grid = np.arange(np.ceil(losses[0] / interval), np.floor(losses[-1] / interval) + 1) * interval
-    ends = points[[0, -1]]
-    for _ in range(2):
-        points = np.union1d(ends, np.interp(grid, losses, points))
-        losses = np.maximum.accumulate(privacy_loss(mixture, noise_multiplier, points))
-    return points
-
-
-def _normal_masses(edges: np.ndarray, centre: float) -> np.ndarray:
+def normal_masses(edges: np.ndarray, centre: float) -> np.ndarray:
     """(len(edges) + 1,) mass of N(centre, 1) below, between and above the edges, precise in both tails."""
     from scipy.special import ndtr
 

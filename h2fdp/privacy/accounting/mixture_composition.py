@@ -5,58 +5,53 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import lru_cache, reduce
-from typing import NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
 from h2fdp.privacy.accounting.conversion import epsilon_from_rdp
-from h2fdp.privacy.accounting.loss_composition import epsilon_of, repeated, together
-from h2fdp.privacy.accounting.loss_distribution import loss_distributions, loss_moments
+from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, Parts, best_tilt, epsilon_of
+from h2fdp.privacy.accounting.loss_distribution import loss_distributions, loss_shape, reach_of
 from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, Mixture
 from h2fdp.privacy.accounting.release_types import Composition, ReleaseType, revealing
 from h2fdp.privacy.accounting.renyi import renyi_divergence
 
 NoisyMixture: TypeAlias = tuple[Mixture, float]
 """A mixture and its noise multiplier."""
+_Parts: TypeAlias = tuple[tuple[NoisyMixture, int], ...]
 
 RELATIVE_TOLERANCE = 5e-4
 ABSOLUTE_TOLERANCE = 1e-5
 HOPELESS = 100.0  # an epsilon beyond which 1 % is precise enough
 MOST_POINTS = 1 << 18  # of the grid of one release with up to 16 components; fewer for more
 MOST_COMPOSED = 1 << 23
+LEAST_DELTA = 1e-200  # doubles end at 1e-308
 
 
-class EpsilonBracket(NamedTuple):
-    """Two epsilons around the true one: at most 0.05 % (or 1e-5; beyond 100, 1 %) apart, short of the finest grid."""
-
-    lower: float
-    upper: float
-
-
-def epsilon_of_mixtures(
-    composition: Composition, mixture_of: Callable[[ReleaseType], Mixture], delta: float
-) -> EpsilonBracket:
-    """`epsilon_bracket` of a composition, each release read as the mixture that the rule says; inf without noise."""
+def epsilon_of_mixtures(composition: Composition, mixture_of: Callable[[ReleaseType], Mixture], delta: float) -> float:
+    """`mixtures_epsilon` of a composition, each release read as the mixture that the rule says; inf without noise."""
     mixtures: Counter[NoisyMixture] = Counter()
     for release, count in revealing(composition).items():
         if release.noise_multiplier == 0:
-            return EpsilonBracket(math.inf, math.inf)
+            return math.inf
         mixtures[mixture_of(release), release.noise_multiplier] += count
-    return epsilon_bracket(mixtures, delta)
+    return mixtures_epsilon(mixtures, delta)
 
 
-def epsilon_bracket(mixtures: Mapping[NoisyMixture, int], delta: float) -> EpsilonBracket:
-    """The epsilon of releasing each mixture `count` times, all with noise above 0.
+def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float) -> float:
+    """An upper bound on the epsilon of releasing each mixture `count` times, all with noise above 0.
 
-    Guarantee: `upper` is an upper bound, up to rounding: its grid dominates. The interval of the grid is halved until
-    epsilon falls by less than 0.05 % (or 1e-5; beyond 100, 1 %). The error is of first order or better, so what is
-    left of it is at most what the last halving took away, and `lower` is `upper` less that. Rounding stays below 1e-9
-    of the probability mass for 10^6 releases, so `delta` should not be below 1e-8 there. Cached.
+    Guarantee: never below the exact one, up to rounding: its grid dominates. It is refined until what is left of the
+    error is below 0.05 % (or 1e-5; beyond 100, 1 %). Below a delta of 1e-200 it is the bound by Renyi divergences.
+    Cached.
     Neighbours: those of the mixtures, both directions.
     Source: Koskela et al. 2020; Doroshenko et al. 2022; dp-accounting.
     """
-    return _bracket(tuple(sorted(_gaussians_merged(mixtures).items())), delta)
+    if delta < LEAST_DELTA and mixtures:
+        divergences = [count * renyi_divergence(*mixture) for mixture, count in mixtures.items()]
+        return float(epsilon_from_rdp(np.sum(divergences, axis=0), delta))
+    return _converged(tuple(sorted(_gaussians_merged(mixtures).items())), delta)
 
 
 def _gaussians_merged(mixtures: Mapping[NoisyMixture, int]) -> dict[NoisyMixture, int]:
@@ -71,45 +66,87 @@ def _gaussians_merged(mixtures: Mapping[NoisyMixture, int]) -> dict[NoisyMixture
 
 
 @lru_cache(maxsize=1024)
-def _bracket(parts: tuple[tuple[NoisyMixture, int], ...], delta: float) -> EpsilonBracket:
+def _converged(parts: _Parts, delta: float) -> float:
+    """The larger direction, which nearly always is that of a record removed."""
     if not parts:
-        return EpsilonBracket(0.0, 0.0)
-    interval, finest = _first_interval(parts, delta), _finest_interval(parts)
-    interval = max(interval, 2 * finest)
-    fine = _epsilon_on_grid(parts, interval, delta)
-    while True:
-        coarse, interval = fine, interval / 2
-        fine = _epsilon_on_grid(parts, interval, delta)
-        gain = max(0.0, coarse - fine)
-        if gain <= _tolerance(fine) or interval < 2 * finest:
-            return EpsilonBracket(max(0.0, fine - gain), fine)
+        return 0.0
+    removed = _of_direction(parts, delta, 0, 0.0)
+    return max(removed, _of_direction(parts, delta, 1, removed))
+
+
+def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) -> float:
+    """By a rough grid, one that should do, and finer ones until what a grid took away says that little is left.
+
+    A grid adds v to the variance of the loss, and an error that falls with v to epsilon: of two grids the finer one has
+    at most 1 / (v_rough / v_fine - 1) of what it took away.
+
+    Args:
+        direction: 0 for a record removed, 1 for one added.
+        enough: an epsilon below which nobody asks for more precision.
+    """
+
+    def on_grid(interval: float) -> Parts:
+        return [(loss_distributions(*mixture, interval, reach)[direction], count) for mixture, count in parts]
+
+    reach = reach_of(delta, sum(count for _, count in parts))
+    finest = _finest_interval(parts)
+    rough = _power_of_two(max(_deviation(parts) / math.sqrt(sum(count for _, count in parts)), 2 * finest))
+    tilt = best_tilt(on_grid(rough), rough, delta)
+    epsilon = epsilon_of(on_grid(rough), rough, delta, tilt=tilt)
+    while epsilon > enough and tilt * rough > LARGEST_TILT / 2 and rough > finest:  # the grid hides a better tilt
+        rough /= 2
+        tilt = best_tilt(on_grid(rough), rough, delta)
+        epsilon = epsilon_of(on_grid(rough), rough, delta, tilt=tilt)
+    if epsilon <= enough:
+        return epsilon
+    interval = _promising_interval(parts, rough, tilt, epsilon)
+    while epsilon > enough and rough > finest:
+        interval = max(min(interval, rough / 2), finest)
+        found = epsilon_of(on_grid(interval), interval, delta, tilt=tilt)
+        gain, epsilon = max(0.0, epsilon - found), min(epsilon, found)
+        left = gain / (_added_variance(parts, rough) / _added_variance(parts, interval) - 1)
+        if left <= _tolerance(epsilon):
+            break
+        rough, interval = interval, interval / 2
+    return epsilon
 
 
 def _tolerance(epsilon: float) -> float:
     return max((RELATIVE_TOLERANCE if epsilon <= HOPELESS else 0.01) * epsilon, ABSOLUTE_TOLERANCE)
 
 
-def _first_interval(parts: tuple[tuple[NoisyMixture, int], ...], delta: float) -> float:
-    """Fine enough for bell-shaped losses, and to resolve epsilon; one release adds interval^2/6 to the variance."""
-    divergence = np.sum([count * renyi_divergence(*mixture) for mixture, count in parts], axis=0)
-    largest = float(epsilon_from_rdp(divergence, delta))
-    releases = sum(count for _, count in parts)
-    variance = math.fsum(count * loss_moments(*mixture)[0] ** 2 for mixture, count in parts)
-    return min(0.08 * math.sqrt(variance / releases), max(largest, 0.01) / 50)
+def _promising_interval(parts: _Parts, interval: float, tilt: float, epsilon: float) -> float:
+    """One that should come within the tolerance: adding v to the variance of the loss adds some tilt v / 2 to epsilon.
+
+    A power of two, so that accounts of the same releases share what is kept.
+
+    Args:
+        interval, epsilon: of a grid that may be too coarse, and what it gave.
+    """
+    interval = min(interval, _power_of_two(max(epsilon, 0.01) / 16))
+    while tilt / 2 * _added_variance(parts, interval) > _tolerance(epsilon):
+        interval /= 2
+    return interval
 
 
-def _finest_interval(parts: tuple[tuple[NoisyMixture, int], ...]) -> float:
+def _added_variance(parts: _Parts, interval: float) -> float:
+    """By the grid, to the sum of all losses."""
+    return math.fsum(count * loss_shape(*mixture).added_variance(interval) for mixture, count in parts)
+
+
+def _deviation(parts: _Parts) -> float:
+    """Of the sum of all losses."""
+    return math.sqrt(math.fsum(count * loss_shape(*mixture).deviation ** 2 for mixture, count in parts))
+
+
+def _power_of_two(most: float) -> float:
+    """The largest one that is not above."""
+    return 2.0 ** math.floor(math.log2(most))
+
+
+def _finest_interval(parts: _Parts) -> float:
     """Bounds memory and time: the grid of each release, and (at 20 standard deviations) that of all together."""
     single = max(
-        loss_moments(*mixture)[1] / (MOST_POINTS * min(1.0, 16 / len(mixture[0].shifts))) for mixture, _ in parts
+        loss_shape(*mixture).range / (MOST_POINTS * min(1.0, 16 / len(mixture[0].shifts))) for mixture, _ in parts
     )
-    variance = math.fsum(count * loss_moments(*mixture)[0] ** 2 for mixture, count in parts)
-    return max(single, 20 * math.sqrt(variance) / MOST_COMPOSED)
-
-
-def _epsilon_on_grid(parts: tuple[tuple[NoisyMixture, int], ...], interval: float, delta: float) -> float:
-    directions = zip(*(loss_distributions(*mixture, interval) for mixture, _ in parts), strict=True)
-    counts = [count for _, count in parts]
-    return max(
-        epsilon_of(reduce(together, map(repeated, releases, counts)), interval, delta) for releases in directions
-    )
+    return max(single, 20 * _deviation(parts) / MOST_COMPOSED)

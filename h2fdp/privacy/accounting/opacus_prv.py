@@ -15,6 +15,7 @@ from h2fdp.privacy.accounting.renyi import rdp_of
 
 ERROR_SHARE = 0.01
 MOST_MESH_POINTS = 1 << 23
+LEAST_DELTA = 1e-12, 1e-15  # and for each release: below them rounding in opacus makes its epsilons too small
 
 
 def opacus_prv_epsilon(releases: Mapping[ReleaseType, int], delta: float) -> float:
@@ -25,13 +26,17 @@ def opacus_prv_epsilon(releases: Mapping[ReleaseType, int], delta: float) -> flo
 
     Raises:
         UnsupportedRelease: for accumulated Poisson steps (a mixture that opacus does not know), for accounts that
-            would take more memory than 2^23 points, and where opacus finds its own approximation unsound.
+            would take more memory than 2^23 points, where delta is too small for its transforms, and where opacus finds
+            its own approximation unsound.
         UserError: opacus is not installed.
     """
     if any(release.noise_multiplier == 0 for release in releases):
         return math.inf
     if not releases:
         return 0.0
+    if delta < (least := max(LEAST_DELTA[0], LEAST_DELTA[1] * sum(releases.values()))):
+        text = f"prv is not reliable below a delta of {least:.2g} for so many releases: choose rdp or pld"
+        raise UnsupportedRelease(text)
     for release in releases:
         if release.sampling == "poisson" and release.steps > 1 and release.sampling_rate < 1:
             raise UnsupportedRelease(

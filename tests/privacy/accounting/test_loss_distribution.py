@@ -4,11 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
-from h2fdp.privacy.accounting import ReleaseType, mixture_of
-from h2fdp.privacy.accounting.loss_distribution import loss_distributions
-from h2fdp.privacy.accounting.mixture_composition import epsilon_bracket
+from h2fdp.privacy.accounting import ReleaseType, mixture_composition, mixture_of
+from h2fdp.privacy.accounting.loss_distribution import loss_distributions, reach_of
+from h2fdp.privacy.accounting.mixture_composition import mixtures_epsilon
 from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN
+from h2fdp.privacy.accounting.output_pairs import OutputPair
+from h2fdp.privacy.accounting.pair_composition import attained_epsilon
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 from tests.privacy.accounting.hockey_stick import both_directions, line_density
 
@@ -62,6 +65,20 @@ def test_its_error_is_of_second_order_in_the_interval(release):
     assert error(0.01) < error(0.04) / 8
 
 
+def as_pair(release):
+    """A mixture beside the noise alone, in standard deviations."""
+    chances = dict(zip(*mixture_of(release), strict=True))
+    shifts = sorted({0.0, *chances})
+    centres = tuple(shift / release.noise_multiplier for shift in shifts)
+    return OutputPair(centres, tuple(chances.get(shift, 0.0) for shift in shifts), tuple(float(not s) for s in shifts))
+
+
+def bounds(release, count, delta):
+    """From below and from above, by two grids that know nothing of each other."""
+    mixtures = {(mixture_of(release), release.noise_multiplier): count}
+    return attained_epsilon({as_pair(release): count}, delta), mixtures_epsilon(mixtures, delta)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("release", [ReleaseType(1.1, 1, 0.015), ReleaseType(0.4, 3, 0.05), ReleaseType(6.0, 20, 0.02)])
 @pytest.mark.parametrize("count", [1, 60])
@@ -71,33 +88,68 @@ def test_it_agrees_with_the_grid_of_dp_accounting(release, count):
     theirs = from_mixture_gaussian_mechanism(
         release.noise_multiplier, *mixture_of(release), value_discretization_interval=2e-3
     ).self_compose(count)
-    ours = epsilon_bracket({(mixture_of(release), release.noise_multiplier): count}, 1e-5)
-    assert ours.upper == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=2e-3)
-    assert ours.lower <= theirs.get_epsilon_for_delta(1e-5)
+    lower, upper = bounds(release, count, 1e-5)
+    assert upper == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=2e-3)
+    assert lower <= theirs.get_epsilon_for_delta(1e-5)
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.05, 0.3, 1.0, 10.0, 1e3])
-def test_the_bracket_holds_the_exact_gaussian_epsilon(noise_multiplier):
-    bracket = epsilon_bracket({(PLAIN_GAUSSIAN, noise_multiplier): 1}, 1e-5)
-    exact_epsilon = exact_gaussian_epsilon(noise_multiplier, 1e-5)
-    assert bracket.lower <= exact_epsilon <= bracket.upper <= exact_epsilon * 1.01 + 1e-5
+@pytest.mark.parametrize("delta", [1e-5, 1e-60])
+def test_the_bounds_hold_the_exact_gaussian_epsilon(noise_multiplier, delta):
+    lower, upper = bounds(ReleaseType(noise_multiplier, 1, 1.0), 1, delta)
+    exact_epsilon = exact_gaussian_epsilon(noise_multiplier, delta)
+    assert exact_epsilon * 0.98 - 1e-4 <= lower <= exact_epsilon <= upper <= exact_epsilon * 1.01 + 1e-5
+
+
+@pytest.mark.parametrize(
+    ("release", "count"),
+    [
+        (ReleaseType(2.0, 5, 0.01), 300),
+        (ReleaseType(20.0, 5, 0.2), 300),
+        (ReleaseType(0.7, 2, 0.003), 300),
+        (ReleaseType(0.45, 5, 1 / 600), 200),
+        (ReleaseType(30.0, 1, 0.05), 100_000),
+    ],
+)
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-13, 1e-40])
+def test_bounds_from_below_and_above_are_near(release, count, delta):
+    lower, upper = bounds(release, count, delta)
+    assert lower <= upper <= lower * 1.003 + 1e-4
 
 
 @pytest.mark.parametrize("release", [ReleaseType(2.0, 5, 0.01), ReleaseType(20.0, 5, 0.2), ReleaseType(0.7, 2, 0.003)])
-def test_the_bracket_holds_what_a_far_finer_grid_says(release, monkeypatch):
-    from h2fdp.privacy.accounting import mixture_composition
-
+def test_a_far_finer_grid_says_no_more_and_hardly_less(release, monkeypatch):
     mixtures = {(mixture_of(release), release.noise_multiplier): 300}
-    bracket = epsilon_bracket(mixtures, 1e-5)
-    mixture_composition._bracket.cache_clear()
+    found = mixtures_epsilon(mixtures, 1e-5)
+    mixture_composition._converged.cache_clear()
     monkeypatch.setattr(mixture_composition, "RELATIVE_TOLERANCE", 1e-6)
     monkeypatch.setattr(mixture_composition, "ABSOLUTE_TOLERANCE", 1e-7)
-    finer = epsilon_bracket(mixtures, 1e-5)
-    mixture_composition._bracket.cache_clear()
-    assert bracket.lower <= finer.upper <= bracket.upper
-    assert bracket.upper <= finer.upper * (1 + 5e-4)
+    finer = mixtures_epsilon(mixtures, 1e-5)
+    mixture_composition._converged.cache_clear()
+    assert finer <= found <= finer * (1 + 5e-4)
 
 
 def test_gaussians_compose_to_one_gaussian():
-    several = epsilon_bracket({(PLAIN_GAUSSIAN, 3.0): 4, (PLAIN_GAUSSIAN, 5.0): 7}, 1e-5)
-    assert several == epsilon_bracket({(PLAIN_GAUSSIAN, 1 / math.sqrt(4 / 9 + 7 / 25)): 1}, 1e-5)
+    several = mixtures_epsilon({(PLAIN_GAUSSIAN, 3.0): 4, (PLAIN_GAUSSIAN, 5.0): 7}, 1e-5)
+    assert several == mixtures_epsilon({(PLAIN_GAUSSIAN, 1 / math.sqrt(4 / 9 + 7 / 25)): 1}, 1e-5)
+
+
+def test_what_lies_beyond_the_reach_does_not_matter_beside_delta():
+    for delta, releases in ((1e-5, 1), (1e-5, 10**6), (1e-15, 10**6), (1e-100, 100)):
+        assert releases * ndtr(-reach_of(delta, releases)) <= 1e-7 * delta
+
+
+@pytest.mark.slow
+def test_many_types_cost_no_more_than_one_per_cent_and_never_too_little(monkeypatch):
+    """Sixty noises of one device under control, by a grid ten times as fine as is needed."""
+    rng = np.random.default_rng(3)
+    noises, counts = 9 * np.exp(rng.uniform(-1, 0.8, 60)), rng.integers(1, 30, 60).tolist()
+    releases = [ReleaseType(float(z), int(m), 0.0267) for z, m in zip(noises, rng.integers(1, 9, 60), strict=True)]
+    mixtures = {(mixture_of(each), each.noise_multiplier): count for each, count in zip(releases, counts, strict=True)}
+    found = mixtures_epsilon(mixtures, 1e-5)
+    mixture_composition._converged.cache_clear()
+    monkeypatch.setattr(mixture_composition, "RELATIVE_TOLERANCE", 5e-6)
+    finer = mixtures_epsilon(mixtures, 1e-5)
+    mixture_composition._converged.cache_clear()
+    lower = attained_epsilon({as_pair(each): count for each, count in zip(releases, counts, strict=True)}, 1e-5)
+    assert lower <= finer <= found <= finer * 1.001

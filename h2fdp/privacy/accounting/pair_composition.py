@@ -1,0 +1,69 @@
+"""Epsilon that an observer of many noisy vectors attains at least, from the law of each with a record and without."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TypeAlias
+
+from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, Parts, best_tilt, epsilon_of
+from h2fdp.privacy.accounting.loss_distribution import reach_of
+from h2fdp.privacy.accounting.output_pairs import OutputPair, dominated_losses, pair_moments
+
+_Parts: TypeAlias = tuple[tuple[OutputPair, int], ...]
+TOLERANCE = 5e-4
+ABSOLUTE_TOLERANCE = 1e-5
+HOPELESS = 100.0  # an epsilon beyond which 1 % is precise enough
+FIRST_INTERVAL = 0.125  # standard deviations of one vector's loss, in the quadratic mean
+MOST_POINTS, MOST_COMPOSED = 1 << 17, 1 << 21
+LEAST_DELTA = 1e-200
+
+
+def attained_epsilon(pairs: Mapping[OutputPair, int], delta: float) -> float:
+    """The epsilon of observing each pair `count` times, at least.
+
+    Guarantee: some test really attains it, short of rounding. The grid is refined until that gains less than 0.05 % (or
+    1e-5). Below a delta of 1e-200 it is 0. Cached.
+    Neighbours: those of the pairs, both directions.
+    """
+    told = tuple(sorted((pair, count) for pair, count in pairs.items() if count and pair.present != pair.absent))
+    return _converged(told, delta) if told and delta >= LEAST_DELTA else 0.0
+
+
+@lru_cache(maxsize=1024)
+def _converged(parts: _Parts, delta: float) -> float:
+    """The larger direction, which nearly always is that of a record removed."""
+    removed = _of_direction(parts, delta, 0, 0.0)
+    return max(removed, _of_direction(parts, delta, 1, removed))
+
+
+def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) -> float:
+    """On ever finer grids.
+
+    Args:
+        direction: 0 for a record removed, 1 for one added.
+        enough: an epsilon far below which nobody asks for more precision.
+    """
+
+    def on_grid(interval: float) -> Parts:
+        return [(dominated_losses(pair, interval, reach)[direction], count) for pair, count in parts]
+
+    reach = reach_of(delta, sum(count for _, count in parts))
+    moments = [(pair_moments(pair), count) for pair, count in parts]
+    deviation = math.sqrt(math.fsum(count * each[0] ** 2 for each, count in moments))
+    finest = max(*(each[1] / MOST_POINTS for each, _ in moments), 20 * deviation / MOST_COMPOSED)
+    interval = 2.0 ** math.floor(math.log2(FIRST_INTERVAL * deviation / math.sqrt(sum(count for _, count in parts))))
+    interval = max(interval, finest)
+    tilt = best_tilt(on_grid(interval), interval, delta)
+    while tilt * interval > LARGEST_TILT / 2 and interval / 2 >= finest:  # the grid hides a better one
+        interval /= 2
+        tilt = best_tilt(on_grid(interval), interval, delta)
+    found = epsilon_of(on_grid(interval), interval, delta, "lower", tilt)
+    while found > enough / 2 and interval / 2 >= finest:
+        interval /= 2
+        finer = epsilon_of(on_grid(interval), interval, delta, "lower", tilt)
+        gain, found = finer - found, max(found, finer)
+        if gain <= max((TOLERANCE if found <= HOPELESS else 0.01) * found, ABSOLUTE_TOLERANCE):
+            break
+    return found

@@ -1,0 +1,95 @@
+"""The worst epsilon of a slow accountant is that of all accounts, though it looks at few of them."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from h2fdp.privacy import Accounts, Release
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.privacy.statement import MOST_CLOSELY, epsilons, statement
+
+DELTA = 1e-5
+
+
+@dataclass
+class Recorded:
+    """An accountant that says its part of what `rdp` says, and which accounts it was asked about."""
+
+    part: list[float]
+    compositions: list
+    name: str = "recorded"
+    asked: list[int] = field(default_factory=list)
+
+    def epsilon(self, composition, delta):
+        place = self.compositions.index(composition)
+        self.asked.append(place)
+        return self.part[place] * ACCOUNTANTS["rdp"].epsilon(composition, delta)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    def made(compositions, part):
+        accountant = Recorded(part, compositions)
+        monkeypatch.setitem(ACCOUNTANTS, "recorded", accountant)
+        return accountant
+
+    return made
+
+
+def falling(count):
+    """Accounts of ever more noise."""
+    return [{ReleaseType(1.0 + place / 200, 1, 0.1): 10} for place in range(count)]
+
+
+def test_the_largest_is_found_though_another_account_is_the_largest_by_rdp(asked):
+    compositions = falling(20)
+    recorded = asked(compositions, [0.8] * 3 + [0.99] + [0.9] * 16)
+    found, largest = epsilons("recorded", compositions, DELTA)
+    assert largest == found[3] == max(each for each in found if each is not None)
+    rdp = [ACCOUNTANTS["rdp"].epsilon(each, DELTA) for each in compositions]
+    assert sorted(recorded.asked) == [place for place in range(20) if found[place] is not None]
+    assert all(rdp[place] <= largest for place in range(20) if found[place] is None)
+    assert len(recorded.asked) < 20
+
+
+def test_a_slow_accountant_looks_at_a_bounded_number_and_then_says_the_bound(asked):
+    compositions = falling(MOST_CLOSELY + 10)
+    recorded = asked(compositions, [0.1] * len(compositions))
+    found, largest = epsilons("recorded", compositions, DELTA)
+    assert len(recorded.asked) == MOST_CLOSELY
+    assert largest == ACCOUNTANTS["rdp"].epsilon(compositions[MOST_CLOSELY], DELTA)
+    assert largest > max(each for each in found if each is not None)
+
+
+def test_without_noise_nothing_else_is_looked_at(asked):
+    compositions = [{ReleaseType(2.0, 1, 0.1): 1}, {ReleaseType(0.0, 1, 0.1): 1}]
+    recorded = asked(compositions, [1.0, 1.0])
+    assert epsilons("recorded", compositions, DELTA) == ([None, math.inf], math.inf)
+    assert recorded.asked == [1]
+
+
+def test_quick_accountants_look_at_all():
+    compositions = falling(5)
+    for name in ("rdp", "classic-rdp"):
+        found, largest = epsilons(name, compositions, DELTA)
+        assert found == [ACCOUNTANTS[name].epsilon(each, DELTA) for each in compositions]
+        assert largest == max(found)
+
+
+def test_the_statement_says_no_less_than_any_device_has():
+    rng = np.random.default_rng(1)
+    accounts, names = Accounts({"a": 12}), [f"a/{row + 1}" for row in range(12)]
+    for row in range(12):
+        noise, rate, steps = float(rng.uniform(0.6, 6)), float(rng.uniform(0.001, 0.3)), int(rng.integers(1, 8))
+        releases = Release(1, 5, "local", "a", str(row + 1), "cloud", 1.0, noise, steps, rate, "poisson")
+        accounts.add([releases], times=int(rng.integers(1, 40)))
+    found = statement(accounts, names, DELTA, ("rdp", "pld"))
+    exact = [ACCOUNTANTS["pld"].epsilon(each.composition, DELTA) for each in accounts.classes("cloud")]
+    assert found["worst"]["cloud"]["pld"] == max(exact)
+    assert found["worst"]["cloud"]["rdp"] == max(each["cloud"]["rdp"] for each in found["devices"].values())
+    listed = [each["cloud"] for each in found["devices"].values()]
+    assert all(each["pld"] is not None or each["rdp"] <= max(exact) for each in listed)
+    by_pld = statement(accounts, names, DELTA, ("pld",))["worst"]["cloud"]
+    assert found["devices"][by_pld["device"]]["cloud"]["pld"] == by_pld["pld"] == max(exact)
