@@ -8,11 +8,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def clip_rows(vectors: Tensor, bound: float) -> None:
+ROUNDING = 1e-6  # of a length that is within its bound but for the order in which 32-bit numbers were added
+
+
+def clip_rows(vectors: Tensor, bound: float, tolerance: float = 0.0) -> None:
     """Scale each of the vectors (s, M) to a norm of at most `bound`, in place; one that is not finite becomes zero.
 
     Norms are taken in double precision, and the factor is lowered by two roundings of 32-bit numbers, so that none
-    leaves more.
+    leaves more. One that exceeds the bound by no more than `tolerance` times it stays as it is.
 
     >>> import torch
     >>> rows = torch.tensor([[3.0, 4.0], [0.3, 0.4], [float("nan"), 1.0]])
@@ -26,7 +29,7 @@ def clip_rows(vectors: Tensor, bound: float) -> None:
 
     for vector in vectors:
         norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
-        if norm <= bound:
+        if norm <= bound * (1 + tolerance):
             continue
         if norm < float("inf"):
             vector.mul_(bound / norm * (1 - 2e-7))

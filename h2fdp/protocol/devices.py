@@ -11,6 +11,7 @@ from torch import Tensor
 from h2fdp.estimation.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
 from h2fdp.estimation.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
 from h2fdp.privacy import DeviceNoise, LocalRandomizer
+from h2fdp.privacy.clipping import ROUNDING, clip_rows
 from h2fdp.protocol.messages import Order
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
@@ -29,6 +30,8 @@ class DeviceGroup:
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
         gradient_probe: how to measure for the controller; None in runs that never do.
         loss_probe: likewise for schedules that want secants.
+        longest: from the step size and the number of steps to the longest update that clipped gradients make. Between
+            large models an update is longer by rounding, and noise is sized for this length. None without clipping.
     """
 
     streams: Streams
@@ -40,6 +43,7 @@ class DeviceGroup:
     engine: Engine
     gradient_probe: GradientProbe | None = None
     loss_probe: LossProbe | None = None
+    longest: Callable[[float, int], float] | None = None
 
     def train(self, model: Tensor, order: Order) -> TrainingResult:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
@@ -76,6 +80,8 @@ class DeviceGroup:
 
     def released(self, trained: TrainingResult, model: Tensor, order: Order) -> TrainingResult:
         """What may leave the devices, whose updates (s, M) since `model` it may overwrite; and what they keep."""
+        if self.longest is not None:
+            clip_rows(trained.updates, self.longest(order.step_size, len(order.slots)), ROUNDING)
         whole = self.mechanism.upload(trained.updates, model, self._noise(order), order.kind)
         return trained if whole else TrainingResult(trained.updates, trained.personal)
 

@@ -253,7 +253,7 @@ class Blueprint:
         sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
-            mechanism=self._local_randomizer(subnet.trusted),
+            mechanism=(randomizer := self._local_randomizer(subnet.trusted)),
             first_row=block_begins - devices.start,
             device_name=subnet.device_name,
             records=records,
@@ -261,11 +261,19 @@ class Blueprint:
             engine=engine,
             gradient_probe=self._gradient_probe(),
             loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
+            longest=None if randomizer.noisy_steps else self._longest(),
         )
 
     def _local_randomizer(self, trusted: bool) -> LocalRandomizer:
         by_record = self.clipping is not None and self.clipping.scope == "record"
         return self.noise_placement.local_randomizer(trusted, self.clip_norm, by_record)
+
+    def _longest(self) -> Callable[[float, int], float] | None:
+        """eta gain(m) G where what leaves a device is a sum of clipped gradients, and noise is sized for that."""
+        if self.clipping is None or not (self.noise_placement.private and self.noise_placement.accumulates):
+            return None
+        norm, momentum = self.clipping.norm, self.momentum
+        return lambda step_size, steps: step_size * gain(momentum, steps) * norm
 
     def _gradient_probe(self) -> GradientProbe | None:
         if self.measuring is None:
