@@ -51,4 +51,4 @@ def test_with_one_device_the_shares_are_the_whole_and_the_account_holds():
 
 def test_the_attack_needs_the_turn_to_be_seen():
     """A batch of one record: the turn is no larger than the record itself, and drowns."""
-    assert smallest_epsilon(devices=50, overlap=2 / NOISE) < 0.1 * accounted()
+    assert smallest_epsilon(devices=50, overlap=2 / NOISE) < accounted() / 3
