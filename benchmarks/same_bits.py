@@ -34,7 +34,7 @@ BASE = {
     "model": "softmax",
     "method": "h2fdp",
     "training": "{intervals: 3, local_steps: 6, aggregate_every: 2, batch_size: 4}",
-    "privacy": "{epsilon: 8, delta: 1.0e-5}",
+    "privacy": "{epsilon: 8, delta: 1.0e-5, calibration: paper, accountant: rdp}",
     "runtime": "{backend: inline}",
     "seed": "3",
 }
@@ -57,10 +57,11 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     yield "plain", {}
     yield from ((method, {"method": method}) for method in (*PLAIN, *UPCYCLED, "h2fdp-adaptive"))
     synthetic = {"data": SYNTHETIC, "model": "logistic"}
-    yield from ((method, {"method": method, "privacy": "{epsilon: 40}", **synthetic}) for method in STEPS)
+    paper = "calibration: paper, accountant: rdp"
+    yield from ((method, {"method": method, "privacy": f"{{epsilon: 40, {paper}}}", **synthetic}) for method in STEPS)
     yield "adaptive-fl", {"method": "adaptive-fl", **synthetic}
-    yield "sensitivity-tight", {"privacy": "{epsilon: 8, sensitivity: tight}"}
-    yield "accounted", {"privacy": "{epsilon: 8, calibration: accounted}"}
+    yield "sensitivity-tight", {"privacy": f"{{epsilon: 8, sensitivity: tight, {paper}}}"}
+    yield "accounted", {"privacy": "{epsilon: 8, calibration: accounted, accountant: rdp}"}
     yield "clip-record", {"training": training(clip_scope="record")}
     yield "participation", {"training": training(intervals=4, participation=0.5, weights="by-size")}
     yield "fixed-batches", {"training": training(sampling="fixed")}

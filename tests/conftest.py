@@ -12,6 +12,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from h2fdp.experiment import rules
 from h2fdp.run import noise_key
 from tests.tiers import MARKS, ROOT, Tiers
 
@@ -36,6 +37,17 @@ def _noise_by_the_seed() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noise_key, "drawn", lambda: b"")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _noise_by_the_papers_formula() -> Iterator[None]:
+    """A test that states no calibration has the paper's, which costs no account; other processes have the default.
+
+    The default has a test of its own (`tests/experiment/test_default_calibration.py`).
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules, "default_calibration", lambda axes: "paper")
         yield
 
 

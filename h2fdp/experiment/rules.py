@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from h2fdp.algorithms import (
     Aggregation,
@@ -185,9 +185,21 @@ def _with_privacy_defaults(experiment: ExperimentFile, axes: Axes) -> Experiment
     if schedule.fixed_step_size:
         update["step_decay"] = "none"
     changed: dict[str, Any] = {"training": training.model_copy(update=update)}
+    if experiment.privacy.calibration is None:
+        changed["privacy"] = experiment.privacy.model_copy(update={"calibration": default_calibration(axes)})
     if placement.private and schedule.measures == "secants":
         changed["control"] = experiment.control.model_copy(update={"estimates": "oracle"})
     return experiment.model_copy(update=changed)
+
+
+def default_calibration(axes: Axes) -> Literal["paper", "accounted"]:
+    """By an account of the planned run, where there is one and no noise is stated.
+
+    A schedule whose decisions are not known before the run has none, and objective perturbation has no sound one.
+    """
+    placement, schedule = axes.placement, axes.schedule
+    known = placement.private and placement.accounted and not placement.noise_is_given
+    return "accounted" if known and schedule.foreseen and not schedule.controlled else "paper"
 
 
 def problems(experiment: ExperimentFile, axes: Axes) -> Found:
@@ -291,7 +303,7 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
         clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
         momentum=training.momentum,
         loss=training.loss.name,
-        calibration=experiment.privacy.calibration,
+        calibration=experiment.privacy.calibration or default_calibration(axes),
         budget=bool(experiment.privacy.budget),
         schedule=method.schedule.name,
         foreseen=schedule.foreseen,

@@ -193,9 +193,12 @@ def _divides(below: int, above: int) -> bool:
 
 
 class PrivacySection(Section):
-    """The target and the calibration of the noises (H2FDP, Prop. 3.1).
+    """The target and the calibration of the noises.
 
     Attributes:
+        calibration: `accounted` makes the account of every target observer meet epsilon; `paper` takes the noise of the
+            formula (H2FDP, Prop. 3.1), whose claim may not hold. Null is accounted where there is an account of the
+            planned run, else paper.
         v2: the twin of `c2` for untrusted subnets in the bounds (Theorem 4.3, problem P); null is c2.
         noise_key: by what noise and batches are drawn: 128 bits from the operating system, new for each run; or the
             seed, so that a run can be reproduced, and its noise removed by whoever guesses the seed.
@@ -203,11 +206,11 @@ class PrivacySection(Section):
 
     epsilon: Magnitude = 1.0
     delta: OpenProbability = 1e-5
-    calibration: Literal["paper", "accounted"] = "paper"
+    calibration: Literal["paper", "accounted"] | None = None
     sensitivity: SensitivityRule = "paper"
     c2: Magnitude = 2**0.5
     v2: Magnitude | None = None
-    accountant: AccountantName = "rdp"
+    accountant: AccountantName = "pld"
     target_observers: Annotated[list[ObserverName], Field(min_length=1), Expect("a list of observers")] = Field(
         default=["edge", "peer", "cloud", "public"]
     )

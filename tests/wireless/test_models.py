@@ -90,7 +90,7 @@ def test_a_device_alone_has_the_whole_channel(access):
 
 
 @pytest.mark.parametrize(
-    ("key", "choices"), [("fading", FADINGS), ("access", ACCESSES), ("pathloss", PATH_LOSSES)], ids=str
+    ("key", "choices"), [("fading", FADINGS), ("access", ACCESSES), ("pathloss", PATH_LOSSES)], ids=["f", "a", "p"]
 )
 def test_files_and_python_know_every_name(key, choices):
     for name in choices.names:

@@ -127,6 +127,10 @@ class CentralDp(NoisePlacement):
     unaudited: ClassVar[str | None] = "canaries are records, and central noise protects devices"
 
     @property
+    def noise_is_given(self) -> bool:
+        return self.noise_multiplier is not None
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """The other adjacency."""
         return (ADJACENCY,)

@@ -185,6 +185,10 @@ class DpSgd(NoisePlacement):
     )
 
     @property
+    def noise_is_given(self) -> bool:
+        return self.noise_multiplier is not None
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What the paper's own ways cost."""
         chosen = {DRAWN: self.normalize == "drawn", OVERSPENT: self.rc_search == "paper"}

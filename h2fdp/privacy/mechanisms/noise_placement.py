@@ -58,6 +58,7 @@ class NoisePlacement(Protocol):
         clips: what `training.clip_norm` bounds: a step's gradient, one by one the records' gradients, a device's whole
             update, or nothing that the guarantee needs.
         accumulates: what is released are sums of several steps' gradients: a record turns those after its draw, too.
+        accounted: whether there is a sound account of it.
         trusted: observers that may see raw updates.
         unaudited: why canaries cannot test it; None where they can.
         models: names of the models that it is made for; None for any.
@@ -69,9 +70,15 @@ class NoisePlacement(Protocol):
     private: ClassVar[bool] = True
     clips: ClassVar[Clips]
     accumulates: ClassVar[bool] = False
+    accounted: ClassVar[bool] = True
     trusted: ClassVar[frozenset[Observer]] = frozenset()
     unaudited: ClassVar[str | None] = None
     models: ClassVar[frozenset[str] | None] = None
+
+    @property
+    def noise_is_given(self) -> bool:
+        """Whether its options state the noise, so that nothing is calibrated."""
+        return False
 
     @property
     def input_norm(self) -> float | None:

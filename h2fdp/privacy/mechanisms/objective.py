@@ -145,6 +145,7 @@ class ObjectivePerturbation(NoisePlacement):
     u2: float | None = None
     input_bound: float = 1.0
     description: ClassVar[str] = "every device adds a random linear term to its objective (objective perturbation)"
+    accounted: ClassVar[bool] = False
     clips: ClassVar[Clips] = "nothing"
     unaudited: ClassVar[str | None] = "there is no sound account to hold an audit against"
     models: ClassVar[frozenset[str] | None] = frozenset({"softmax", "logistic"})

@@ -126,6 +126,10 @@ class OutputPerturbation(NoisePlacement):
     unaudited: ClassVar[str | None] = "canaries test clipped gradients; here models are clipped"
 
     @property
+    def noise_is_given(self) -> bool:
+        return self.noise_std is not None
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """How far claim and account are apart."""
         return (CLAIM,)
