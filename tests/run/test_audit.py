@@ -39,6 +39,7 @@ def prepared(observer="edge", devices=50, edges=1, trust=0.0, records=4, **setti
         "sampling_rate": 0.5,
         "step_decay": "none",
         "sensitivity": "tight",
+        "accountant": "rdp",
         "epsilon": 1.0,
         "calibration": "accounted",
         "target_observers": [observer],
