@@ -49,9 +49,9 @@ def test_trusted_servers_release_noisy_sums_of_single_steps_and_untrusted_device
 
 def test_all_accounts_meet_the_target_and_none_exceeds_it(tmp_path):
     """With equal records and shares every release costs every device the same, whoever it is seen by."""
-    shared = {"method": INSIDE, "calibration": "accounted", "accountant": "rdp", "aggregate_every": EVERY, "intervals": 2, "local_steps": 7}
+    shared = {"method": INSIDE, "calibration": "accounted", "accountant": "rdp", "aggregate_every": EVERY}
     equal = {"data": {"name": "digits", "partition": {"labels_per_device": 10}}, "sampling_rate": 0.3}
-    made = Experiment(topology=NETWORK, epsilon=1.0, delta=1e-4, **shared, **equal)
+    made = Experiment(topology=NETWORK, epsilon=1.0, delta=1e-4, intervals=2, local_steps=7, **shared, **equal)
     run = made.run(tmp_path / "run")
     accounts = {observer: run.privacy.epsilon(observer=observer) for observer in OBSERVERS}
     assert accounts.keys() == set(OBSERVERS)
