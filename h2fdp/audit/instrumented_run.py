@@ -30,7 +30,6 @@ class RecordingNodes:
         self.heard: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        """See `NodeGroup.call`."""
         answers = self._nodes.call(method, shared, each)
         self.heard.append((self._canaries(shared), {name: self._canaries(_sent(up)) for name, up in answers.items()}))
         return answers

@@ -26,7 +26,7 @@ class GradientProbe:
     Attributes:
         engine: takes plain, unclipped gradient steps.
         ranges: (3,) the largest value of each number; what exceeds it is cut to it before it is released.
-        leaks: everything goes up as it is.
+        leaks: everything goes up raw.
     """
 
     engine: Engine
@@ -34,7 +34,7 @@ class GradientProbe:
     leaks: bool
 
     def clipped(self, values: np.ndarray) -> np.ndarray:
-        """(..., n) numbers in units of their ranges, cut to 0..1; what is no number counts as the largest."""
+        """(..., n) numbers in units of their ranges, cut to 0..1; NaN counts as the largest value."""
         return np.asarray(np.clip(np.nan_to_num(values / self.ranges[: values.shape[-1]], nan=1.0), 0.0, 1.0))
 
 

@@ -1,4 +1,4 @@
-"""What a model is worth: on the test data during a run, for each device at its end; and devices' own models."""
+"""Scores of models: on the test data during a run, for each device at its end; and of devices' own models."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Follows a run. Every method may stay as it is: then the recorder has nothing to do there."""
+    """Follows a run. The methods do nothing by default."""
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         """Called when an interval is planned and has not begun.

@@ -85,7 +85,7 @@ class RunSetup:
 
     @property
     def leaks(self) -> bool:
-        """Raw estimates go to the cloud: no epsilon says what this run reveals."""
+        """Whether raw estimates go to the cloud, so that no epsilon bounds what the run reveals."""
         measuring = self.blueprint.measuring
         return self.noise is not None and (self.probes or (measuring is not None and measuring.leaks))
 
@@ -107,12 +107,12 @@ class RunSetup:
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        """All that there are in the network, from the edge servers up."""
+        """All observers in the network, from the edge servers up."""
         return observers(self.topology.depth)
 
     @property
     def target_observers(self) -> tuple[Observer, ...]:
-        """Those whose accounts have to meet a calibration's target; the default stands for all there are."""
+        """Those whose accounts have to meet a calibration's target; by default all observers of the network."""
         stated = tuple(self.config.privacy.target_observers)
         return self.observers if stated == observers() else stated
 

@@ -1,4 +1,4 @@
-"""Named steps of a run, announced when they are reached, so that a test can interrupt a run exactly there."""
+"""Named steps of a run, announced when they are reached, so that a test can interrupt a run exactly at one."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
 
 
 def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> dict[str, float]:
-    """Write metrics, model and devices' scores; what the model is worth, where it is not the last interval's."""
+    """Write metrics, model and devices' scores; returns the model's scores, where it is not the last interval's."""
     state.rows.write(directory.metrics)
     if state.cloud is None:
         return {}

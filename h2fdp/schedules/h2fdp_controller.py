@@ -83,7 +83,6 @@ class H2fdpController(Schedule):
         return slot >= self._horizon.slots
 
     def decide(self, interval: int, slot: int) -> Decision:
-        """See `Schedule.decide`."""
         costs = self._costs.drawn(interval) if self._section.channel == "known" else self._costs.expected()
         problem = self.problem(slot, costs)
         solutions = solve(problem, self._section.solver)
@@ -93,20 +92,16 @@ class H2fdpController(Schedule):
         return Decision(best.tau, step_size, best.participation, reasons)
 
     def observe(self, seen: IntervalObservation) -> None:
-        """See `Schedule.observe`."""
         self._constants = self._constants.learned(seen)
         self.skipped(seen.interval, seen.local_steps, seen.spent)
 
     def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
-        """See `Schedule.skipped`."""
         self._last_tau = local_steps
 
     def state(self) -> dict[str, Any]:
-        """See `Schedule.state`."""
         return {"last_tau": self._last_tau, "constants": self._constants.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Schedule.load`."""
         self._last_tau = state["last_tau"]
         self._constants = self._constants.loaded(state["constants"])
 
@@ -248,7 +243,6 @@ class H2fdpOptions(ScheduleOptions):
 
     @property
     def measures(self) -> Measured:
-        """See `ScheduleTraits`."""
         return "gradients"
 
     def longest_interval(self, horizon: Horizon) -> int:
@@ -260,5 +254,4 @@ class H2fdpOptions(ScheduleOptions):
         return step_size if local_steps is None else step_size * max(local_steps, intervals) / intervals
 
     def build(self, context: ScheduleContext) -> H2fdpController:
-        """See `ScheduleTraits.build`."""
         return H2fdpController.of(context)

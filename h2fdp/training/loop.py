@@ -43,7 +43,6 @@ class LoopEngine:
         step_size: float,
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
-        """See `Engine.train`."""
         trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
         for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
             state = self._descent.begin(start)

@@ -64,7 +64,6 @@ class StackedEngine:
         step_size: float,
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
-        """See `Engine.train`."""
         size = self._stack_size(records.x.shape[1:], records.x.device.type)
         trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
         # Devices that stop early stand last in their stack, and alike beside each other.

@@ -54,7 +54,6 @@ class GradientSumMechanism(Mechanism):
         return np.stack(rows)
 
     def exposures(self, sampling_rates: np.ndarray, records: np.ndarray, interval: int, segment: int) -> np.ndarray:
-        """See `Mechanism.exposures`."""
         batches = expected_batches(sampling_rates, records)
         relative = self.bound.relative(self._counted(interval, segment), batches)
         return np.asarray(self.calibration.by_rate(sampling_rates) * relative)

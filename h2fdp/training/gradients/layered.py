@@ -19,8 +19,6 @@ from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 
 class LayeredGradients:
-    """See `GradientRule`."""
-
     def __init__(
         self, module: nn.Module, chain: list[Step], record_norm: float | None, loss: Loss = CROSS_ENTROPY
     ) -> None:

@@ -83,7 +83,6 @@ class FunctionalGradients:
     def sums(
         self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, others: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
-        """See `GradientRule.sums`."""
         given = (models, x, y, shares, *(others or ()))
         if self._clipping is None:
             # Torch computes the last few numbers of a tensor by another routine than the rest: they are nobody's.
