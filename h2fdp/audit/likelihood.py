@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from scipy.special import logsumexp
 from scipy.stats import binom
 
 from h2fdp.audit.canaries import CanaryKind
@@ -26,10 +26,15 @@ def log_likelihood_ratio(values: np.ndarray, shift: float, noise_std: float, ste
     >>> log_likelihood_ratio(np.array([0.0, 1.0]), shift=1.0, noise_std=1.0, steps=1, rate=1.0)
     array([-0.5,  0.5])
     """
-    draws = np.arange(steps + 1)
-    moved = draws * (shift / noise_std)
-    exponents = binom.logpmf(draws, steps, rate) + np.multiply.outer(values / noise_std, moved) - moved**2 / 2
-    return np.asarray(logsumexp(exponents, axis=-1))
+    moved = np.arange(steps + 1) * (shift / noise_std)
+    exponents = _log_drawn(steps, rate) + np.multiply.outer(values / noise_std, moved) - moved**2 / 2
+    return np.asarray(np.logaddexp.reduce(exponents, axis=-1))
+
+
+@lru_cache(maxsize=4096)  # a call of scipy takes longer than the rest of a score, and devices are mostly alike
+def _log_drawn(steps: int, rate: float) -> np.ndarray:
+    """(steps + 1,) log probability of so many draws of a canary."""
+    return np.asarray(binom.logpmf(np.arange(steps + 1), steps, rate))
 
 
 @dataclass(frozen=True)
