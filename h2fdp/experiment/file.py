@@ -11,6 +11,7 @@ from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.rules import aggregation_times, check_experiment
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.experiment.secure_sums import check_secure_sums
 from h2fdp.topology import Topology, from_document, read
 
 _TOPOLOGY = "topology"
@@ -46,6 +47,7 @@ def read_experiment(
     document = named_document(path)
     experiment, topology = experiment_from(document, [parse_setting(text) for text in settings], seed)
     aggregation_times(experiment, topology, document)  # refuses tiers and edge servers that the network does not have
+    check_secure_sums(experiment, topology, document)
     return experiment, topology
 
 

@@ -24,7 +24,7 @@ from h2fdp.privacy import NoisePlacement, RequestedExperiment, noise_placement_o
 from h2fdp.privacy.noise_placement_options import DpSgdOptions
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.registry import chosen, reconciled
-from h2fdp.topology import Topology
+from h2fdp.topology import TRUSTS, Topology
 from h2fdp.training.local_objective import LocalObjective, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
@@ -110,17 +110,16 @@ def _aggregate_every(experiment: ExperimentFile, topology: Topology) -> Slots | 
         return stated
     if topology.depth > 1:
         raise UserError("expected a list in a network of several tiers, one number for each; found a mapping", key=key)
-    by_trust, names = ("trusted", "untrusted"), {subnet.name for subnet in topology.subnets}
+    by_trust, names = TRUSTS, {subnet.name for subnet in topology.subnets}
     for name in stated:
         if name not in names and name not in by_trust:
-            text = f"expected trusted, untrusted or the name of an edge server, found {name}"
+            text = f"expected {', '.join(TRUSTS)} or the name of an edge server, found {name}"
             raise UserError(text, key=f"{key}.{name}")
     found = {}
     for subnet in topology.subnets:
-        word = by_trust[0] if subnet.trusted else by_trust[1]
-        slots = stated.get(subnet.name, stated.get(word))
+        slots = stated.get(subnet.name, stated.get(subnet.trust))
         if slots is None:
-            text = f"expected a number for the edge server {subnet.name}, by its name or as {word}; found none"
+            text = f"expected a number for the edge server {subnet.name}, by its name or as {subnet.trust}; found none"
             raise UserError(text, key=key)
         found[subnet.name] = slots
     return found

@@ -33,6 +33,7 @@ from h2fdp.privacy.releases import (
     tier_name,
     views,
 )
+from h2fdp.privacy.secure_sum import SecureSum, Tolerance
 from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel, Visible
 from h2fdp.privacy.words import ADDED_BY, AggregationKind, NoiseSource, ReleaseKind, Tier
@@ -70,9 +71,11 @@ __all__ = [
     "ReleaseKind",
     "RequestedExperiment",
     "Sampling",
+    "SecureSum",
     "SubnetInterval",
     "Tier",
     "TierVector",
+    "Tolerance",
     "TrustModel",
     "Upload",
     "Visible",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from h2fdp.config.fields import Magnitude, Options
+from pydantic import AfterValidator, Field
+
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, Magnitude, Options, Section, Whole
 from h2fdp.config.named_options import Choices
 from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
@@ -15,6 +17,7 @@ from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
+from h2fdp.privacy.secure_sum import Tolerance
 
 
 class NoisePlacementOptions(Options):
@@ -23,6 +26,12 @@ class NoisePlacementOptions(Options):
     @abstractmethod
     def build(self) -> NoisePlacement:
         """The placement with these options."""
+
+
+def _number_or_share(value: float) -> float:
+    if isinstance(value, float) and value >= 1:
+        raise ValueError(f"expected a whole number of at least 0, or a share below 1, found {value:g}")
+    return value
 
 
 NOISE_PLACEMENTS: Choices[NoisePlacementOptions] = Choices()
@@ -39,20 +48,41 @@ class NoneOptions(NoisePlacementOptions):
         return NonPrivate()
 
 
+Dropouts = Annotated[
+    int | float,
+    Field(ge=0, le=LARGEST_INTEGER),
+    AfterValidator(_number_or_share),
+    Expect("a whole number of at least 0, or a share below 1"),
+]
+
+
+class SecureSumSection(Section):
+    """What secure sums withstand: `colluding` devices that tell their shares of the noise, and `dropouts`.
+
+    `dropouts` is a number of devices, or a share below 1 of those that begin.
+    """
+
+    colluding: Whole = 0
+    dropouts: Dropouts = 0
+
+
 @NOISE_PLACEMENTS.register
 class HierarchicalOptions(NoisePlacementOptions):
     """Noise where trust ends; with an `input_bound`, a public one, softmax regression needs no clipping.
 
-    `noise` says what untrusted devices add it to: `uploads`, or each of their local `steps`.
+    `noise` says what untrusted devices add it to: `uploads`, or each of their local `steps`; `secure_sum` what the sums
+    of `secure-sum` edge servers withstand.
     """
 
     name: Literal["hierarchical"] = "hierarchical"
     noise: Literal["uploads", "steps"] = "uploads"
     input_bound: Magnitude | None = None
+    secure_sum: SecureSumSection | None = None
 
     def build(self) -> NoisePlacement:
         """The placement."""
-        return (HierarchicalSteps if self.noise == "steps" else HierarchicalDp)(self.input_bound)
+        tolerance = Tolerance() if self.secure_sum is None else Tolerance(**self.secure_sum.model_dump())
+        return (HierarchicalSteps if self.noise == "steps" else HierarchicalDp)(self.input_bound, tolerance)
 
 
 @NOISE_PLACEMENTS.register

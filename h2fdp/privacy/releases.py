@@ -242,7 +242,7 @@ def _averages(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[np.nd
     """The same (s, 4) of each device's part in the subnet's average, and in every vector above."""
     everyone = np.ones(upload.rows.size)
     moved, rest = sensitivity * everyone * upload.weights, (upload.sampling_rates, upload.steps * everyone)
-    yield np.stack([moved, _noise_on_average(upload) * everyone, *rest], axis=1)
+    yield np.stack([moved, _noise_to_observers(upload) * everyone, *rest], axis=1)
     for vector in upload.tiers:
         yield np.stack([moved * vector.share, vector.noise_std * everyone, *rest], axis=1)
 
@@ -252,36 +252,55 @@ def _noise_on_average(upload: Upload) -> float:
     return math.sqrt(float(np.sum(parts**2)))
 
 
+def _noise_to_observers(upload: Upload) -> np.ndarray | float:
+    """Of the noise on the average, for each device what all but peers cannot subtract; c devices tell them theirs."""
+    if upload.trust_model.colluding == 0:
+        return _noise_on_average(upload)
+    parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
+    return _noise_of_others(parts, upload.trust_model.colluding)
+
+
 def _noise_beyond_a_peer(upload: Upload, level: int) -> np.ndarray:
     """(s,) for each device, the noise on a vector that its worst peer cannot subtract: another active device of its
-    subnet, or a node of another branch that receives the same broadcast."""
+    subnet, or a node of another branch that receives the same broadcast. Colluding devices tell it theirs."""
     vector = upload.tiers[level - 2] if level > 1 else TierVector(1.0, _noise_on_average(upload), 0.0)
     if not upload.trust_model.devices_add_noise:
         known = np.full(upload.rows.size, vector.known)
     elif level == 1:
-        return _noise_of_others(upload.trust_model.noise_parts(upload.noise_std, upload.weights))
+        parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
+        return _noise_of_others(parts, 1 + upload.trust_model.colluding)
     else:
-        known = np.maximum(_largest_of_others(vector.share * upload.weights * upload.noise_std), vector.known)
+        parts = vector.share * upload.weights * upload.noise_std
+        known = np.maximum(_largest_of_others(parts, upload.trust_model.colluding), vector.known)
     return np.asarray(np.sqrt(np.maximum(vector.noise_std**2 - known**2, 0.0)))
 
 
-def _largest_of_others(parts: np.ndarray) -> np.ndarray:
-    """(s,) for each device, the largest part of another one; 0 where it is alone."""
-    if parts.size == 1:
-        return np.zeros(1)
-    largest, runner_up = np.sort(parts)[::-1][:2]
-    return np.asarray(np.where(np.arange(parts.size) == int(np.argmax(parts)), runner_up, largest))
+def _largest_of_others(parts: np.ndarray, beyond: int) -> np.ndarray:
+    """(s,) for each device, the largest part of another one beyond so many larger ones; 0 where there is none."""
+    order = np.argsort(-parts, kind="stable")
+    found = np.full(parts.size, parts[order[beyond]] if beyond < parts.size else 0.0)
+    after = parts[order[beyond + 1]] if beyond + 1 < parts.size else 0.0
+    found[order[: beyond + 1]] = after  # one of those before it is the device itself
+    return found
 
 
-def _noise_of_others(parts: np.ndarray) -> np.ndarray:
-    """For each device, the noise on the average that its worst active peer cannot subtract; parts = rho_j sigma_j."""
+def _noise_of_others(parts: np.ndarray, known: int) -> np.ndarray:
+    """(s,) for each device, the noise on the average beyond the largest parts of so many other active devices.
+
+    Its own part always remains. Peers that are inactive have none.
+
+    Args:
+        parts: (s,) rho_j sigma_j.
+    """
     squares = parts**2
-    if squares.size == 1:
-        return np.asarray(np.abs(parts))  # the peers are inactive: none of the noise is theirs
-    largest, runner_up = np.sort(squares)[::-1][:2]
-    position = int(np.argmax(squares))
-    worst = np.where(np.arange(squares.size) == position, runner_up, largest)
-    return np.asarray(np.sqrt(np.maximum(squares.sum() - worst, 0.0)))
+    if squares.size <= known:
+        return np.asarray(np.abs(parts))
+    order = np.argsort(-squares, kind="stable")
+    falling, total = squares[order], squares.sum()
+    left = np.full(squares.size, total - falling[:known].sum())
+    for place, device in enumerate(order[:known].tolist()):
+        left[device] = total - np.delete(falling[: known + 1], place).sum()
+    return np.asarray(np.sqrt(np.maximum(left, 0.0)))
 
 
 def grouped(upload: Upload, observer: Observer, columns: np.ndarray) -> Iterator[Release]:

@@ -19,7 +19,7 @@ class TrustModel:
     """What a noise placement makes of the trust in an edge server.
 
     All that nodes, accounts and audits want to know of it they ask here. Another level of trust is another object, or a
-    subclass: under secure aggregation, for example, devices add shares of one noise, and the edge server sees the sum.
+    subclass: see `SecureSum`.
 
     Attributes:
         noise_from: who adds the noise: nobody, each device, the edge server, or the cloud.
@@ -63,6 +63,33 @@ class TrustModel:
     def edge_level(self) -> int:
         """The level at which the edge server sees an upload: 0 by itself, 1 in the subnet's average (see `Upload`)."""
         return 0 if self.edge_sees == "uploads" else 1
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether devices add shares of one noise: sized for their sum, before it is known who drops out."""
+        return False
+
+    @property
+    def one_noise(self) -> bool:
+        """Whether one noise covers the sum of the subnet: the edge server's, or all devices' shares of one."""
+        return self.edge_adds_noise or self.shares_noise
+
+    @property
+    def colluding(self) -> int:
+        """Devices of each sum that tell an observer their shares of its noise."""
+        return 0
+
+    def opens(self, started: int, arrived: int) -> bool:
+        """Whether the edge server averages what has arrived, of so many devices that began."""
+        return arrived > 0
+
+    def hidden_variance(self, parts: np.ndarray) -> float:
+        """Variance of the noise on the subnet's average that an observer cannot subtract.
+
+        Args:
+            parts: (n,) see `noise_parts`.
+        """
+        return float((parts**2).sum())
 
     def exposure(self, weights: np.ndarray, exposures: np.ndarray) -> np.ndarray:
         """(..., n) for each noise vector the largest share, times exposure, of a device that it covers by itself.

@@ -117,6 +117,7 @@ class Plan:
         received: which row of the broadcast is the model for this subnet, where there are several.
         variate: whether the broadcast's last row is a control variate.
         work: what the devices did in earlier stretches of the interval, see `Upload`.
+        masked: whether devices upload under secure aggregation.
     """
 
     interval: int
@@ -135,6 +136,7 @@ class Plan:
     received: int = 0
     variate: bool = False
     work: DeviceWork | None = None
+    masked: bool = False
 
     @property
     def last_slot(self) -> int:
@@ -168,7 +170,7 @@ class Plan:
             segments=self.segments[first:stop],
             noise_std=self.noise_std[first:stop],
             weights=None if self.weights is None else self.weights[first:stop],
-            completed=None if completed is None else replace(completed, steps=completed.steps[first:stop]),
+            completed=None if completed is None else completed.stretch(first, stop),
             heights=tuple(self.height(segment) for segment in range(first, stop)),
         )
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from h2fdp.privacy import Mechanism, Release, SubnetInterval
+from h2fdp.privacy import Mechanism, Release, SubnetInterval, TrustModel
 from h2fdp.protocol.averaging import Averaging, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, numbers_released, uploads_of
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
-from h2fdp.world import Faults, completed_epochs, completed_work, reached
+from h2fdp.world import CompletedWork, Faults, completed_epochs, completed_work, reached
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class Planner:
             heights=heights,
             subnets=plan.subnets,
             noise_variances={name: self._noise_variances(plan, name) for name in plan.subnets},
+            hidden_variances={name: self._hidden_variances(plan, name) for name in plan.subnets},
         )
         branches, shares = planner.root(self.children), planner.shares(self.children)
         weights = weights_below(branches.parts, branches.weights)
@@ -115,6 +116,15 @@ class Planner:
             return np.zeros(len(subnet.segments))
         uploads = [each for each in uploads_of(self.facts[name], plan, subnet, 1.0) if each.kind != "estimate"]
         return np.array([self.noise.upload_variance(each) for each in uploads])
+
+    def _hidden_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
+        """(segments,) of what of that noise colluding devices do not tell."""
+        facts, subnet = self.facts[name], plan.subnets[name]
+        if facts.trust_model.colluding == 0:
+            return self._noise_variances(plan, name)
+        parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
+        shares = [facts.trust_model.noise_parts(part.noise_std, part.weights) for part in parts]
+        return np.array([facts.trust_model.hidden_variance(each) if each.size else 0.0 for each in shares])
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
@@ -147,13 +157,17 @@ class Planner:
             completed = completed_work(*known, segments)
         else:
             completed = completed_epochs(*known, self.epochs, facts.steps_per_epoch[rows])
+        completed = _opened(facts.trust_model, len(rows), segments, completed)
         averages = self.averaging.of_subnet(facts, rows, segments, step_size, completed, self.noise)
         noise_std = np.empty((len(segments), 0))
         heights = self.aggregation_times.heights(sum(segments), facts.depth) if self.tiers else ()
         if self.noise is not None:
             public = facts.sampling_rates[rows], facts.records[rows]
             tiers = [facts.tier(height) for height in heights[:-1]]
-            averaged = averages.weights, *public, tiers, averages.portions
+            weighed = averages.weights, averages.portions
+            if facts.trust_model.shares_noise:  # added before it is known who drops out
+                weighed = facts.shares(rows, self.averaging.weighting), None
+            averaged = weighed[0], *public, tiers, weighed[1]
             asked = SubnetInterval(facts.trust_model, segments, step_size, *averaged)
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
             if facts.trust_model.edge_adds_noise and facts.trusted > 1:  # the chain continues: a node above adds it
@@ -169,6 +183,7 @@ class Planner:
             weights=None if averages.plain else averages.weights,
             completed=completed,
             heights=(*(facts.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
+            masked=facts.trust_model.shares_noise,
         )
         measuring = part.aggregation(-1).rows
         if not self.measures or measuring.size == 0:
@@ -180,3 +195,17 @@ class Planner:
         assert self.noise is not None, "private estimates come with a method that adds noise"
         numbers = numbers_released(facts.trust_model)
         return self.noise.of_estimates(facts.trust_model, numbers, facts.sampling_rates[rows])
+
+
+def _opened(
+    trust_model: TrustModel, started: int, segments: Sequence[int], completed: CompletedWork | None
+) -> CompletedWork | None:
+    """What the devices' work comes to where a sum of too few uploads is never opened."""
+    if completed is None:
+        if trust_model.opens(started, started):
+            return None
+        steps = np.repeat(np.array(segments)[:, None], started, axis=1)
+        completed = CompletedWork(steps, np.zeros(started, dtype=np.int64))
+    arrived = (completed.steps > 0).sum(axis=1)
+    opened = np.array([each == 0 or trust_model.opens(started, each) for each in arrived.tolist()])
+    return completed if opened.all() else completed.opening(opened)

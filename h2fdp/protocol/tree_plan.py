@@ -46,7 +46,7 @@ class _Vector:
     """What a node sends up of the last segment of a stretch.
 
     Attributes:
-        variance: of each coordinate of the noise of that aggregation.
+        variance: of each coordinate of the noise of that aggregation, but what colluding devices tell.
         exposure: the largest share, times rate, of a device whose update is raw in it; 0 where none is.
         known: the largest variance that one node of another branch knows, for each subnet below of which anything is
             new; also says which these are.
@@ -85,6 +85,7 @@ class TreePlanner:
         noise_factor: of the schedule, on all noises.
         subnets: the plans of the subnets of which anything arrives.
         noise_variances: (segments,) for each subnet, of the noise on its averages.
+        hidden_variances: the same of what colluding devices do not tell.
         heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest: everywhere the
             highest node up to that height aggregates.
         vectors: subnet -> segment -> the vectors above its average; filled as the tree is planned.
@@ -99,6 +100,7 @@ class TreePlanner:
     heights: tuple[int, ...]
     subnets: Mapping[str, Plan]
     noise_variances: Mapping[str, np.ndarray]
+    hidden_variances: Mapping[str, np.ndarray]
     vectors: dict[str, dict[int, tuple[TierVector, ...]]] = field(default_factory=dict)
 
     def root(self, children: Sequence[str]) -> BranchPlans:
@@ -143,7 +145,7 @@ class TreePlanner:
             raw = facts.trust_model.edge_adds_noise and not last.noise_std[0]
             averages, at = self.averages[name], stop - 1
             exposure = averages.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
-            vector = _Vector(float(variances[-1]), exposure, {name: 0.0}, {name: 1.0})
+            vector = _Vector(float(self.hidden_variances[name][at]), exposure, {name: 0.0}, {name: 1.0})
         return _Stretch(
             part=plan,
             branch=self.averages[name].branch(facts, plan, first, stop),

@@ -14,6 +14,7 @@ from h2fdp.data import DataRequest, DeviceData, FederatedData, Pool, from_functi
 from h2fdp.errors import UserError
 from h2fdp.experiment.rules import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile, horizon
+from h2fdp.experiment.secure_sums import check_secure_sums
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
 from h2fdp.privacy import NoisePlacement, noise_placement_of
@@ -57,6 +58,7 @@ def prepare(
             does not fit them, or the privacy; no noise that meets the target.
     """
     times = aggregation_times(config, topology)
+    check_secure_sums(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
     star, placement = method.topology == "star", noise_placement_of(method.privacy)
     network = topology.as_star() if star else topology

@@ -245,7 +245,7 @@ class RunSetup:
             costs=self.costs,
             streams=self.blueprint.streams.public,
             aggregation_times=self.aggregation_times,
-            edge_adds_noise=np.array([facts.trust_model.edge_adds_noise for facts in self.blueprint.facts()]),
+            one_noise=np.array([facts.trust_model.one_noise for facts in self.blueprint.facts()]),
             intervals=training.intervals,
             local_steps=self.local_steps,
             step_size=training.step_size,

@@ -20,7 +20,7 @@ from h2fdp.privacy import LocalRandomizer, NoisePlacement, TrustModel, Visible
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.streams import Streams
-from h2fdp.topology import Topology
+from h2fdp.topology import TRUSTS, Topology, Trust
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.descent import gain
@@ -99,11 +99,11 @@ class Blueprint:
     @property
     def noisy(self) -> bool:
         """Whether anybody adds noise."""
-        return any(self.trust_model(trusted).noisy for trusted in (True, False))
+        return any(self.trust_model(trust).noisy for trust in TRUSTS)
 
-    def trust_model(self, trusted: bool) -> TrustModel:
+    def trust_model(self, trust: Trust) -> TrustModel:
         """Who adds noise under an edge server of this trust, and what the edge server sees."""
-        model = self.noise_placement.trust_model(trusted)
+        model = self.noise_placement.trust_model(trust)
         return replace(model, edge_sees="sum") if self.edge_sees == "sum" else model
 
     def facts(self) -> list[SubnetFacts]:
@@ -114,7 +114,7 @@ class Blueprint:
         return [
             SubnetFacts(
                 subnet.name,
-                self.trust_model(subnet.trusted),
+                self.trust_model(subnet.trust),
                 records[first:stop],
                 self.rates[first:stop],
                 self.sampling,
@@ -154,7 +154,7 @@ class Blueprint:
     @cached_property
     def _trusted(self) -> dict[str, bool]:
         """Whether averages may be raw at each aggregator, and it is the one to add noise to them."""
-        added_by_edges = self.trust_model(True).edge_adds_noise
+        added_by_edges = self.trust_model("trusted").edge_adds_noise
         trusted = {subnet.name: subnet.trusted for subnet in self.topology.subnets}
         trusted |= {each.name: each.trusted for each in self.topology.aggregators}
         return {name: each and added_by_edges for name, each in trusted.items()}
@@ -194,7 +194,7 @@ class Blueprint:
         return EdgeServer(
             subnet.name,
             self.streams,
-            self.trust_model(subnet.trusted),
+            self.trust_model(subnet.trust),
             groups,
             spans,
             self._gradient_probe(),
@@ -253,7 +253,7 @@ class Blueprint:
         sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
-            mechanism=(randomizer := self._local_randomizer(subnet.trusted)),
+            mechanism=(randomizer := self._local_randomizer(subnet.trust)),
             first_row=block_begins - devices.start,
             device_name=subnet.device_name,
             records=records,
@@ -264,9 +264,9 @@ class Blueprint:
             longest=None if randomizer.noisy_steps else self._longest(),
         )
 
-    def _local_randomizer(self, trusted: bool) -> LocalRandomizer:
+    def _local_randomizer(self, trust: Trust) -> LocalRandomizer:
         by_record = self.clipping is not None and self.clipping.scope == "record"
-        return self.noise_placement.local_randomizer(trusted, self.clip_norm, by_record)
+        return self.noise_placement.local_randomizer(trust, self.clip_norm, by_record)
 
     def _longest(self) -> Callable[[float, int], float] | None:
         """eta gain(m) G where what leaves a device is a sum of clipped gradients, and noise is sized for that."""

@@ -28,7 +28,7 @@ class ScheduleContext:
         costs: of messages on its links.
         streams: from which participants and fading are drawn.
         aggregation_times: when edge servers aggregate within an interval.
-        edge_adds_noise: (N,) whether the edge server adds the noise of its subnet.
+        one_noise: (N,) whether one noise covers the sum of a subnet, not each upload its own.
         intervals: K_g, the most that there may be.
         local_steps: tau_0 of the experiment file.
         step_size: eta, or gamma where it falls.
@@ -47,7 +47,7 @@ class ScheduleContext:
     costs: NetworkCosts
     streams: Streams
     aggregation_times: AggregationTimes
-    edge_adds_noise: np.ndarray
+    one_noise: np.ndarray
     intervals: int
     local_steps: int
     step_size: float

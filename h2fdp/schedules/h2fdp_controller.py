@@ -64,7 +64,7 @@ class H2fdpController(Schedule):
             [subnet.name for subnet in context.topology.subnets],
             context.sizes,
             context.participation,
-            context.edge_adds_noise.astype(np.float64),
+            context.one_noise.astype(np.float64),
             context.topology,
         )
         joules = context.topology.compute.joules_per_step

@@ -32,7 +32,7 @@ class ControlledNetwork:
         names: of the N edge servers.
         sizes: (N,) s_c.
         limits: (N,) the most devices of each that may take part.
-        trusted: (N,) 1 where the edge server adds the noise, 0 where its devices do.
+        trusted: (N,) 1 where one noise covers the sum, 0 where each upload has its own.
         topology: the tree, whose upper tiers may aggregate within an interval; None for one tier of edge servers.
     """
 
@@ -151,7 +151,7 @@ class ControlProblem:
         remaining: T - t_k slots.
         tau_max: the longest interval considered, at most `remaining`.
         limits: (N,) s_c, the most devices that may take part.
-        trusted: (N,) 1 where the edge server adds the noise, 0 where devices do.
+        trusted: (N,) 1 where one noise covers the sum, 0 where each upload has its own.
         aggregations: tau -> K_l(tau), the local aggregations that really happen in an interval of that length.
         upper: tau -> (D - 1,) how many of these are of height 2 .. D; none by default.
         prices: of messages.

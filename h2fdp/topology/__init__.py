@@ -5,12 +5,14 @@ from h2fdp.topology.network import CLOUD, Aggregator, Compute, DistanceRule, Lin
 from h2fdp.topology.reading import from_document, read
 from h2fdp.topology.schema import TopologyFile
 from h2fdp.topology.topology import GENERATORS, Topology
+from h2fdp.topology.trust import TRUSTS, Trust
 from h2fdp.topology.writing import write
 from h2fdp.wireless import Radio
 
 __all__ = [
     "CLOUD",
     "GENERATORS",
+    "TRUSTS",
     "Aggregator",
     "Compute",
     "DistanceRule",
@@ -20,6 +22,7 @@ __all__ = [
     "Subnet",
     "Topology",
     "TopologyFile",
+    "Trust",
     "draw",
     "from_document",
     "read",

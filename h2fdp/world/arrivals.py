@@ -19,11 +19,27 @@ class CompletedWork:
 
     Attributes:
         steps: (segments, s) local steps behind each device's upload at each aggregation; 0 where it uploads nothing.
-        lost: (s,) local steps done before dropping out whose upload was never made.
+        lost: (s,) local steps that came to nothing: done before dropping out, or behind uploads that were not averaged.
+        unopened: (segments, s) uploads that arrived at an aggregation that did not happen; None for none.
     """
 
     steps: np.ndarray
     lost: np.ndarray
+    unopened: np.ndarray | None = None
+
+    def opening(self, opened: np.ndarray) -> CompletedWork:
+        """The same where some aggregations do not happen, whatever arrives: work of these segments comes to nothing.
+
+        Args:
+            opened: (segments,) whether each aggregation happens.
+        """
+        kept = self.steps * opened[:, None]
+        return CompletedWork(kept, self.lost + (self.steps - kept).sum(axis=0), (self.steps > 0) & ~opened[:, None])
+
+    def stretch(self, first: int, stop: int) -> CompletedWork:
+        """That of the segments first .. stop - 1."""
+        unopened = None if self.unopened is None else self.unopened[first:stop]
+        return CompletedWork(self.steps[first:stop], self.lost, unopened)
 
     @property
     def arrives(self) -> np.ndarray:

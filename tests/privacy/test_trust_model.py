@@ -1,7 +1,6 @@
 """Who adds the noise and what the edge server sees: two facts, and a third level of trust made of them."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,7 +11,9 @@ from h2fdp.privacy import (
     TRUST_MODELS,
     GradientSumMechanism,
     PaperCalibration,
+    SecureSum,
     SubnetInterval,
+    Tolerance,
     TrustModel,
     Upload,
     views,
@@ -26,21 +27,6 @@ PEOPLE = st.integers(1, 6).flatmap(
         st.lists(st.floats(0.01, 0.5), min_size=size, max_size=size),
     )
 )
-
-
-@dataclass(frozen=True)
-class SecureSum(TrustModel):
-    """Devices add shares of the one noise that a trusted edge server would add; the edge server sees the sum alone.
-
-    Attributes:
-        missing: shares that may be known to others, or lost.
-    """
-
-    missing: int = 0
-
-    def exposure(self, weights, exposures):
-        share = np.max(weights * exposures, axis=-1, keepdims=True)
-        return share / (weights * math.sqrt(weights.shape[-1] - self.missing))
 
 
 def upload(trust_model, weights, rates, noise_std, **changes):
@@ -64,9 +50,11 @@ def upload(trust_model, weights, rates, noise_std, **changes):
     return Upload(**values | changes)
 
 
-def seen(trust_model, weights, rates, **changes):
-    """Observer -> device -> (sensitivity, noise) under the noise that this trust asks for."""
-    noise = LEVELS.of_subnet(SubnetInterval(trust_model, (4,), 0.1, weights, rates, np.full(len(rates), 9)))[0]
+def seen(trust_model, weights, rates, noise_std=None, **changes):
+    """Observer -> device -> (sensitivity, noise), by default under the noise that this trust asks for."""
+    noise = noise_std
+    if noise is None:
+        noise = LEVELS.of_subnet(SubnetInterval(trust_model, (4,), 0.1, weights, rates, np.full(len(rates), 9)))[0]
     found = {}
     for row in LEVELS.releases(upload(trust_model, weights, rates, noise, **changes)):
         for part in row.devices.split(","):
@@ -80,7 +68,7 @@ def seen(trust_model, weights, rates, **changes):
 def test_a_third_level_of_trust_is_a_value_of_its_own(people):
     """Shares of one noise: whoever sees the sum gets what a trusted edge server would send, the edge server as well."""
     weights, rates = np.array(people[0]) / sum(people[0]), np.array(people[1])
-    sums, trusted = seen(SecureSum("device", "sum"), weights, rates), seen(TRUST_MODELS["edge"], weights, rates)
+    sums, trusted = seen(SecureSum(), weights, rates), seen(TRUST_MODELS["edge"], weights, rates)
     for observer in ("edge", "cloud", "public"):
         for device, (sensitivity, noise_std) in trusted["cloud"].items():
             assert sums[observer][device] == (pytest.approx(sensitivity), pytest.approx(noise_std))
@@ -92,7 +80,9 @@ def test_a_third_level_of_trust_is_a_value_of_its_own(people):
 
 def test_shares_that_may_be_missing_make_the_others_larger():
     weights, rates = np.full(4, 0.25), np.full(4, 0.1)
-    (_, less), (_, more) = (seen(SecureSum("device", "sum", missing), weights, rates)["cloud"][1] for missing in (0, 2))
+    (_, less), (_, more) = (
+        seen(SecureSum(tolerance=Tolerance(dropouts=missing)), weights, rates)["cloud"][1] for missing in (0, 2)
+    )
     assert more == pytest.approx(less * math.sqrt(2))
 
 

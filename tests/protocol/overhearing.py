@@ -35,7 +35,7 @@ class Overheard:
         signals: coordinate -> device and slot of an update; it moves there by as much as one record can move it.
         noises: coordinate -> node and slot of a noise vector.
         broadcasts: node -> models that it sent to its children, in order.
-        received: node -> vectors that its children sent it, in order.
+        received: node -> vectors that it saw of its children, in order: what each sent, or a secure sum of that.
         sent: node -> vectors that it sent up, in order.
         models: of the cloud, after each interval.
         rows: of the ledger.
@@ -126,11 +126,22 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
     def named(self, node, purpose, interval=0, slot=0, skipped=0):  # in the place of a stream of noise, whose it is
         return (node, slot) if "noise" in purpose else borrowed(self, node, purpose, interval, slot, skipped)
 
+    levels = {facts.name: facts.trust_model.edge_level for facts in setup.blueprint.facts()}
+    see_devices = h2fdp.protocol.edge_server._Subnet.arrived
+
     def hear(node, answers):
         for child, answer in answers.items():
             vectors = answer.updates if isinstance(answer, TrainingResult) else [answer.update]
-            for known in (heard.received.setdefault(node, []), heard.sent.setdefault(child, [])):
+            seen = [] if isinstance(answer, TrainingResult) and levels[node] else heard.received.setdefault(node, [])
+            for known in (seen, heard.sent.setdefault(child, [])):
                 known += map(_plain, vectors)
+
+    def seen_summed(subnet, *arguments):
+        vectors, weights = see_devices(subnet, *arguments)
+        name = subnet._server.name
+        if levels[name]:
+            heard.received.setdefault(name, []).append(weights @ np.array([_plain(each) for each in vectors]))
+        return vectors, weights
 
     def listening(intervals, perform):
         def perform_and_hear(calls):
@@ -146,7 +157,8 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
         made = vars(setup.blueprint.device_group(number))
         if silent:
             return DeviceGroup(**made | {"engine": Nothing()})
-        return TimedGroup(**made | {"engine": Signals(heard, name, moved)})
+        # A signal is as long as the difference of two updates, of which each is within the bound.
+        return TimedGroup(**made | {"engine": Signals(heard, name, moved), "longest": None})
 
     in_step = h2fdp.protocol.aggregator.in_step
     with monkeypatch.context() as patched:
@@ -156,6 +168,7 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
             for module in (h2fdp.protocol.aggregator, local_randomizer, output):
                 patched.setattr(module, "add_gaussian_noise", add)
             patched.setattr(output, "clip_rows", lambda models, norm: models)  # it would not be linear
+        patched.setattr(h2fdp.protocol.edge_server._Subnet, "arrived", seen_summed)
         for module in (h2fdp.protocol.edge_server, h2fdp.protocol.tiers):
             patched.setattr(module, "in_step", listening)
         names = [subnet.name for subnet in setup.topology.subnets]

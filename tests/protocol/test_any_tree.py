@@ -1,6 +1,7 @@
 """What every observer of any network learns, against the ledger: random trees of one to four tiers, overheard.
 
-Trees have mixed trust and uneven heights. The run is prepared as any run is; see `tests.protocol.overhearing`.
+Trees have mixed trust and uneven heights; edge servers with devices may hold secure sums, with tolerances. The run is
+prepared as any run is; see `tests.protocol.overhearing`.
 """
 
 from itertools import takewhile
@@ -37,8 +38,10 @@ def random_tree(rng):
                 aggregators.append(Aggregator(name, trusted, parent=parent))
                 grow(name, tier + 1, most)
             else:
-                size = int(rng.integers(1, 4))
-                subnets.append(Subnet(name, trusted, [9.0] * size, [9.0] * size, parent=parent))
+                size = int(rng.integers(1, 5))
+                secure = not trusted and rng.random() < 0.5
+                level = "secure-sum" if secure else trusted
+                subnets.append(Subnet(name, level, [9.0] * size, [9.0] * size, parent=parent))
 
     while not subnets or sum(each.size for each in subnets) > 8:
         subnets.clear(), aggregators.clear()
@@ -70,7 +73,17 @@ def drawn_settings(tree, rng):
     }
     if drawn["aggregate_every"] is None:
         drawn["aggregations_per_interval"] = 0
+    if drawn["method"] == "h2fdp":
+        drawn["method"] = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": _tolerance(tree, rng)}}
     return drawn
+
+
+def _tolerance(tree, rng):
+    """What the smallest secure sum withstands at 60 % participation."""
+    sizes = [max(1, round(0.6 * each.size)) for each in tree.subnets if each.trust == "secure-sum"]
+    spare = min(sizes, default=1) - 1
+    colluding = int(rng.integers(spare + 1))
+    return {"colluding": colluding, "dropouts": int(rng.integers(spare - colluding + 1))}
 
 
 def _rhythm(tree, rng):
@@ -100,6 +113,9 @@ class Views:
         servers = {each.name: each for each in self.tree.servers()}
         self.trusted = {name: each.trusted and guarded for name, each in servers.items()}
         self.devices = [(subnet.name, row) for subnet in self.tree.subnets for row in range(subnet.size)]
+        sums = {each.name for each in self.tree.subnets if each.trust == "secure-sum" and guarded}
+        tolerance = setup.config.method.privacy.secure_sum if guarded else None
+        self.colluding = dict.fromkeys(sums, 0 if tolerance is None else tolerance.colluding)
 
     def path(self, device):
         return self.tree.path(device[0])
@@ -136,6 +152,18 @@ class Views:
         found = {each.name for each in self.tree.servers() if node in self.tree.path(each.name)}
         return found | {self.name(each) for each in self.devices if node in self.path(each)}
 
+    def colluders(self, device, active=None):
+        """Names of devices that tell observers of this one their noise: in each secure sum the first few others.
+
+        Args:
+            active: those whose noise is in a vector; None for all.
+        """
+        found = set()
+        for subnet, count in self.colluding.items():
+            others = [self.name(each) for each in self.devices if each[0] == subnet and each != device]
+            found |= set([each for each in others if active is None or each in active][:count])
+        return found
+
     def peers(self, device):
         """Of each other party that receives the device's broadcasts: the node whose vectors it has besides, if it is
         one, and who drew the noises that it knows."""
@@ -160,9 +188,10 @@ def test_no_observer_learns_more_than_its_rows_say(run):
         for node, known in views.peers(device):
             listens = [*heard.broadcasts.get(node, ()), *heard.models]
             has["peer"].append((heard.had_by(node) if node in known else listens, known))
+        colluders = views.colluders(device)
         for observer, sides in has.items():
             for vectors, known in sides:
-                learned = squared_distance(heard, vectors, device, known)
+                learned = squared_distance(heard, vectors, device, known | colluders)
                 assert learned <= allowed.get((device, observer), 0.0) * (1 + 1e-5) + 1e-12, (device, observer)
                 worst[observer] = max(learned, worst.get(observer, 0.0))
     accounts = setup.empty_accounts()
@@ -209,6 +238,8 @@ def test_every_row_is_a_vector_that_left_and_nothing_left_without_a_row(run):
         path, aggregator = views.path(device), views.aggregator(device, slot)
         inside = views.below(aggregator)
         average = first_with(place, heard.sent[aggregator])  # of the node that broadcasts, or the last below the cloud
+        active = {node for at, (node, when) in heard.noises.items() if when == slot and average[at]}
+        inside -= views.colluders(device, active)
         moved, noise = heard.made_of(average, place, inside)
         for observer, node in [*views.outside_chain(device).items(), ("cloud", "cloud"), ("public", None)]:
             seen = first_with(place, heard.models if node is None else heard.received[node])

@@ -33,12 +33,20 @@ edges:
   - {name: north, trusted: true, edges: [{name: n1, trusted: true, devices: {count: 2}}]}
   - {name: alone, trusted: false, devices: {count: 1}}
 """
+SUMS = """
+name: secure sums below a trusted server, and beside it
+edges:
+  - {name: north, trusted: true, edges: [{name: n1, trust: secure-sum, devices: {count: 2}}]}
+  - {name: alone, trust: secure-sum, devices: {count: 1}}
+"""
+TOLERANT = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": {"dropouts": 0.5}}}
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
 CONTROL = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6, "estimates": "private"}
 SCAFFOLD = {"extends": "hfl", "objective": "scaffold", "server": "scaffold"}
 METHODS = {
     "h2fdp": {},
     "controlled": {"control": CONTROL},
+    "secure sums": {"method": TOLERANT},
     "dp-sgd": {"method": {"extends": "h2fdp", "privacy": "dp-sgd"}},
     "fednova": {"method": {"extends": "h2fdp", "aggregation": "fednova"}},
     "scaffold": {"method": SCAFFOLD},
@@ -66,6 +74,8 @@ def session():
         ("scaffold", NETWORK, {"backend": "ray", "hosts": 2, "cpus_per_host": 0.5}),
         ("fednova", NETWORK, {"backend": "ray", "hosts": 3, "cpus_per_host": 0.5}),
         ("h2fdp", SMALL, {"placement": "subnet"}),
+        ("secure sums", SUMS, {"placement": "subnet"}),
+        ("secure sums", SUMS, {"placement": "entity"}),
     ],
 )
 def test_hosts_give_the_bits_of_one_process(session, tmp_path, name, network, runtime):
@@ -75,7 +85,8 @@ def test_hosts_give_the_bits_of_one_process(session, tmp_path, name, network, ru
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_that_was_killed_continues_to_the_same_bits(name, tmp_path, monkeypatch):
-    whole = recorded(deep(tmp_path, **METHODS[name]).run(tmp_path / "whole"))
+    network = SUMS if name == "secure sums" else NETWORK
+    whole = recorded(deep(tmp_path, network, **METHODS[name]).run(tmp_path / "whole"))
 
     def fail(step, interval):
         if (step, interval) == ("released", 1):
@@ -84,5 +95,5 @@ def test_a_run_that_was_killed_continues_to_the_same_bits(name, tmp_path, monkey
     with monkeypatch.context() as patched:
         patched.setattr(steps, "listener", fail)
         with pytest.raises(RuntimeError, match="the host is gone"):
-            deep(tmp_path, **METHODS[name]).run(tmp_path / "killed")
+            deep(tmp_path, network, **METHODS[name]).run(tmp_path / "killed")
     assert_equal(whole, recorded(h2fdp.resume(tmp_path / "killed")))

@@ -13,7 +13,8 @@ from h2fdp.runtime.local_hosts import LockstepNodes, blocks, inline_nodes, run_a
 
 def experiment(method="h2fdp", **settings):
     defaults = {"intervals": 2, "local_steps": 5, "aggregate_every": 2, "batch_size": 4, "epsilon": 20.0, "seed": 3}
-    topology = Topology.regular(edges=5, devices=3, trust=0.5, seed=3)
+    sums = settings.pop("secure_sum", 0.0)
+    topology = Topology.regular(edges=5, devices=3, trust=0.0 if sums else 0.5, secure_sum=sums, seed=3)
     data = {"name": "digits", "partition": {"dirichlet": 0.5, "sizes": {"lognormal": 1.0}}}
     return Experiment(topology=topology, data=data, method=method, **{**defaults, **settings})
 
@@ -27,6 +28,7 @@ def model_after(run, nodes):
 
 FAULTS = {"device_dropout": 0.4, "straggler": {"probability": 0.5}, "edge_outage": {"probability": 0.2}}
 ONE_UPLOAD = {"aggregate_every": None, "aggregations_per_interval": 0}
+SECURE = {"name": "hierarchical", "secure_sum": {"dropouts": 1}}
 OBJECTIVE = {"name": "objective", "rate": 100.0, "input_bound": 60.0}
 SETTINGS = [
     {},
@@ -38,6 +40,7 @@ SETTINGS = [
     {"faults": FAULTS, "control": {"enabled": True, "estimates": "private"}, "weights": "by-size"},
     {"method": {"extends": "h2fdp", "privacy": "dp-sgd"}, "faults": FAULTS},
     {"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "normalize": "drawn"}}, "momentum": 0.5},
+    {"method": {"extends": "h2fdp", "privacy": SECURE}, "faults": FAULTS, "secure_sum": 1.0},
     {"method": {"extends": "h2fdp", "privacy": "central"}, **ONE_UPLOAD, "faults": FAULTS},
     {"method": {"extends": "h2fdp", "privacy": "output"}, "participation": 0.4},
     {"method": {"extends": "hfl", "objective": {"name": "proximal", "mu": 2.0}, "privacy": OBJECTIVE}, **ONE_UPLOAD},

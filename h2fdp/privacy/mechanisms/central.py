@@ -27,6 +27,7 @@ from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Observer, Release, Upload, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
+from h2fdp.topology import Trust
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,7 +136,7 @@ class CentralDp(NoisePlacement):
         """The other adjacency."""
         return (ADJACENCY,)
 
-    def trust_model(self, trusted: bool) -> TrustModel:
+    def trust_model(self, trust: Trust) -> TrustModel:
         """The cloud adds it."""
         return TRUST_MODELS["cloud"]
 
@@ -159,7 +160,7 @@ class CentralDp(NoisePlacement):
             )
             yield "training.aggregations_per_interval", text
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         assert clip_norm is not None, "a guarantee comes with clipping"
         return ClippedUpdate(clip_norm)
 

@@ -30,6 +30,7 @@ from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
+from h2fdp.topology import Trust
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -194,7 +195,7 @@ class DpSgd(NoisePlacement):
         chosen = {DRAWN: self.normalize == "drawn", OVERSPENT: self.rc_search == "paper"}
         return tuple(note for note, holds in chosen.items() if holds)
 
-    def trust_model(self, trusted: bool) -> TrustModel:
+    def trust_model(self, trust: Trust) -> TrustModel:
         """The device adds it."""
         return TRUST_MODELS["device"]
 
@@ -211,7 +212,7 @@ class DpSgd(NoisePlacement):
             text = "needs a stated noise_multiplier; here it is null"
             yield "method.privacy.rc_search", text
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         return NoisyGradients(self.normalize == "expected")
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

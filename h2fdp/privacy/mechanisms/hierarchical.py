@@ -16,7 +16,9 @@ from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, NoisyUpda
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.noise_placement import Clips, NoisePlacement, RequestedExperiment, clipped, remembering
 from h2fdp.privacy.releases import Observer
+from h2fdp.privacy.secure_sum import SecureSum, Tolerance
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
+from h2fdp.topology import Trust
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class NonPrivate(NoisePlacement):
     clips: ClassVar[Clips] = "gradient"
     unaudited: ClassVar[str | None] = "an audit needs a method that promises privacy; this one adds no noise"
 
-    def trust_model(self, trusted: bool) -> TrustModel:
+    def trust_model(self, trust: Trust) -> TrustModel:
         """Nobody adds any."""
         return TRUST_MODELS["none"]
 
@@ -46,22 +48,29 @@ class NonPrivate(NoisePlacement):
 class HierarchicalDp(NoisePlacement):
     """A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads.
 
+    Under one that holds secure sums, every device adds a share of the noise that a trusted one would add.
+
     Attributes:
         input_bound: a public bound R on the norm of inputs, which are divided by it. Softmax regression then has
             bounded gradients without clipping, and steps that do not expand: an account by draws.
 
-    >>> [HierarchicalDp().trust_model(trusted).noise_from for trusted in (True, False)]
-    ['edge', 'device']
+        tolerance: of secure sums.
+
+    >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
+    ['the edge server', 'the devices, each a share', 'each device']
     """
 
     input_bound: float | None = None
+    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - a frozen value
     description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
     clips: ClassVar[Clips] = "gradient"
     accumulates: ClassVar[bool] = True
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
 
-    def trust_model(self, trusted: bool) -> TrustModel:
-        return TRUST_MODELS["edge" if trusted else "device"]
+    def trust_model(self, trust: Trust) -> TrustModel:
+        if trust == "secure-sum":
+            return SecureSum(tolerance=self.tolerance)
+        return TRUST_MODELS["edge" if trust == "trusted" else "device"]
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would void that an upload is a sum of clipped gradients."""
@@ -84,9 +93,9 @@ class HierarchicalDp(NoisePlacement):
     def input_norm(self) -> float | None:
         return self.input_bound
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         by_expected = by_record or self.input_bound is not None
-        return NoisyUpdate(by_expected) if self.trust_model(trusted).devices_add_noise else RawUpdate(by_expected)
+        return NoisyUpdate(by_expected) if self.trust_model(trust).devices_add_noise else RawUpdate(by_expected)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """The paper's calibration for the numbers of releases that are planned."""
@@ -142,6 +151,6 @@ class LocalDp(HierarchicalDp):
 
     description: ClassVar[str] = "every device adds its own noise, as if no edge server were trusted"
 
-    def trust_model(self, trusted: bool) -> TrustModel:
+    def trust_model(self, trust: Trust) -> TrustModel:
         """The device adds it."""
         return TRUST_MODELS["device"]

@@ -18,12 +18,14 @@ from h2fdp.privacy.calibration import EqualMultipliers
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism, NoisyGradients, calibrated_multiplier
 from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
-from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, RawUpdate
+from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.noise_placement import Clips, RequestedExperiment, uncontrolled
 from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload
+from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
+from h2fdp.topology import Trust
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class NoiseInside(Mechanism):
 
     def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
         """(len(segments), s) standard deviations on the sums of a step; (.., 1) from the edge server."""
-        return (self.steps if subnet.trust_model.devices_add_noise else self.sums).of_subnet(subnet)
+        return self._of(subnet.trust_model).of_subnet(subnet)
 
     def exposures(self, sampling_rates: np.ndarray, records: np.ndarray, interval: int, segment: int) -> np.ndarray:
         return self.sums.exposures(sampling_rates, records, interval, segment)
@@ -53,10 +55,14 @@ class NoiseInside(Mechanism):
 
     def releases(self, upload: Upload) -> Iterator[Release]:
         """A row for each step of an untrusted device, for each sum of a trusted edge server."""
-        return (self.steps if upload.trust_model.devices_add_noise else self.sums).releases(upload)
+        return self._of(upload.trust_model).releases(upload)
 
     def upload_variance(self, upload: Upload) -> float:
-        return (self.steps if upload.trust_model.devices_add_noise else self.sums).upload_variance(upload)
+        return self._of(upload.trust_model).upload_variance(upload)
+
+    def _of(self, trust_model: TrustModel) -> DpSgdMechanism | GradientSumMechanism:
+        """Steps are noisy where single uploads are seen; shares of a secure sum's noise are on the sum."""
+        return self.steps if trust_model.devices_add_noise and not trust_model.shares_noise else self.sums
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """None: no formula promises anything; there is an account."""
@@ -89,8 +95,10 @@ class HierarchicalSteps(HierarchicalDp):
         if self.input_bound is not None:
             yield "method.privacy.input_bound", "noise: steps needs clipped gradients; expected null"
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
-        return NoisyGradients(expected=True) if self.trust_model(trusted).devices_add_noise else RawUpdate(True)
+    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+        if trust == "untrusted":
+            return NoisyGradients(expected=True)
+        return super().local_randomizer(trust, clip_norm, by_record=True)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """One multiplier for all, at first by ALI-DPFL's account of the planned steps."""

@@ -10,6 +10,7 @@ from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, RawUpdate
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.releases import Observer, height_of
 from h2fdp.privacy.trust_model import TrustModel, Visible
+from h2fdp.topology import Trust
 
 Clips = Literal["gradient", "record", "update", "nothing"]
 
@@ -93,7 +94,7 @@ class NoisePlacement(Protocol):
         trusted = observer in self.trusted or (height_of(observer) > 1 and "edge" in self.trusted)
         return "trusted" if trusted else "nothing released"
 
-    def trust_model(self, trusted: bool) -> TrustModel:
+    def trust_model(self, trust: Trust) -> TrustModel:
         """Who adds noise under an edge server of this trust, and what the edge server sees."""
         ...
 
@@ -101,7 +102,7 @@ class NoisePlacement(Protocol):
         """What of an experiment the placement does not go with: keys, and the reasons."""
         ...
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         """The devices' part under an edge server of this trust.
 
         Args:

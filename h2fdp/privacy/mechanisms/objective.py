@@ -24,6 +24,7 @@ from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
+from h2fdp.topology import Trust
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -159,7 +160,7 @@ class ObjectivePerturbation(NoisePlacement):
         """That nothing sound is known."""
         return (NO_ACCOUNT,)
 
-    def trust_model(self, trusted: bool) -> TrustModel:
+    def trust_model(self, trust: Trust) -> TrustModel:
         """The device adds it."""
         return TRUST_MODELS["device"]
 
@@ -188,7 +189,7 @@ class ObjectivePerturbation(NoisePlacement):
         if request.budget:
             yield "privacy.budget", "there is no sound account of objective perturbation, so no budget; expected none"
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         return RandomLinearTerm()
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

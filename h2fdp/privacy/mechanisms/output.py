@@ -26,6 +26,7 @@ from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.releases import Release, Upload, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
+from h2fdp.topology import Trust
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -134,7 +135,7 @@ class OutputPerturbation(NoisePlacement):
         """How far claim and account are apart."""
         return (CLAIM,)
 
-    def trust_model(self, trusted: bool) -> TrustModel:
+    def trust_model(self, trust: Trust) -> TrustModel:
         """The device adds it."""
         return TRUST_MODELS["device"]
 
@@ -146,7 +147,7 @@ class OutputPerturbation(NoisePlacement):
             text = "Theorem 6.2 is about single models, and under this aggregation nobody receives one"
             yield "method.aggregation", f"{text}; expected average"
 
-    def local_randomizer(self, trusted: bool, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         return ClippedNoisyModel(self.model_norm)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

@@ -1,0 +1,63 @@
+"""What an experiment may not ask of edge servers that hold secure sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from h2fdp.algorithms.aggregation import WeightedAverageOptions
+from h2fdp.config import Document
+from h2fdp.errors import Problem, UserError
+from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.privacy import SecureSum, noise_placement_of
+from h2fdp.schedules.client_sampling import share_of
+from h2fdp.schedules.registry import chosen
+from h2fdp.topology import Topology
+
+_KEY = "method.privacy.secure_sum"
+
+
+def check_secure_sums(experiment: ExperimentFile, topology: Topology, document: Document | None = None) -> None:
+    """Raise for what no secure sum of this network can do; other methods treat its edge servers as untrusted.
+
+    Raises:
+        UserError: too few devices for what is to be withstood, secure sums of edge servers, private estimates, a
+            controller that would have to know of drop-outs, another aggregation than the average.
+    """
+    trust_model = noise_placement_of(experiment.method.privacy).trust_model("secure-sum")
+    holds = any(server.trust == "secure-sum" for server in topology.servers())
+    if not isinstance(trust_model, SecureSum) or not holds or experiment.method.topology == "star":
+        return
+    found = [
+        Problem(text, "" if document is None else document.where(key.split(".")), key)
+        for key, text in _problems(experiment, topology, trust_model)
+    ]
+    if found:
+        raise UserError(found)
+
+
+def _problems(experiment: ExperimentFile, topology: Topology, sums: SecureSum) -> Iterator[tuple[str, str]]:
+    method, tolerance, schedule = experiment.method, sums.tolerance, chosen(experiment.method.schedule)
+    for aggregator in topology.aggregators:
+        if aggregator.trust == "secure-sum":
+            text = f"{aggregator.name} is above edge servers, and sums of edge servers are not supported"
+            yield "topology", f"{text}; expected secure-sum at edge servers with devices, else trusted or untrusted"
+    if not isinstance(method.aggregation, WeightedAverageOptions):
+        text = "under secure sums devices weigh their uploads before they know who drops out"
+        yield "method.aggregation", f"{text}; expected average, found {method.aggregation.name}"
+    if schedule.measures == "gradients" and experiment.control.estimates == "private":
+        text = "a secure-sum edge server sees no estimates of single devices; expected released"
+        yield "control.estimates", f"{text}, found private"
+    if schedule.controlled and (tolerance.colluding or tolerance.dropouts):
+        text = "the controller weighs costs against the noise of one trusted edge server, which tolerances multiply"
+        yield _KEY, f"{text}; expected colluding: 0 and dropouts: 0 with control"
+    subnets = [subnet for subnet in topology.subnets if subnet.trust == "secure-sum"]
+    sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
+    taking = share_of(sizes, experiment.training.participation).tolist()
+    for subnet, begin in zip(subnets, taking, strict=True):
+        if tolerance.honest_shares(begin) < 1:
+            lost = tolerance.lost(begin)
+            text = f"of {begin} devices of {subnet.name} that take part, {tolerance.colluding} may collude and {lost}"
+            yield _KEY, f"{text} drop out, which leaves nobody whose share of the noise is unknown; expected fewer"
+            return

@@ -1,0 +1,90 @@
+"""What secure sums are asked for and cannot do: file, line and key."""
+
+import pytest
+
+from h2fdp.errors import UserError
+from h2fdp.experiment.file import read_experiment
+from h2fdp.experiment.secure_sums import check_secure_sums
+
+FILE = """
+topology:
+  edges:
+    - {name: a, trust: secure-sum, devices: {count: 4}}
+    - {name: b, trust: untrusted, devices: {count: 1}}
+data: digits
+method:
+  extends: h2fdp
+  privacy: {name: hierarchical, secure_sum: {colluding: 1, dropouts: 1}}
+training: {intervals: 2, local_steps: 2}
+control: {}
+"""
+UPPER = "edges: [{name: top, trust: secure-sum, edges: [{name: low, trust: secure-sum, devices: {count: 5}}]}]"
+
+
+@pytest.fixture
+def told(tmp_path):
+    """The problems of the file with some of its text replaced, without their folder."""
+
+    def problems(*changes):
+        text = FILE
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / "e.yaml").write_text(text)
+        with pytest.raises(UserError) as caught:
+            read_experiment(tmp_path / "e.yaml")
+        return [line.removeprefix(f"{tmp_path}/") for line in str(caught.value).splitlines()]
+
+    return problems
+
+
+def test_a_tolerance_that_leaves_nobody_is_refused_with_its_line(told):
+    (line,) = told(("dropouts: 1", "dropouts: 3"))
+    assert line.startswith(
+        "e.yaml:9: method.privacy.secure_sum: of 4 devices of a that take part, 1 may collude and 3 "
+    )
+    (line,) = told(("training: {", "training: {participation: 0.5, "))
+    assert "of 2 devices of a that take part, 1 may collude and 1 drop out" in line
+
+
+def test_a_share_of_drop_outs_counts_those_that_take_part(told, tmp_path):
+    (line,) = told(("dropouts: 1", "dropouts: 0.8"))
+    assert "1 may collude and 3 drop out" in line
+    (tmp_path / "e.yaml").write_text(FILE.replace("dropouts: 1", "dropouts: 0.5"))
+    read_experiment(tmp_path / "e.yaml")
+
+
+@pytest.mark.parametrize(("option", "words"), [
+    ("dropouts: 1.5", "dropouts: expected a whole number of at least 0, or a share below 1, found 1.5"),
+    ("dropouts: -1", "dropouts: expected a whole number of at least 0, or a share below 1, found -1"),
+    ("dropouts: some", 'dropouts: expected a whole number of at least 0, or a share below 1, found "some"'),
+    ("dropout: 1", "dropout: unknown key; did you mean `dropouts`?"),
+])  # fmt: skip
+def test_options_that_mean_nothing(told, option, words):
+    (line,) = told(("dropouts: 1", option))
+    assert line == f"e.yaml:9: method.privacy.secure_sum.{words}"
+
+
+def test_other_aggregations_private_estimates_and_tolerances_under_control_are_refused(told):
+    (line,) = told(("method:\n", "method:\n  aggregation: fednova\n"))
+    assert line.startswith("e.yaml:8: method.aggregation: under secure sums")
+    control = ("control: {}", "control: {enabled: true}")
+    (line,) = told(control)
+    assert line.startswith("e.yaml:9: method.privacy.secure_sum: the controller weighs")
+    private = ("control: {}", "control: {enabled: true, estimates: private}")
+    (line,) = told(private, ("colluding: 1, dropouts: 1", "colluding: 0"))
+    assert line.startswith("e.yaml:11: control.estimates: a secure-sum edge server sees no estimates")
+
+
+def test_sums_of_edge_servers_are_refused(told):
+    start, end = FILE.index("edges:"), FILE.index("data:")
+    (line,) = told((FILE[start:end], f"{UPPER}\n"))
+    assert "topology: top is above edge servers, and sums of edge servers are not supported" in line
+
+
+@pytest.mark.parametrize("method", ["hfl", "hfl-dp", "fedavg"])
+def test_methods_without_secure_sums_take_any_tolerance_of_the_network(tmp_path, method):
+    start, end = FILE.index("method:"), FILE.index("training:")
+    (tmp_path / "e.yaml").write_text(FILE.replace(FILE[start:end], f"method: {method}\n"))
+    experiment, topology = read_experiment(tmp_path / "e.yaml")
+    check_secure_sums(experiment, topology)
