@@ -110,9 +110,9 @@ def _aggregate_every(experiment: ExperimentFile, topology: Topology) -> Slots | 
         return stated
     if topology.depth > 1:
         raise UserError("expected a list in a network of several tiers, one number for each; found a mapping", key=key)
-    by_trust, names = TRUSTS, {subnet.name for subnet in topology.subnets}
+    names = {subnet.name for subnet in topology.subnets}
     for name in stated:
-        if name not in names and name not in by_trust:
+        if name not in names and name not in TRUSTS:
             text = f"expected {', '.join(TRUSTS)} or the name of an edge server, found {name}"
             raise UserError(text, key=f"{key}.{name}")
     found = {}
