@@ -83,15 +83,18 @@ def test_every_observer_of_every_tier_has_a_row_for_each_step_of_dp_sgd(tmp_path
         assert (row["kind"], row["sensitivity"], row["noise_std"], row["steps"]) == ("step", 0.7, 0.9 * 0.7, 1)
 
 
+ACCOUNTED = {"calibration": "accounted", "accountant": "rdp", "epsilon": 2.0}
+
+
 @pytest.mark.parametrize("privacy", ["hierarchical", "local", "dp-sgd", "output"])
 def test_accounted_calibration_meets_the_target_of_the_worst_observer(privacy):
-    report = privacy_report(experiment(privacy=privacy, calibration="accounted", epsilon=2.0).prepare())
+    report = privacy_report(experiment(privacy=privacy, **ACCOUNTED).prepare())
     assert tuple(report["observers"]) == OBSERVERS
     assert 1.97 < max(each["rdp"] for each in report["observers"].values()) <= 2.0
 
 
 def test_accounted_calibration_for_a_tier_meets_the_target_of_this_tier():
-    setup = experiment(calibration="accounted", target_observers=["tier-2"], epsilon=2.0).prepare()
+    setup = experiment(**ACCOUNTED, target_observers=["tier-2"]).prepare()
     accounts = planned_accounts(setup)
     assert 1.98 < accounts.worst("tier-2", 1e-5) <= 2.0
     assert max(accounts.worst(observer, 1e-5) for observer in OBSERVERS) > 2.0
