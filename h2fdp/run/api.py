@@ -113,7 +113,7 @@ class Experiment:
                 raise UserError(text, document.where((key,)), key)
             if part is not None and not own:
                 raise UserError(
-                    "this run does not use a {key} of your own; leave the argument out", "h2fdp.resume", key
+                    f"this run does not use a {key} of your own; leave the argument out", "h2fdp.resume", key
                 )
             if own:
                 document.set(key, part if key == "model" else _DATA_PLACEHOLDER, key)

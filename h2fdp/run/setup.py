@@ -29,6 +29,11 @@ from h2fdp.training.descent import gradients_in_uploads
 from h2fdp.training.local_objective import pull_of
 from h2fdp.world import Faults
 
+SUMS_ALONE = (
+    "secure sums: the account of some edge servers assumes that they see the sum of their devices' uploads and nothing "
+    "else; whoever uses such a network must have secure aggregation in it"
+)
+
 
 @dataclass(frozen=True)
 class OwnParts:
@@ -174,7 +179,9 @@ class RunSetup:
     def notes(self) -> tuple[str, ...]:
         """What must be said beside every epsilon of this run."""
         by_seed = self.noise is not None and not self.has_noise_key
-        return (*self.placement.notes, *((noise_key.BY_SEED,) if by_seed else ()))
+        sums = self.noise is not None and any(facts.trust_model.edge_sees == "sum" for facts in self.blueprint.facts())
+        conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
+        return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))
 
     def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""

@@ -32,7 +32,7 @@ def test_a_claim_that_the_account_does_not_confirm_is_told_once_with_the_numbers
     worst = run.summary["privacy"]["worst"]
     unmet = {observer: min(each["rdp"], each["pld"]) for observer, each in worst.items() if each["verdict"] != "met"}
     assert unmet
-    assert told(said) == pytest.approx(unmet, rel=0.01)
+    assert told(said) == pytest.approx(unmet, rel=0.02)
     lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
     assert [line["level"] for line in lines if line["event"] == "claim"] == ["warning"]
 

@@ -174,7 +174,7 @@ def test_fewer_releases_than_planned_mean_a_smaller_epsilon():
 
 
 def test_calibration_to_an_account_knows_the_faults(tmp_path):
-    run = experiment(calibration="accounted", epsilon=2.0, intervals=3).run(tmp_path / "run")
+    run = experiment(calibration="accounted", accountant="rdp", epsilon=2.0, intervals=3).run(tmp_path / "run")
     reached = max(run.privacy.epsilon(observer=observer) for observer in ("edge", "peer", "cloud", "public"))
     assert 1.98 < reached <= 2.0
 

@@ -23,6 +23,7 @@ MIXED = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 
 def small(topology=MIXED, **settings):
     defaults = {"intervals": 5, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "epsilon": 4.0, "seed": 2}
+    defaults |= {"calibration": "paper", "accountant": "rdp"}
     return Experiment(topology=topology, data="digits", **{**defaults, **settings})
 
 

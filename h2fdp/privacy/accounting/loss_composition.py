@@ -72,7 +72,7 @@ def best_tilt(parts: Parts, interval: float, delta: float) -> float:
     def serves(place: int, best: int) -> bool:
         return bound(place) <= bound(best) + _NEARLY / float(_TILTS[place])
 
-    last = int(np.searchsorted(_TILTS, LARGEST_TILT / interval, side="right")) - 1
+    last = max(int(np.searchsorted(_TILTS, LARGEST_TILT / interval, side="right")) - 1, 0)
     best, step = last // 2 // _FINENESS * _FINENESS, 8 * _FINENESS
     while step:
         around = [place for place in (best - step, best + step) if 0 <= place <= last]

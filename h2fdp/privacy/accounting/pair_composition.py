@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TypeAlias
 
+from scipy.special import log_ndtr, logsumexp, ndtr
+
 from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, Parts, best_tilt, epsilon_of
 from h2fdp.privacy.accounting.loss_distribution import reach_of
 from h2fdp.privacy.accounting.output_pairs import OutputPair, dominated_losses, pair_moments
@@ -18,17 +20,38 @@ HOPELESS = 100.0  # an epsilon beyond which 1 % is precise enough
 FIRST_INTERVAL = 0.125  # standard deviations of one vector's loss, in the quadratic mean
 MOST_POINTS, MOST_COMPOSED = 1 << 17, 1 << 21
 LEAST_DELTA = 1e-200
+_BELOW = 6.0  # deviations
+BOUNDLESS = 1e4  # a loss of one vector beyond which nothing is protected, and grids are too coarse for doubles
 
 
 def attained_epsilon(pairs: Mapping[OutputPair, int], delta: float) -> float:
     """The epsilon of observing each pair `count` times, at least.
 
     Guarantee: some test really attains it, short of rounding. The grid is refined until that gains less than 0.05 % (or
-    1e-5). Below a delta of 1e-200 it is 0. Cached.
+    1e-5). Below a delta of 1e-200 it is 0; where one vector alone gives away thousands, it is that of one. Cached.
     Neighbours: those of the pairs, both directions.
     """
     told = tuple(sorted((pair, count) for pair, count in pairs.items() if count and pair.present != pair.absent))
-    return _converged(told, delta) if told and delta >= LEAST_DELTA else 0.0
+    if not told or delta < LEAST_DELTA:
+        return 0.0
+    if any(pair.centres[-1] ** 2 * count > BOUNDLESS for pair, count in told):
+        return max(_of_one_vector(pair, delta) for pair, _ in told)
+    return _converged(told, delta)
+
+
+def _of_one_vector(pair: OutputPair, delta: float) -> float:
+    """By the test whether the vector is above a centre less six deviations, for the best centre."""
+    found = 0.0
+    for place, centre in enumerate(pair.centres):
+        at_least = math.fsum(pair.present[place:]) * float(ndtr(_BELOW))
+        chances = [chance for chance in pair.absent if chance > 0]
+        tails = [
+            float(log_ndtr(each - centre + _BELOW)) for each, p in zip(pair.centres, pair.absent, strict=True) if p > 0
+        ]
+        by_chance = float(logsumexp(tails, b=chances))
+        if at_least > delta:
+            found = max(found, math.log(at_least - delta) - by_chance)
+    return found
 
 
 @lru_cache(maxsize=1024)

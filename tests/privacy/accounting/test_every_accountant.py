@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.accounting import ACCOUNTANTS, AccountantName, ReleaseType, UnsupportedRelease
+from h2fdp.privacy.accounting import ACCOUNTANTS, AccountantName, ReleaseType, UnsupportedRelease, attained
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 
 DELTA = 1e-5
@@ -197,3 +197,12 @@ def test_prv_without_opacus_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus.accountants", None)
     with pytest.raises(UserError, match=r"accountant: .*pip install 'h2fdp\[opacus\]', or choose rdp or pld"):
         ACCOUNTANTS["prv"].epsilon({ReleaseType(1.0, 1, 0.1): 10}, DELTA)
+
+
+@pytest.mark.parametrize("noise_multiplier", [1e-6, 1e-4, 1e-2])
+@pytest.mark.parametrize("steps", [1, 7])
+def test_an_epsilon_beyond_all_use_is_still_a_number_and_pld_is_not_above_rdp(noise_multiplier, steps):
+    """Such noise protects nothing; a run that has it ends with its account all the same."""
+    composition = {ReleaseType(noise_multiplier, steps, 0.01): 5, ReleaseType(noise_multiplier, 1, 1.0): 1}
+    by_loss, by_order = (ACCOUNTANTS[name].epsilon(composition, 1e-5) for name in ("pld", "rdp"))
+    assert 1e3 < attained(composition, 1e-5) <= by_loss <= by_order * (1 + 1e-9)

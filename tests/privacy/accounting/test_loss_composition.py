@@ -45,7 +45,8 @@ def test_epsilon_is_that_of_dp_accounting(losses, delta):
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
     theirs = DensePLDPmf(INTERVAL, losses.lowest, losses.masses, losses.infinite, pessimistic_estimate=True)
-    assert epsilon_of([(losses, 1)], INTERVAL, delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), abs=2e-5)
+    found, expected = epsilon_of([(losses, 1)], INTERVAL, delta), theirs.get_epsilon_for_delta(delta)
+    assert found == expected or expected - 2e-5 <= found <= expected + 1e-4
 
 
 @given(st.lists(st.tuples(distributions(), st.integers(1, 12)), min_size=1, max_size=3), st.sampled_from(DELTAS))
