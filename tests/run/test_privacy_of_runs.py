@@ -160,7 +160,8 @@ def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_le
         "    return uploads\n"
         "Lockstep.call = slow\n"
         "Experiment(topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=2), data='digits', intervals=5,\n"
-        "           local_steps=4, aggregate_every=2, batch_size=4, epsilon=4.0, seed=2).run(sys.argv[1])\n"
+        "           local_steps=4, aggregate_every=2, batch_size=4, epsilon=4.0, seed=2,\n"
+        "           calibration='paper', accountant='rdp').run(sys.argv[1])\n"
     )
     with subprocess.Popen([sys.executable, str(script), str(tmp_path / "killed")]) as process:
         while not (tmp_path / "inside").exists():
