@@ -67,7 +67,7 @@ def test_a_budget_with_stated_constants_is_foreseen_step_by_step(tmp_path):
 
 def test_ali_dpfl_measures_nothing_where_rounds_abound(tmp_path):
     # Lemma 1: R_s >= R_c makes tau 1 whatever the losses are, so an epsilon says what the run reveals.
-    keys = {"method": {"extends": "ali-dpfl", "privacy": DP_SGD}, "epsilon": 20.0}
+    keys = {"method": {"extends": "ali-dpfl", "privacy": DP_SGD}, "epsilon": 20.0, "accountant": "rdp"}
     training = {"batch_size": 16, "clip_norm": 0.5}
     few = Experiment(data="digits", training=training | {"intervals": 2}, **keys).prepare()
     assert few.leaks
