@@ -219,7 +219,7 @@ class _Changed(ast.NodeTransformer):
         if isinstance(node.value, int | float):
             self.left -= 1
             if self.left == 0:
-                return ast.Constant(node.value + 1)
+                return ast.Constant(2 * node.value + 1)  # 1e300 + 1 is 1e300
         return node
 
 
