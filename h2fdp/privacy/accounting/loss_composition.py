@@ -150,8 +150,8 @@ class _Bulk:
         top = (self.first + self.masses.size - 1 - last) * interval
         if not exceeding.size and (self.cut_below or lowest):
             return None if top > 0 else 0.0
-        if mass[last] <= 1:
-            return 0.0
+        if mass[last] <= 1:  # all above the grid point below together are less than delta
+            return max(0.0, top - interval) if exceeding.size else 0.0
         inside = math.log((mass[last] - 1) / weighted[last])
         return max(0.0, top + (max(inside, -interval) if side == "upper" and exceeding.size else inside))
 

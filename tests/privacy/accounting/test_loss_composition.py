@@ -110,6 +110,13 @@ def test_two_coins_by_hand():
         assert 0.5625 * (1 - math.exp(epsilon - 2)) == pytest.approx(0.3)
 
 
+def test_a_top_that_delta_hides_bounds_epsilon_by_the_loss_below_it():
+    """The largest loss alone has less than delta, the next one more: epsilon is just the latter, and not 0."""
+    losses = LossDistribution(5, np.array([0.5, 0.5 - 1e-12, 1e-12]), 0.0)
+    for side in ("upper", "lower"):
+        assert epsilon_of([(losses, 1)], INTERVAL, 1e-11, side) == pytest.approx(6 * INTERVAL, abs=1e-3)
+
+
 def test_losses_beyond_the_range_of_exp_do_not_overflow():
     far = LossDistribution(1_000_000, np.array([0.5, 0.5]), 0.0)
     assert epsilon_of([(far, 1)], 1.0, 1e-5) == pytest.approx(1_000_001, abs=1e-3)
