@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.data.records import Records, Scaling
-from h2fdp.data.synthetic import Subnet, Synthetic, draw_sizes, draw_subnet
+from h2fdp.data.synthetic import SubnetRecords, Synthetic, draw_sizes, draw_subnet
 from h2fdp.streams import Streams
 
 LARGEST_HELD = 100_000_000  # input values, 400 MB; larger data sets are drawn again at each use
@@ -90,7 +90,7 @@ class DrawnData:
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()
 
-    def _draw(self, name: str, devices: int) -> Subnet:
+    def _draw(self, name: str, devices: int) -> SubnetRecords:
         return draw_subnet(self.recipe, name, devices, self.streams)
 
     @cached_property

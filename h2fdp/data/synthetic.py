@@ -91,7 +91,7 @@ class Synthetic(DataOptions):
         Raises:
             UserError: the sizes drawn exceed any memory, or leave no test record.
         """
-        subnets: list[Subnet] = []
+        subnets: list[SubnetRecords] = []
         values = 0
         for name, devices in request.groups:
             subnets.append(draw_subnet(self, name, devices, request.streams))
@@ -107,7 +107,7 @@ class Synthetic(DataOptions):
 
 
 @dataclass(frozen=True, eq=False)
-class Subnet:
+class SubnetRecords:
     """The records of a subnet's devices, device after device.
 
     Attributes:
@@ -120,7 +120,7 @@ class Subnet:
     sizes: Integers
 
 
-def draw_subnet(recipe: Synthetic, name: str, devices: int, streams: Streams) -> Subnet:
+def draw_subnet(recipe: Synthetic, name: str, devices: int, streams: Streams) -> SubnetRecords:
     """The records of one subnet, from the stream of its name: no other subnet needs to be drawn for it.
 
     Raises:
@@ -140,7 +140,7 @@ def draw_subnet(recipe: Synthetic, name: str, devices: int, streams: Streams) ->
         y[start:end] = np.argmax(x[start:end] @ weight[device] + bias[device], axis=1)
     kept = _kept(recipe, sizes)
     trains = np.arange(len(owners)) - (ends - sizes)[owners] < kept[owners]
-    return Subnet(Records(x[trains], y[trains]), Records(x[~trains], y[~trains]), kept)
+    return SubnetRecords(Records(x[trains], y[trains]), Records(x[~trains], y[~trains]), kept)
 
 
 def draw_sizes(recipe: Synthetic, name: str, devices: int, streams: Streams) -> Integers:

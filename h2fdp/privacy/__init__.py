@@ -11,9 +11,9 @@ from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPr
 from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer, NoisyUpdate, RawUpdate
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement, RequestedExperiment
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.privacy.noise_placement_options import (
     NOISE_PLACEMENTS,
     NoisePlacementOptions,
@@ -23,10 +23,10 @@ from h2fdp.privacy.noise_placement_options import (
 from h2fdp.privacy.releases import (
     OBSERVERS,
     Observer,
+    PlannedUpload,
     Release,
     Sampling,
     TierVector,
-    Upload,
     observers,
     observers_beside,
     releases_of,
@@ -59,6 +59,7 @@ __all__ = [
     "NoisePlacement",
     "NoisePlacementOptions",
     "NoisePlacementSection",
+    "NoiseRequest",
     "NoiseSource",
     "NoisyUpdate",
     "NonPrivate",
@@ -66,18 +67,17 @@ __all__ = [
     "Observer",
     "OutputPerturbation",
     "PaperCalibration",
+    "PlannedUpload",
     "RawUpdate",
     "Release",
     "ReleaseKind",
     "RequestedExperiment",
     "Sampling",
     "SecureSum",
-    "SubnetInterval",
     "Tier",
     "TierVector",
     "Tolerance",
     "TrustModel",
-    "Upload",
     "Visible",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",

@@ -66,7 +66,7 @@ def views(
     passed: int = 1,
     edge_is_cloud: bool = False,
 ) -> dict[Observer, int]:
-    """Who sees what of an upload: each observer's level, see `Upload`.
+    """Who sees what of an upload: each observer's level, see `PlannedUpload`.
 
     An aggregator sees what its child sends, the vector one level below its own; one above the aggregation sees it as
     part of what that broadcast and later sent up. Edge servers that see no more than the sum of their devices' uploads
@@ -154,7 +154,7 @@ class TierVector:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Upload:
+class PlannedUpload:
     """What a subnet's devices upload at one aggregation, or at its end to a controller, as it is planned.
 
     Observers see it at a level: 0 single uploads, 1 the subnet's average, 2 and more the vectors of `tiers`.
@@ -204,7 +204,7 @@ class Upload:
     own_gradient: np.ndarray | None = None
 
 
-def releases_of(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[Release]:
+def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Iterator[Release]:
     """The ledger's rows of one upload, for all observers.
 
     Under an untrusted edge server each device's noise covers the average too; a peer knows its own part of it. Under a
@@ -232,13 +232,13 @@ def releases_of(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[Rel
             yield from grouped(upload, observer, levels[level])
 
 
-def _single(upload: Upload, sensitivity: float | np.ndarray) -> np.ndarray:
+def _single(upload: PlannedUpload, sensitivity: float | np.ndarray) -> np.ndarray:
     """(s, 4) sensitivity, noise, rate, steps of each device's own upload."""
     everyone = np.ones(upload.rows.size)
     return np.stack([sensitivity * everyone, upload.noise_std, upload.sampling_rates, upload.steps * everyone], axis=1)
 
 
-def _averages(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[np.ndarray]:
+def _averages(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Iterator[np.ndarray]:
     """The same (s, 4) of each device's part in the subnet's average, and in every vector above."""
     everyone = np.ones(upload.rows.size)
     moved, rest = sensitivity * everyone * upload.weights, (upload.sampling_rates, upload.steps * everyone)
@@ -247,12 +247,12 @@ def _averages(upload: Upload, sensitivity: float | np.ndarray) -> Iterator[np.nd
         yield np.stack([moved * vector.share, vector.noise_std * everyone, *rest], axis=1)
 
 
-def _noise_on_average(upload: Upload) -> float:
+def _noise_on_average(upload: PlannedUpload) -> float:
     parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
     return math.sqrt(float(np.sum(parts**2)))
 
 
-def _noise_to_observers(upload: Upload) -> np.ndarray | float:
+def _noise_to_observers(upload: PlannedUpload) -> np.ndarray | float:
     """Of the noise on the average, for each device what all but peers cannot subtract; c devices tell them theirs."""
     if upload.trust_model.colluding == 0:
         return _noise_on_average(upload)
@@ -260,7 +260,7 @@ def _noise_to_observers(upload: Upload) -> np.ndarray | float:
     return _noise_of_others(parts, upload.trust_model.colluding)
 
 
-def _noise_beyond_a_peer(upload: Upload, level: int) -> np.ndarray:
+def _noise_beyond_a_peer(upload: PlannedUpload, level: int) -> np.ndarray:
     """(s,) for each device, the noise on a vector that its worst peer cannot subtract: another active device of its
     subnet, or a node of another branch that receives the same broadcast. Colluding devices tell it theirs."""
     vector = upload.tiers[level - 2] if level > 1 else TierVector(1.0, _noise_on_average(upload), 0.0)
@@ -303,7 +303,7 @@ def _noise_of_others(parts: np.ndarray, known: int) -> np.ndarray:
     return np.asarray(np.sqrt(np.maximum(left, 0.0)))
 
 
-def grouped(upload: Upload, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
+def grouped(upload: PlannedUpload, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
     """One row for each distinct (sensitivity, noise, rate, steps, own gradient); columns is (s, 4)."""
     own = np.ones(len(columns)) if upload.own_gradient is None else upload.own_gradient
     columns = np.column_stack([columns, own])

@@ -12,7 +12,17 @@ from torch import Tensor
 
 from h2fdp.estimation import IntervalObservation, Measurements
 from h2fdp.estimation.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
-from h2fdp.privacy import AggregationKind, Mechanism, Observer, Sampling, Tier, TierVector, TrustModel, Upload, views
+from h2fdp.privacy import (
+    AggregationKind,
+    Mechanism,
+    Observer,
+    PlannedUpload,
+    Sampling,
+    Tier,
+    TierVector,
+    TrustModel,
+    views,
+)
 from h2fdp.protocol.messages import Arrivals, Plan
 from h2fdp.protocol.tiers import TierPlan
 from h2fdp.schedules import Decision
@@ -167,14 +177,14 @@ def numbers_released(trust_model: TrustModel) -> int:
     return DEVICE_NUMBERS if trust_model.devices_add_noise else EDGE_NUMBERS
 
 
-def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: float) -> Iterator[Upload]:
+def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: float) -> Iterator[PlannedUpload]:
     """The uploads of a subnet in one interval: at each aggregation, and estimates for the controller after the last.
 
     Args:
         share: weight of the subnet in the global average.
     """
     of_subnet = partial(
-        Upload,
+        PlannedUpload,
         interval=plan.interval + 1,
         edge=facts.name,
         trust_model=facts.trust_model,

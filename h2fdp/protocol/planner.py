@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.privacy import Mechanism, Release, SubnetInterval, TrustModel
+from h2fdp.privacy import Mechanism, NoiseRequest, Release, TrustModel
 from h2fdp.protocol.averaging import Averaging, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, numbers_released, uploads_of
 from h2fdp.protocol.messages import Plan
@@ -168,7 +168,7 @@ class Planner:
             if facts.trust_model.shares_noise:  # added before it is known who drops out
                 weighed = facts.shares(rows, self.averaging.weighting), None
             averaged = weighed[0], *public, tiers, weighed[1]
-            asked = SubnetInterval(facts.trust_model, segments, step_size, *averaged)
+            asked = NoiseRequest(facts.trust_model, segments, step_size, *averaged)
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
             if facts.trust_model.edge_adds_noise and facts.trusted > 1:  # the chain continues: a node above adds it
                 noise_std = noise_std * np.array([[facts.passed(height) == 1] for height in heights])

@@ -53,7 +53,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Curves:
+class CurveChart:
     """Lines over an axis that the reader chooses, or over one column.
 
     Attributes:
@@ -137,7 +137,7 @@ class Explorer:
     metrics: Mapping[str, tuple[str, Sequence[tuple[float, float, float] | None]]]
 
 
-Figure = Curves | Heatmap | ShapeDrawing | Explorer
+Figure = CurveChart | Heatmap | ShapeDrawing | Explorer
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A part of a report.
 
     Attributes:

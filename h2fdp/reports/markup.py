@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from h2fdp.reports.figures import Curves, Explorer, Figure, Section, Series, ShapeDrawing, Table, number
+from h2fdp.reports.figures import CurveChart, Explorer, Figure, ReportSection, Series, ShapeDrawing, Table, number
 from h2fdp.reports.palette import DASHES, MARKERS
 
 _GLYPHS = {"met": "✓", "broken": "✗", "open": "?"}
@@ -86,7 +86,7 @@ def _head(head: str, below: Sequence[Any]) -> str:
     return f'<th scope="col"{" class=number" if numeric else ""}>{escape(head)}</th>'
 
 
-def section(content: Section, every: Sequence[Series]) -> str:
+def section(content: ReportSection, every: Sequence[Series]) -> str:
     """A part of the page: tables, figures, and what is folded."""
     parts = [f'<section id="{content.key}"><h2>{escape(content.title)}</h2>']
     if content.lead:
@@ -106,7 +106,7 @@ def figure(content: Figure, every: Sequence[Series]) -> str:
     """A figure with its heading, controls, legend, caption and numbers; the script draws it."""
     wide = ' class="wide"' if isinstance(content, (ShapeDrawing, Explorer)) else ""
     logarithm = ""
-    if isinstance(content, Curves) and content.scale != "plain":
+    if isinstance(content, CurveChart) and content.scale != "plain":
         checked = " checked" if content.scale == "log" else ""
         logarithm = f'<label class="switch"><input type="checkbox" data-log="{content.key}"{checked}> log scale</label>'
     controls = f'<div class="chosen" id="choices-{content.key}"></div>' if isinstance(content, Explorer) else ""
@@ -121,7 +121,7 @@ def figure(content: Figure, every: Sequence[Series]) -> str:
 def _legend(content: Figure, every: Sequence[Series]) -> str:
     if isinstance(content, ShapeDrawing):
         entries = [(_node(word), text) for word, text in content.legend]
-    elif isinstance(content, Curves) and len(content.labels()) > 1:
+    elif isinstance(content, CurveChart) and len(content.labels()) > 1:
         alone = len(every) == 1
         entries = [
             (
@@ -147,7 +147,7 @@ def _node(word: str) -> str:
 
 
 def _numbers(content: Figure, every: Sequence[Series]) -> str:
-    if not isinstance(content, Curves):
+    if not isinstance(content, CurveChart):
         return ""
     rows = []
     for curve in content.curves:

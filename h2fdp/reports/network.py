@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.reports.figures import Column, Section, ShapeDrawing, Table, number
+from h2fdp.reports.figures import Column, ReportSection, ShapeDrawing, Table, number
 from h2fdp.reports.run_view import RunView
 from h2fdp.topology import Aggregator, Subnet, Topology
 from h2fdp.topology.network import CLOUD
@@ -32,12 +32,12 @@ _DOTS: Mapping[Trust, str] = {"trusted": "@ink", "secure-sum": "@grid", "untrust
 _HEADS = ("runs", "name", "edge servers", "trusted", "devices", "distance (m), lowest", "median", "highest")
 
 
-def network(runs: Sequence[RunView]) -> Section:
+def network(runs: Sequence[RunView]) -> ReportSection:
     """A drawing for each different network, and what is in it."""
     groups = networks_of(runs)
     figures = [drawing(at, topology, users) for at, (topology, users) in enumerate(groups[:MOST_DRAWN])]
     table = Table(_HEADS, [_row(topology, users) for topology, users in groups])
-    return Section("network", "Network", "", figures, {"Networks in numbers": table})
+    return ReportSection("network", "Network", "", figures, {"Networks in numbers": table})
 
 
 def networks_of(runs: Sequence[RunView]) -> list[tuple[Topology, list[RunView]]]:

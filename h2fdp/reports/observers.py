@@ -9,7 +9,7 @@ from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_bes
 from h2fdp.privacy.releases import height_of
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
-from h2fdp.reports.figures import Curve, Curves, Scale, Section, Series, Table
+from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table
 from h2fdp.reports.ledger_noise import ADDERS, KINDS
 from h2fdp.reports.run_view import RunView
 from h2fdp.reports.training import curves_of, known
@@ -39,7 +39,7 @@ def observers_in(every: Iterable[Series]) -> tuple[Observer, ...]:
     return observers_beside(name.removeprefix("epsilon_") for series in every for name in series.columns)
 
 
-def epsilon_figures(every: Sequence[Series], bands: str) -> list[Curves]:
+def epsilon_figures(every: Sequence[Series], bands: str) -> list[CurveChart]:
     """A figure for each observer that received anything private, all with one range."""
     found: dict[Observer, list[Curve]] = {}
     for observer in observers_in(every):
@@ -51,7 +51,7 @@ def epsilon_figures(every: Sequence[Series], bands: str) -> list[Curves]:
         "log" if _spans_decades(every, [curve for curves in found.values() for curve in curves]) else "linear"
     )
     return [
-        Curves(
+        CurveChart(
             f"epsilon-{observer}",
             f"Epsilon of the observer {observer}",
             f"What {_who(observer)} has learned about the worst device: epsilon so far (no unit), at the run's "
@@ -66,7 +66,7 @@ def epsilon_figures(every: Sequence[Series], bands: str) -> list[Curves]:
     ]
 
 
-def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> Section:
+def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
     """Accounts over time and the verdicts; a sentence about the runs without an account."""
     rows = [row for run in runs for row in verdict_rows(run)]
     delta = {run.setting("privacy", "delta") for run in runs if run.private}
@@ -80,7 +80,7 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> Section:
     notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
     lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
     tables = {"Epsilon of each observer at the end": Table(_HEADS, rows)} if rows else None
-    return Section("privacy", "Privacy", lead.strip(), epsilon_figures(every, ""), tables)
+    return ReportSection("privacy", "Privacy", lead.strip(), epsilon_figures(every, ""), tables)
 
 
 def verdict_rows(run: RunView) -> list[list[Any]]:
@@ -131,7 +131,7 @@ def _silence(run: RunView, observer: Observer) -> str:
     return noise_placement_of(run.setting("method", "privacy")).silence(observer)
 
 
-def noise(every: Sequence[Series]) -> Section:
+def noise(every: Sequence[Series]) -> ReportSection:
     """How much noise was added."""
     curves: list[Curve] = []
     for kind in KINDS:
@@ -148,8 +148,8 @@ def noise(every: Sequence[Series]) -> Section:
     )
     labels = {curve.label for curve in curves}
     title = f"Noise: {labels.pop()}" if len(labels) == 1 else "Noise"
-    figure = Curves("noise", title, caption, "standard deviation", curves, scale="log")
-    return Section("noise", "Noise levels", "", [figure] if curves else [])
+    figure = CurveChart("noise", title, caption, "standard deviation", curves, scale="log")
+    return ReportSection("noise", "Noise levels", "", [figure] if curves else [])
 
 
 def _spans_decades(every: Sequence[Series], curves: Sequence[Curve]) -> bool:

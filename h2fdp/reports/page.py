@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from h2fdp.records.json_lines import json_values
-from h2fdp.reports.figures import AXES, Curves, Explorer, Figure, Heatmap, Section, Series, ShapeDrawing
+from h2fdp.reports.figures import AXES, CurveChart, Explorer, Figure, Heatmap, ReportSection, Series, ShapeDrawing
 from h2fdp.reports.markup import marker_of, properties, run_sample, section
 from h2fdp.reports.palette import DARK, DASHES, LIGHT
 
@@ -20,7 +20,7 @@ _DIGITS = 6
 _SCRIPTS = ("look.js", "curves.js", "shapes.js", "explorer.js", "controls.js")
 
 
-def page(title: str, sections: Sequence[Section], every: Sequence[Series], made: datetime, version: str) -> str:
+def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series], made: datetime, version: str) -> str:
     """The report as HTML.
 
     Args:
@@ -79,7 +79,7 @@ def _data(figures: Sequence[Figure], every: Sequence[Series]) -> dict[str, Any]:
 def _used(at: int, series: Series, figures: Sequence[Figure]) -> list[str]:
     """The columns of a series that a figure draws, and the axes."""
     names = dict.fromkeys(AXES)
-    drawn = [(each.x, curve) for each in figures if isinstance(each, Curves) for curve in each.curves]
+    drawn = [(each.x, curve) for each in figures if isinstance(each, CurveChart) for curve in each.curves]
     for x, curve in drawn:
         if curve.series == at:
             wanted = (x, curve.column, curve.words, *(curve.band or ()))
@@ -92,16 +92,16 @@ def _rounded(values: Sequence[Any]) -> list[Any]:
 
 
 def _figure(content: Figure) -> dict[str, Any]:
-    kinds = {Curves: "curves", Heatmap: "heat", ShapeDrawing: "drawing", Explorer: "explorer"}
+    kinds = {CurveChart: "curves", Heatmap: "heat", ShapeDrawing: "drawing", Explorer: "explorer"}
     values = {key: value for key, value in vars(content).items() if key not in ("caption", "legend")}
-    if isinstance(content, Curves):
+    if isinstance(content, CurveChart):
         values["curves"] = [vars(curve) for curve in content.curves]
     return {"kind": kinds[type(content)], **values}
 
 
 def _axes(every: Sequence[Series], figures: Sequence[Figure]) -> str:
     """Radio buttons for the axes that every curve can be drawn over; none where nothing can be."""
-    if not any(isinstance(each, Curves) and each.x is None for each in figures):
+    if not any(isinstance(each, CurveChart) and each.x is None for each in figures):
         return ""
     found = [name for name in AXES if all(name in each.columns for each in every if each.columns)]
     buttons = "".join(

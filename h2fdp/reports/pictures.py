@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from h2fdp.errors import UserError
-from h2fdp.reports.figures import AXES, Curve, Curves, Explorer, Figure, Heatmap, Series
+from h2fdp.reports.figures import AXES, Curve, CurveChart, Explorer, Figure, Heatmap, Series
 from h2fdp.reports.markup import marker_of
 from h2fdp.reports.palette import DASHES, LIGHT
 
@@ -79,7 +79,7 @@ def write_pictures(figures: Sequence[Figure], every: Sequence[Series], folder: P
 
 def _pictures(figures: Sequence[Figure], every: Sequence[Series]) -> Iterator[tuple[str, Picture]]:
     for content in figures:
-        if isinstance(content, Curves):
+        if isinstance(content, CurveChart):
             names = AXES if content.key in _EVERY_AXIS else ("interval",)
             for x in (content.x,) if content.x else names:
                 if any(x in every[curve.series].columns for curve in content.curves):
@@ -106,7 +106,7 @@ def _new() -> tuple[Picture, Axes]:
     return picture, picture.add_subplot()
 
 
-def _curves(content: Curves, every: Sequence[Series], x: str) -> Picture:
+def _curves(content: CurveChart, every: Sequence[Series], x: str) -> Picture:
     picture, axes = _new()
     alone = len(every) == 1
     for curve in content.curves:
@@ -150,7 +150,7 @@ def _look(number: int, style: int) -> dict[str, Any]:
     return {"color": LIGHT.curves[number % len(LIGHT.curves)], "linestyle": _LINES[DASHES[style % len(DASHES)]]}
 
 
-def _handles(content: Curves, every: Sequence[Series], alone: bool) -> list[Line2D]:
+def _handles(content: CurveChart, every: Sequence[Series], alone: bool) -> list[Line2D]:
     """What colours and markers mean, then what dashes mean."""
     labels = content.labels() if len(content.labels()) > 1 else {}
     dashes = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from h2fdp.reports.figures import Section, Table
+from h2fdp.reports.figures import ReportSection, Table
 from h2fdp.reports.run_view import WITHHELD, RunView
 
 _HEADS = ("run", "method", "seed", "state", "intervals", "accuracy", "mean of last 20", "best", "loss")
@@ -13,15 +13,17 @@ _COSTS = ("energy (J)", "delay (s)", "simulated time (s)", "wall time (s)")
 _NOT_SETTINGS = ("name", "sweep")
 
 
-def results(runs: Sequence[RunView]) -> Section:
+def results(runs: Sequence[RunView]) -> ReportSection:
     """A row for each run."""
     rows = [_row(run) for run in runs]
     notes = [note for run in runs if (note := _note(run))]
     notes += [WITHHELD] if any(run.withheld for run in runs) else []
-    return Section("results", "Results", " ".join(notes), tables={"How each run ended": Table(_HEADS + _COSTS, rows)})
+    return ReportSection(
+        "results", "Results", " ".join(notes), tables={"How each run ended": Table(_HEADS + _COSTS, rows)}
+    )
 
 
-def configuration(runs: Sequence[RunView]) -> Section:
+def configuration(runs: Sequence[RunView]) -> ReportSection:
     """What differs between the runs, each configuration as a whole, and the versions."""
     tables = {}
     if len(runs) > 1:
@@ -30,7 +32,7 @@ def configuration(runs: Sequence[RunView]) -> Section:
     versions = [[name, *((run.summary.get("versions") or {}).get(name) for run in runs)] for name in names]
     folded: dict[str, Table | str] = {f"config.yaml of {run.name}": run.configuration_text for run in runs}
     folded["Versions"] = Table(("part", *(run.name for run in runs)), versions)
-    return Section("configuration", "Configuration and versions", "", tables=tables, folded=folded)
+    return ReportSection("configuration", "Configuration and versions", "", tables=tables, folded=folded)
 
 
 def differences(runs: Sequence[RunView]) -> Table:

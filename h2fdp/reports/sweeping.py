@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from h2fdp.privacy.words import UNTARGETED
-from h2fdp.reports.figures import Explorer, Section, Series, Table, number
+from h2fdp.reports.figures import Explorer, ReportSection, Series, Table, number
 from h2fdp.reports.observers import LEAD, epsilon_figures, observers_in
 from h2fdp.reports.run_view import WITHHELD
 from h2fdp.reports.sweep_view import GridPoint, SweepView, shortened_keys, word
@@ -24,7 +24,7 @@ _WITH_INTERVAL = ("accuracy", "loss")  # in the table; all of them are in the ex
 _SEVERITY = (UNTARGETED, "met", "open", "broken")
 
 
-def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Section], list[Series]]:
+def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[ReportSection], list[Series]]:
     """All parts of the report of a sweep, and the series that its curves show.
 
     Args:
@@ -34,12 +34,14 @@ def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Se
     explorer = [_explorer(sweep)] if sweep.keys and sweep.points else []
     folded: dict[str, Table | str] = {"study.yaml": sweep.study} if sweep.study else {}
     return [
-        Section("results", "Results", f"{_standing(sweep)}{f' {WITHHELD}' if withheld else ''}", tables=_tables(sweep)),
-        Section("grid", "The grid", "", explorer),
+        ReportSection(
+            "results", "Results", f"{_standing(sweep)}{f' {WITHHELD}' if withheld else ''}", tables=_tables(sweep)
+        ),
+        ReportSection("grid", "The grid", "", explorer),
         training(every, _BANDS),
         _privacy(sweep, every),
-        Section("schedule", "Schedule", "", schedule(every, _BANDS)),
-        Section("configuration", "Configuration", "", folded=folded),
+        ReportSection("schedule", "Schedule", "", schedule(every, _BANDS)),
+        ReportSection("configuration", "Configuration", "", folded=folded),
     ], every
 
 
@@ -118,12 +120,12 @@ def _in_order(values: Any) -> list[str]:
     return [name for name, _ in distinct]
 
 
-def _privacy(sweep: SweepView, every: Sequence[Series]) -> Section:
+def _privacy(sweep: SweepView, every: Sequence[Series]) -> ReportSection:
     rows = [row for point in sweep.points if (row := _verdict(point))]
     heads = ("point", "claimed", "largest accounted (pld)", "largest attained", "verdict")
     tables = {"The claim at each point, over all observers and seeds": Table(heads, rows)} if rows else None
     lead = f"{LEAD} The worst verdict over runs and observers is shown." if rows else ""
-    return Section("privacy", "Privacy", lead, epsilon_figures(every, _BANDS), tables)
+    return ReportSection("privacy", "Privacy", lead, epsilon_figures(every, _BANDS), tables)
 
 
 def _verdict(point: GridPoint) -> list[Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from h2fdp.reports.figures import Curve, Curves, Section, Series
+from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Series
 
 
 def known(series: Series, column: str) -> bool:
@@ -26,21 +26,21 @@ def curves_of(
     return found
 
 
-def training(every: Sequence[Series], bands: str) -> Section:
+def training(every: Sequence[Series], bands: str) -> ReportSection:
     """What was learned, and what it cost.
 
     Args:
         bands: a sentence about the bands around the curves; empty where there are none.
     """
     figures = [
-        Curves(
+        CurveChart(
             "accuracy",
             "Accuracy",
             f"Share of the test data that the global model classifies correctly, after each interval.{bands}",
             "test accuracy",
             [*curves_of(every, "accuracy", "test"), *curves_of(every, "validation_accuracy", "validation", 1)],
         ),
-        Curves(
+        CurveChart(
             "loss",
             "Loss",
             f"Mean loss of the global model on the test data, after each interval.{bands}",
@@ -48,7 +48,7 @@ def training(every: Sequence[Series], bands: str) -> Section:
             [*curves_of(every, "loss", "test"), *curves_of(every, "validation_loss", "validation", 1)],
             scale="linear",
         ),
-        Curves(
+        CurveChart(
             "energy",
             "Energy",
             f"Energy of messages and local steps so far, in joules, summed over all nodes.{bands}",
@@ -56,7 +56,7 @@ def training(every: Sequence[Series], bands: str) -> Section:
             curves_of(every, "energy_j", "energy"),
             scale="linear",
         ),
-        Curves(
+        CurveChart(
             "clock",
             "Time",
             f"Seconds on the simulated clock of the network, on which subnets work in parallel.{bands}",
@@ -65,10 +65,10 @@ def training(every: Sequence[Series], bands: str) -> Section:
             scale="linear",
         ),
     ]
-    return Section("training", "Training and its cost", "", [figure for figure in figures if figure.curves])
+    return ReportSection("training", "Training and its cost", "", [figure for figure in figures if figure.curves])
 
 
-def fairness(every: Sequence[Series]) -> Section:
+def fairness(every: Sequence[Series]) -> ReportSection:
     """How evenly the devices are served."""
     curves = [
         *curves_of(every, "accuracy_trusted", "under trusted edge servers", 0),
@@ -78,7 +78,7 @@ def fairness(every: Sequence[Series]) -> Section:
         "Accuracy of the final model on each device's own records, devices sorted: at 0.1 along the axis, a tenth of "
         "the devices have at most the accuracy of the curve. A flat curve is fair."
     )
-    figure = Curves(
+    figure = CurveChart(
         "devices",
         "Accuracy over devices",
         caption,
@@ -87,28 +87,28 @@ def fairness(every: Sequence[Series]) -> Section:
         x="share",
         x_title="share of the devices",
     )
-    return Section("fairness", "Devices", "", [figure] if curves else [])
+    return ReportSection("fairness", "Devices", "", [figure] if curves else [])
 
 
-def schedule(every: Sequence[Series], bands: str) -> list[Curves]:
+def schedule(every: Sequence[Series], bands: str) -> list[CurveChart]:
     """Interval length, participation and step size as they were chosen."""
     why = " Point at a curve of a controlled run for the controller's reasons." if _reasoned(every) else ""
     figures = [
-        Curves(
+        CurveChart(
             "tau",
             "Interval length",
             f"Local steps of each interval (tau_k).{bands}{why}",
             "local steps (tau_k)",
             curves_of(every, "local_steps", "local steps", words="reason", stepped=True),
         ),
-        Curves(
+        CurveChart(
             "participants",
             "Participation",
             f"Devices that contributed to an average in each interval, after drop-outs.{bands}",
             "devices",
             curves_of(every, "participants", "devices", words="reason", stepped=True),
         ),
-        Curves(
+        CurveChart(
             "step-size",
             "Step size",
             f"Step size of the devices in each interval (eta_k).{bands}",
@@ -123,7 +123,7 @@ def schedule(every: Sequence[Series], bands: str) -> list[Curves]:
     ]
     if parts:
         figures.append(
-            Curves(
+            CurveChart(
                 "terms",
                 "Terms of the controller's objective",
                 "The three weighted terms of problem P at the chosen interval length and participation: energy and "

@@ -11,7 +11,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.records import versions
 from h2fdp.records.atomic import write_text
 from h2fdp.reports.decisions import decision_table, participation
-from h2fdp.reports.figures import Section, Series, Table
+from h2fdp.reports.figures import ReportSection, Series, Table
 from h2fdp.reports.network import MOST_DRAWN, network, networks_of
 from h2fdp.reports.observers import noise, privacy
 from h2fdp.reports.page import page
@@ -30,7 +30,7 @@ REPORT = "report.html"
 @dataclass(frozen=True)
 class _Content:
     title: str
-    sections: Sequence[Section]
+    sections: Sequence[ReportSection]
     every: Sequence[Series]
     networks: Sequence[Topology]
 
@@ -118,7 +118,7 @@ def _of_runs(runs: Sequence[RunView]) -> _Content:
     return _Content(title, sections, every, [topology for topology, _ in networks_of(runs)])
 
 
-def _schedule(runs: Sequence[RunView], every: Sequence[Series]) -> Section:
+def _schedule(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
     controlled = [(at, run) for at, run in enumerate(runs) if run.decisions]
     heats = [
         participation(at, run.name, run.decisions) for at, run in controlled if "participation" in run.decisions[0]
@@ -127,4 +127,4 @@ def _schedule(runs: Sequence[RunView], every: Sequence[Series]) -> Section:
         f"The controller's decisions in {run.name}, with its reasons": decision_table(run.decisions)
         for _, run in controlled
     }
-    return Section("schedule", "Schedule", "", [*schedule(every, ""), *heats], folded=folded)
+    return ReportSection("schedule", "Schedule", "", [*schedule(every, ""), *heats], folded=folded)

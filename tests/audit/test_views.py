@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from h2fdp.audit import IntervalTranscript, SubnetTranscript, observations
-from h2fdp.privacy import TRUST_MODELS, TrustModel, Upload, releases_of, views
+from h2fdp.privacy import TRUST_MODELS, PlannedUpload, TrustModel, releases_of, views
 
 RNG = np.random.default_rng(0)
 N, STEP = 4, 0.1
@@ -114,7 +114,7 @@ def test_single_releases_have_the_noise_to_sensitivity_of_the_ledger(source, obs
     part = subnet(source)
     for device, spy in ((0, 1), (1, 0)):
         for segment, each in enumerate(seen(observer, interval(part), device, spy)):
-            upload = Upload(
+            upload = PlannedUpload(
                 interval=1,
                 slot=5,
                 kind="local",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration, SubnetInterval
+from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, NoiseRequest, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 
 # sqrt(L log(1/delta)) with L = 4 local, 1 global and delta = exp(-9): 6 and 3.
@@ -17,7 +17,7 @@ RATES = np.array([0.1, 0.2])
 
 
 def levels(rule, source, weights=UNIFORM, rates=RATES, segments=(2, 3)):
-    asked = SubnetInterval(TRUST_MODELS[source], segments, 0.05, weights, rates, np.full(len(rates), 100))
+    asked = NoiseRequest(TRUST_MODELS[source], segments, 0.05, weights, rates, np.full(len(rates), 100))
     return GradientSumMechanism(CALIBRATION, ClippedBatches(10.0), rule).of_subnet(asked)
 
 

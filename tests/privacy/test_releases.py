@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp.privacy import TRUST_MODELS, TierVector, Upload, releases_of, views
+from h2fdp.privacy import TRUST_MODELS, PlannedUpload, TierVector, releases_of, views
 from h2fdp.privacy.releases import device_ranges
 
 
 def rows(source, noise, weights=(0.5, 0.25, 0.25), rates=(0.1, 0.1, 0.1), size=3, **changes):
     edge_is_cloud = changes.pop("edge_is_cloud", False)
     seen = views(TRUST_MODELS[source], trusted=int(source == "edge"), edge_is_cloud=edge_is_cloud)
-    upload = Upload(
+    upload = PlannedUpload(
         interval=1,
         slot=5,
         kind="local",

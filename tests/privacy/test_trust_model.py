@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from h2fdp.privacy import (
     TRUST_MODELS,
     GradientSumMechanism,
+    NoiseRequest,
     PaperCalibration,
+    PlannedUpload,
     SecureSum,
-    SubnetInterval,
     Tolerance,
     TrustModel,
-    Upload,
     views,
 )
 from h2fdp.privacy.gradient_bounds import ClippedBatches
@@ -47,14 +47,14 @@ def upload(trust_model, weights, rates, noise_std, **changes):
         "sampling": "poisson",
         "views": views(trust_model, trusted=int(trust_model.edge_adds_noise)),
     }
-    return Upload(**values | changes)
+    return PlannedUpload(**values | changes)
 
 
 def seen(trust_model, weights, rates, noise_std=None, **changes):
     """Observer -> device -> (sensitivity, noise), by default under the noise that this trust asks for."""
     noise = noise_std
     if noise is None:
-        noise = LEVELS.of_subnet(SubnetInterval(trust_model, (4,), 0.1, weights, rates, np.full(len(rates), 9)))[0]
+        noise = LEVELS.of_subnet(NoiseRequest(trust_model, (4,), 0.1, weights, rates, np.full(len(rates), 9)))[0]
     found = {}
     for row in LEVELS.releases(upload(trust_model, weights, rates, noise, **changes)):
         for part in row.devices.split(","):

@@ -3,7 +3,7 @@
 import pytest
 
 from h2fdp import UserError, report
-from h2fdp.reports.figures import Curve, Curves, Heatmap, Series
+from h2fdp.reports.figures import Curve, CurveChart, Heatmap, Series
 from h2fdp.reports.pictures import write_pictures
 
 
@@ -21,7 +21,7 @@ def test_names_with_dollars_gaps_and_many_series_are_drawn(tmp_path):
     every = [Series(f"$\\frac{{{number}$", columns) for number in range(30)]
     curves = [Curve(number, "loss", "$x", band=("low", "high")) for number in range(30)]
     heat = Heatmap("heat", "t", "c", 0, "x", "y", "z", [1, 2], ["$\\frac{$", "b"], [[1, None], [2, 3]])
-    written = write_pictures([Curves("some", "t", "c", "y", curves), heat], every, tmp_path)
+    written = write_pictures([CurveChart("some", "t", "c", "y", curves), heat], every, tmp_path)
     assert {path.name for path in written} == {"some.png", "some.pdf", "heat.png", "heat.pdf"}
 
 

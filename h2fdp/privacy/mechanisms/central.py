@@ -23,8 +23,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     given_noise,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
-from h2fdp.privacy.releases import Observer, Release, Upload, grouped
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.releases import Observer, PlannedUpload, Release, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
 from h2fdp.topology import Trust
@@ -55,7 +55,7 @@ class CentralMechanism(Mechanism):
     clip_norm: float
     unit: PaperCalibration
 
-    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """Nothing: subnets send what devices clipped."""
         return np.empty((len(subnet.segments), 0))
 
@@ -67,7 +67,7 @@ class CentralMechanism(Mechanism):
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
         return "central"
 
-    def releases(self, upload: Upload) -> Iterator[Release]:
+    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
         """Every global model, to peers and public: a plain Gaussian; that not all devices take part is not credited."""
         if upload.rows.size == 0:
             return
@@ -82,7 +82,7 @@ class CentralMechanism(Mechanism):
             yield from grouped(found, "peer", columns.T)
         yield from grouped(found, "public", columns.T)
 
-    def upload_variance(self, upload: Upload) -> float:
+    def upload_variance(self, upload: PlannedUpload) -> float:
         """0: the cloud sees raw updates."""
         return 0.0
 

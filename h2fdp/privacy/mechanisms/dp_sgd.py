@@ -26,8 +26,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
-from h2fdp.privacy.releases import Release, Upload, grouped
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.releases import PlannedUpload, Release, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
 from h2fdp.topology import Trust
@@ -74,14 +74,14 @@ class DpSgdMechanism(Mechanism):
     search: RcSearch | None
     amplified: bool = True
 
-    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """(len(segments), s) standard deviations on the sum."""
         return np.full((len(subnet.segments), len(subnet.sampling_rates)), self.noise_multiplier * self.clip_norm)
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
         return "step"
 
-    def releases(self, upload: Upload) -> Iterator[Release]:
+    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
         """A row for each slot and observer, of the devices that do a step there and whose upload arrives."""
         for step in range(1, int(upload.steps.max(initial=0)) + 1):
             there = upload.steps >= step
@@ -102,7 +102,7 @@ class DpSgdMechanism(Mechanism):
                 if observer != "peer" or upload.size > 1:
                     yield from grouped(found, observer, columns)
 
-    def upload_variance(self, upload: Upload) -> float:
+    def upload_variance(self, upload: PlannedUpload) -> float:
         """To first order: of independent steps, as if the noise of one did not change the gradients of the next."""
         of_steps = upload.step_size * upload.noise_std / (upload.sampling_rates * upload.records)
         return float((upload.steps * (upload.weights * of_steps) ** 2).sum())

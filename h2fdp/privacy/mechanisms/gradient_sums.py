@@ -12,8 +12,8 @@ from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
 from h2fdp.privacy.gradient_bounds import GradientBound, expected_batches
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, SensitivityRule
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
-from h2fdp.privacy.releases import Release, Upload, releases_of
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
 from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, estimate_sensitivity
 from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
@@ -34,7 +34,7 @@ class GradientSumMechanism(Mechanism):
     sensitivity: SensitivityRule
     attained: bool = True
 
-    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """See `Mechanism.of_subnet`.
 
         An edge server's noise covers the largest rho_j q_j Delta_j, so that unequal weights, rates or batches cost
@@ -101,7 +101,7 @@ class GradientSumMechanism(Mechanism):
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
         return aggregation
 
-    def releases(self, upload: Upload) -> Iterator[Release]:
+    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
         """See `Mechanism.releases`.
 
         A straggler's upload holds fewer steps, and is written down as what it is; its noise is that of the planned
@@ -124,7 +124,7 @@ class GradientSumMechanism(Mechanism):
             assert release.noise_std > 0, "nobody outside the trusted chain sees an update without noise"
             yield release
 
-    def upload_variance(self, upload: Upload) -> float:
+    def upload_variance(self, upload: PlannedUpload) -> float:
         parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
         return float((parts**2).sum())
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from h2fdp.privacy.accounting import Accountant, Composition
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
-from h2fdp.privacy.releases import Release, Sampling, Upload
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.releases import PlannedUpload, Release, Sampling
 from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
 
@@ -76,7 +76,7 @@ class AggregationCounts:
 class Mechanism(Protocol):
     """The noises of a run, what its uploads release, and what is said about that; a frozen value."""
 
-    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """(len(segments), s) levels of noise from devices, (.., 1) from the edge server, (.., 0) from neither.
 
         A level is a standard deviation where the mechanism does not say otherwise.
@@ -122,11 +122,11 @@ class Mechanism(Protocol):
         """What the ledger calls the releases of an aggregation."""
         ...
 
-    def releases(self, upload: Upload) -> Iterator[Release]:
+    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
         """The ledger's rows of an upload, for all observers."""
         ...
 
-    def upload_variance(self, upload: Upload) -> float:
+    def upload_variance(self, upload: PlannedUpload) -> float:
         """Of the noise on each coordinate of the subnet's average, as the cloud receives it."""
         ...
 

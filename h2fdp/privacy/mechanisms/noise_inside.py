@@ -21,8 +21,8 @@ from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
 from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.noise_placement import Clips, RequestedExperiment, uncontrolled
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
-from h2fdp.privacy.releases import Release, Upload
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.releases import PlannedUpload, Release
 from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
 from h2fdp.topology import Trust
@@ -40,7 +40,7 @@ class NoiseInside(Mechanism):
     steps: DpSgdMechanism
     sums: GradientSumMechanism
 
-    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """(len(segments), s) standard deviations on the sums of a step; (.., 1) from the edge server."""
         return self._of(subnet.trust_model).of_subnet(subnet)
 
@@ -53,11 +53,11 @@ class NoiseInside(Mechanism):
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
         return aggregation
 
-    def releases(self, upload: Upload) -> Iterator[Release]:
+    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
         """A row for each step of an untrusted device, for each sum of a trusted edge server."""
         return self._of(upload.trust_model).releases(upload)
 
-    def upload_variance(self, upload: Upload) -> float:
+    def upload_variance(self, upload: PlannedUpload) -> float:
         return self._of(upload.trust_model).upload_variance(upload)
 
     def _of(self, trust_model: TrustModel) -> DpSgdMechanism | GradientSumMechanism:

@@ -20,8 +20,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
-from h2fdp.privacy.releases import Release, Upload, releases_of
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
 from h2fdp.topology import Trust
@@ -52,20 +52,20 @@ class ObjectivePerturbationMechanism(Mechanism):
     theorem: PerturbedMinimiser
     records: np.ndarray
 
-    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """(len(segments), s) 1 / alpha_i."""
         return np.tile(1 / self._alpha(subnet.records), (len(subnet.segments), 1))
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
         return "objective"
 
-    def releases(self, upload: Upload) -> Iterator[Release]:
+    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
         """Rows for something that leaves without noise; its sensitivity is unknown and recorded as 1."""
         ones, tiers = np.ones(len(upload.rows)), tuple(replace(each, noise_std=0.0, known=0.0) for each in upload.tiers)
         bare = replace(upload, kind="objective", sampling_rates=ones, sampling="fixed", noise_std=0 * ones, tiers=tiers)
         yield from releases_of(replace(bare, bound="none"), 1.0)
 
-    def upload_variance(self, upload: Upload) -> float:
+    def upload_variance(self, upload: PlannedUpload) -> float:
         """0: the term shifts a device's minimiser, by how much depends on its data."""
         return 0.0
 

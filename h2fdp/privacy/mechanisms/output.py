@@ -22,8 +22,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
-from h2fdp.privacy.releases import Release, Upload, releases_of
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
 from h2fdp.topology import Trust
@@ -58,7 +58,7 @@ class OutputPerturbationMechanism(Mechanism):
     records: np.ndarray
     factor: float = 1.0
 
-    def of_subnet(self, subnet: SubnetInterval) -> np.ndarray:
+    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """(len(segments), s) sigma_i."""
         own = self.exposure / subnet.records if self.noise_std is None else np.full(len(subnet.records), self.noise_std)
         return np.tile(self.factor * own, (len(subnet.segments), 1))
@@ -66,14 +66,14 @@ class OutputPerturbationMechanism(Mechanism):
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
         return "output"
 
-    def releases(self, upload: Upload) -> Iterator[Release]:
+    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
         """Single models for the edge server (in a star, for the cloud), averages of them for the others."""
         ones = np.ones(len(upload.rows))
         once = np.ones_like(upload.rows)
         whole = replace(upload, kind="output", steps=once, sampling_rates=ones, sampling="fixed", bound="update")
         yield from releases_of(whole, 2 * self.model_norm)
 
-    def upload_variance(self, upload: Upload) -> float:
+    def upload_variance(self, upload: PlannedUpload) -> float:
         return float(((upload.noise_std * upload.weights) ** 2).sum())
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:

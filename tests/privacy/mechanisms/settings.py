@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from h2fdp.privacy import TRUST_MODELS, MechanismContext, Upload, views
+from h2fdp.privacy import TRUST_MODELS, MechanismContext, PlannedUpload, views
 from h2fdp.training.descent import gain
 
 RECORDS = np.array([100, 200, 400])
@@ -58,7 +58,7 @@ def upload(source, noise_std, **changes):
             TRUST_MODELS[source], trusted=int(source == "edge"), edge_is_cloud=changes.pop("edge_is_cloud", False)
         ),
     }
-    return Upload(**{**values, **changes})
+    return PlannedUpload(**{**values, **changes})
 
 
 def by_observer(releases):

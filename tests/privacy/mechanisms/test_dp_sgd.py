@@ -14,7 +14,7 @@ from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, largest_count
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.local_randomizer import StepNoise
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 
@@ -30,7 +30,7 @@ def account(mechanism, uploads):
 
 
 def test_the_noise_on_a_sum_is_the_multiplier_times_the_clip_norm_whatever_the_weights():
-    asked = SubnetInterval(TRUST_MODELS["device"], (2, 3), 0.1, np.array([0.9, 0.05, 0.05]), RATES, RECORDS)
+    asked = NoiseRequest(TRUST_MODELS["device"], (2, 3), 0.1, np.array([0.9, 0.05, 0.05]), RATES, RECORDS)
     np.testing.assert_array_equal(GIVEN.of_subnet(asked), np.full((2, 3), 1.1 * 0.5))
 
 

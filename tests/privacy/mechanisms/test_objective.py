@@ -9,13 +9,13 @@ from scipy import stats
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts, DeviceNoise
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation, RandomLinearTerm
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 
 MU = 0.5
-ASKED = SubnetInterval(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.2]), RATES, RECORDS)
+ASKED = NoiseRequest(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.2]), RATES, RECORDS)
 
 
 def terms(alpha, devices=300, size=12):

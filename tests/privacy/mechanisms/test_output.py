@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts
+from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.mechanisms.output import OutputPerturbation, spent_of, theorem_6_2
-from h2fdp.privacy.mechanisms.upload import SubnetInterval
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 
 GIVEN = OutputPerturbation(model_norm=2.0, noise_std=0.8).mechanism(setting())
-ASKED = SubnetInterval(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.2]), RATES, RECORDS)
+ASKED = NoiseRequest(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.2]), RATES, RECORDS)
 
 
 def accounts(mechanism, intervals, levels):

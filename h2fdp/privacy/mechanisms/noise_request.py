@@ -1,4 +1,4 @@
-"""What the cloud asks a mechanism: the noise on an interval of a subnet, before anything is sent."""
+"""The question that the cloud puts to a mechanism: the noise on an interval of a subnet, before anything is sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from h2fdp.privacy.words import Tier
 
 
 @dataclass(frozen=True)
-class SubnetInterval:
+class NoiseRequest:
     """One interval of a subnet, for which noise is wanted.
 
     Attributes:
