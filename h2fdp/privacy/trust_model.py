@@ -61,7 +61,7 @@ class TrustModel:
 
     @property
     def edge_level(self) -> int:
-        """The level at which the edge server sees an upload: 0 by itself, 1 in the subnet's average (see `PlannedUpload`)."""
+        """The level at which the edge server sees a `PlannedUpload`: 0 by itself, 1 in the subnet's average."""
         return 0 if self.edge_sees == "uploads" else 1
 
     @property
