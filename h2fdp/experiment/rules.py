@@ -152,7 +152,8 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
         text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
         raise UserError(text, document.where(("privacy", "budget")), "privacy.budget")
     if "step_decay" in experiment.training.model_fields_set and experiment.training.step_decay != "sqrt":
-        text = "the controller decreases the step size with the square root of the interval; expected sqrt, found none"
+        found = experiment.training.step_decay
+        text = f"the controller divides the step size by the square root of the interval; expected sqrt, found {found}"
         raise UserError(text, document.where(("training", "step_decay")), "training.step_decay")
     least = horizon(experiment).least_beta
     largest = control.beta_max
@@ -249,7 +250,7 @@ def _of_schedule(experiment: ExperimentFile, schedule: ScheduleTraits) -> Found:
         yield "training.aggregate_every", "the controller supports one number for all edge servers; found a mapping"
     stated = "step_decay" in training.model_fields_set and training.step_decay != "none"
     if stated and schedule.fixed_step_size:
-        text = f"the step size of {name} is the same in all intervals; expected none, found sqrt"
+        text = f"the step size of {name} is the same in all intervals; expected none, found {training.step_decay}"
         yield "training.step_decay", text
     if schedule.metered and method.topology != "star" and training.aggregations_per_interval != 0:
         text = "local aggregations cost more in longer intervals, which the budget does not foresee"

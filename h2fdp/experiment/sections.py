@@ -31,7 +31,7 @@ from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
 from h2fdp.protocol.interval_plan import Weighting
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
-from h2fdp.schedules.context import StepDecay
+from h2fdp.schedules.step_decay import StepDecay
 from h2fdp.training.batches import Sampling
 from h2fdp.training.clipping import ClipScope
 from h2fdp.training.epochs import steps_per_epoch

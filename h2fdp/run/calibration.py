@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -20,6 +19,7 @@ from h2fdp.protocol.tree_plan import most_of_tiers
 from h2fdp.run.forecast import first_interval, planned_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import Horizon
+from h2fdp.schedules.step_decay import decayed
 from h2fdp.training.descent import gain
 
 
@@ -141,7 +141,7 @@ def _who(observer: Observer) -> str:
 def _check_holdable(setup: RunSetup) -> None:
     """Refuse noises that would vanish or overflow in the 32 bits of a model."""
     training = setup.config.training
-    last = math.sqrt(training.intervals) if training.step_decay == "sqrt" else 1.0
+    last = decayed(1.0, training.step_decay, training.intervals - 1, training.intervals)
     plan = first_interval(setup)
     noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in plan.subnets.values()]
     noises = [(levels, devices) for levels, devices in noises if levels.size]
@@ -149,7 +149,7 @@ def _check_holdable(setup: RunSetup) -> None:
     if any(facts.trust_model.cloud_adds_noise for facts in setup.blueprint.facts()):
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:
-        smallest, largest = float(levels.min()) / last, float(levels.max())
+        smallest, largest = float(levels.min()) * last, float(levels.max())
         if setup.faults.of_devices:  # an average of one device carries the most noise
             largest *= devices
         if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
@@ -12,11 +11,10 @@ from h2fdp.radio import NetworkCosts
 from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.client_sampling import share_of
 from h2fdp.schedules.control_section import ControlSection, Horizon
+from h2fdp.schedules.step_decay import StepDecay
 from h2fdp.streams import Streams
 from h2fdp.theory import DpSgdNoise, PrivacyTerms, least_batch
 from h2fdp.topology import Topology
-
-StepDecay = Literal["sqrt", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from h2fdp.schedules.client_sampling import share_of
-from h2fdp.schedules.context import ScheduleContext, StepDecay
+from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.options import ScheduleOptions
 from h2fdp.schedules.schedule import Decision, Schedule
+from h2fdp.schedules.step_decay import StepDecay, decayed
 
 
 @dataclass(frozen=True)
 class FixedSchedule(Schedule):
-    """The same tau and the same share of devices in each interval; the step size may fall as 1/sqrt(k+1).
+    """The same tau and the same share of devices in each interval; the step size may fall.
 
     Attributes:
+        intervals: K_g, those that are planned.
         sizes: (N,) s_c.
         share: of each subnet's devices; a subnet sends at least one.
         last_slot: where training ends, inside an interval if need be; None: with the last interval.
@@ -27,6 +28,7 @@ class FixedSchedule(Schedule):
     local_steps: int
     step_size: float
     decay: StepDecay
+    intervals: int
     sizes: np.ndarray
     share: float = 1.0
     last_slot: int | None = None
@@ -40,14 +42,22 @@ class FixedSchedule(Schedule):
         return self.last_slot is not None and slot >= self.last_slot
 
     def decide(self, interval: int, slot: int) -> Decision:
-        divisor = math.sqrt(interval + 1) if self.decay == "sqrt" else 1.0
         left = self.local_steps if self.last_slot is None else self.last_slot - slot
-        return Decision(min(self.local_steps, left), self.step_size / divisor, share_of(self.sizes, self.share))
+        step_size = decayed(self.step_size, self.decay, interval, self.intervals)
+        return Decision(min(self.local_steps, left), step_size, share_of(self.sizes, self.share))
 
     @classmethod
     def of(cls, context: ScheduleContext, last_slot: int | None = None) -> FixedSchedule:
         """What the experiment file says."""
-        return cls(context.local_steps, context.step_size, context.step_decay, context.sizes, context.share, last_slot)
+        return cls(
+            context.local_steps,
+            context.step_size,
+            context.step_decay,
+            context.intervals,
+            context.sizes,
+            context.share,
+            last_slot,
+        )
 
 
 class FixedOptions(ScheduleOptions):

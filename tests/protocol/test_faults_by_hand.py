@@ -86,7 +86,8 @@ def cloud(faults, edges=None, source="none", sizes=((10, 10), (10,)), weighting=
         SubnetFacts(f"e{number}", TRUST_MODELS[source], np.array(records), np.full(len(records), 0.5), "poisson")
         for number, records in enumerate(sizes)
     ]
-    schedule = FixedSchedule(options.get("steps", 2), 0.5, "none", np.array([len(records) for records in sizes]), 1.0)
+    held = np.array([len(records) for records in sizes])
+    schedule = FixedSchedule(options.get("steps", 2), 0.5, "none", 1000, held, 1.0)
     aggregation_times = options.get("aggregation_times", AggregationTimes())
     planner = Planner(STREAMS, tuple(facts), aggregation_times, noise, Averaging(weighting=weighting), faults)
     return Cloud(START, planner, InProcessNodes(edges or {}), schedule)

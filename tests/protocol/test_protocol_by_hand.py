@@ -63,7 +63,7 @@ def _cloud(edges, sizes, weighting="uniform", share=1.0, aggregation_times=Aggre
         SubnetFacts(f"e{number}", TRUST_MODELS["none"], np.array(records), np.full(len(records), 0.5), "poisson")
         for number, records in enumerate(sizes)
     ]
-    schedule = FixedSchedule(2, 0.5, "none", np.array([len(records) for records in sizes]), share)
+    schedule = FixedSchedule(2, 0.5, "none", 1000, np.array([len(records) for records in sizes]), share)
     planner = Planner(STREAMS, tuple(facts), aggregation_times, None, Averaging(weighting=weighting))
     return Cloud(START, planner, InProcessNodes(edges), schedule)
 

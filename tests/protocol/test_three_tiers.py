@@ -63,7 +63,7 @@ def network(
         tiers=tiers,
         children=tuple(tree),
     )
-    schedule = FixedSchedule(steps, step_size, "none", np.array([sizes[each.name] for each in facts]), 1.0)
+    schedule = FixedSchedule(steps, step_size, "none", 1000, np.array([sizes[each.name] for each in facts]), 1.0)
     return Cloud(torch.zeros(dimension), planner, InProcessNodes(edges or {}), schedule, aggregators=aggregators)
 
 

@@ -80,6 +80,6 @@ def test_a_list_of_one_is_its_number(local_steps, number):
 def test_the_step_size_falls_with_the_square_root_of_the_interval():
     import numpy as np
 
-    schedule = FixedSchedule(20, 0.1, "sqrt", np.array([5, 1]), share=0.5)
+    schedule = FixedSchedule(20, 0.1, "sqrt", 4, np.array([5, 1]), share=0.5)
     assert [schedule.decide(k, 0).step_size for k in (0, 3)] == [0.1, 0.05]
     assert schedule.decide(0, 0).participation.tolist() == [2, 1]

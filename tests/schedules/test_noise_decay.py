@@ -11,7 +11,7 @@ from h2fdp.schedules import BudgetControl, FixedSchedule, NoiseDecay, ResourceBu
 from h2fdp.theory import DriftConstants
 from tests.schedules.observations import STAR, observation, reloaded
 
-FIXED = FixedSchedule(3, 0.5, "none", STAR)
+FIXED = FixedSchedule(3, 0.5, "none", 100, STAR)
 
 
 def decaying(inner=FIXED, factor=0.5, patience=2, least=0.1):
