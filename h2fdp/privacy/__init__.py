@@ -33,7 +33,7 @@ from h2fdp.privacy.releases import (
     tier_name,
     views,
 )
-from h2fdp.privacy.secure_sum import SecureSum, Tolerance
+from h2fdp.privacy.secure_sum import KeySizes, SecureSum, Tolerance
 from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel, Visible
 from h2fdp.privacy.words import ADDED_BY, AggregationKind, NoiseSource, ReleaseKind, Tier
@@ -52,6 +52,7 @@ __all__ = [
     "DpSgd",
     "GradientSumMechanism",
     "HierarchicalDp",
+    "KeySizes",
     "LocalDp",
     "LocalRandomizer",
     "Mechanism",

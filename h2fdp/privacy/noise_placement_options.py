@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from h2fdp.config.fields import LARGEST_INTEGER, Expect, Magnitude, Options, Section, Whole
+from h2fdp.config.fields import LARGEST_INTEGER, Count, Expect, Magnitude, Options, Section, Whole
 from h2fdp.config.named_options import Choices
 from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
@@ -17,7 +17,7 @@ from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
-from h2fdp.privacy.secure_sum import Tolerance
+from h2fdp.privacy.secure_sum import KeySizes, Tolerance
 
 
 class NoisePlacementOptions(Options):
@@ -59,11 +59,22 @@ Dropouts = Annotated[
 class SecureSumSection(Section):
     """What secure sums withstand: `colluding` devices that tell their shares of the noise, and `dropouts`.
 
-    `dropouts` is a number of devices, or a share below 1 of those that begin.
+    `dropouts` is a number of devices, or a share below 1 of those that begin. `key_bits` and `share_bits` are the sizes
+    of what they exchange for every sum, a public key and a share of a secret.
     """
 
     colluding: Whole = 0
     dropouts: Dropouts = 0
+    key_bits: Count = 256
+    share_bits: Count = 256
+
+    def tolerance(self) -> Tolerance:
+        """What they withstand."""
+        return Tolerance(self.colluding, self.dropouts)
+
+    def sizes(self) -> KeySizes:
+        """Of the messages."""
+        return KeySizes(self.key_bits, self.share_bits)
 
 
 @NOISE_PLACEMENTS.register
@@ -81,8 +92,9 @@ class HierarchicalOptions(NoisePlacementOptions):
 
     def build(self) -> NoisePlacement:
         """The placement."""
-        tolerance = Tolerance() if self.secure_sum is None else Tolerance(**self.secure_sum.model_dump())
-        return (HierarchicalSteps if self.noise == "steps" else HierarchicalDp)(self.input_bound, tolerance)
+        sums = self.secure_sum or SecureSumSection()
+        placement = HierarchicalSteps if self.noise == "steps" else HierarchicalDp
+        return placement(self.input_bound, sums.tolerance(), sums.sizes())
 
 
 @NOISE_PLACEMENTS.register

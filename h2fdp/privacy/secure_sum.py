@@ -36,6 +36,17 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
+class KeySizes:
+    """Bits of what secure aggregation exchanges beside vectors: of a public key, and of a share of a secret.
+
+    256 bits each are those of Bonawitz et al. (2017): elliptic curves of that size, and shares of a private key.
+    """
+
+    key_bits: int = 256
+    share_bits: int = 256
+
+
+@dataclass(frozen=True)
 class SecureSum(TrustModel):
     """Each device adds a share of the noise that one trusted edge server would add; the edge server sees the sum alone.
 
@@ -46,6 +57,7 @@ class SecureSum(TrustModel):
 
     Attributes:
         tolerance: beyond it a sum is never opened.
+        sizes: of the keys and shares that devices exchange.
 
     >>> shares = SecureSum(tolerance=Tolerance(colluding=1, dropouts=1)).exposure(np.full(6, 1 / 6), np.ones(6))
     >>> float((shares[:4] / 6) @ (shares[:4] / 6)) * 6**2  # four unknown shares: the noise of one trusted server
@@ -55,6 +67,7 @@ class SecureSum(TrustModel):
     noise_from: NoiseSource = "device"
     edge_sees: Visible = "sum"
     tolerance: Tolerance = field(default_factory=Tolerance)
+    sizes: KeySizes = field(default_factory=KeySizes)
 
     @property
     def shares_noise(self) -> bool:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from h2fdp.radio.secure_messages import SumMessages
 from h2fdp.topology import Topology
 from h2fdp.topology.network import Floats, Integers
+
+SumQuantity = Literal[
+    "set_up", "others_keys", "others_shares", "unopened", "unmasking", "sent_more", "received_more"
+]  # of `SumMessages`
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +41,7 @@ class Active:
         segments: for each subnet the local steps planned before each aggregation.
         steps: (K,) that each device computed.
         uploads: one array (segments, s) for each subnet: whether each device's upload arrives at each aggregation.
+        sums: what each subnet does for secure sums; None where it has none.
     """
 
     subnets: Integers
@@ -44,6 +51,7 @@ class Active:
     segments: Sequence[Sequence[int]]
     steps: Floats
     uploads: Sequence[np.ndarray]
+    sums: Sequence[SumMessages | None]
 
     @property
     def slots(self) -> Floats:
@@ -67,7 +75,32 @@ class Active:
                 [each[number] if number < len(each) else np.zeros(each.shape[1], dtype=bool) for each in self.uploads]
             )
 
-    def sums(self, values: Floats) -> Floats:
+    @property
+    def has_secure_sums(self) -> bool:
+        """Whether any of these subnets has."""
+        return any(each is not None for each in self.sums)
+
+    @property
+    def vector_sizes(self) -> Floats:
+        """(K,) messages in a device's upload: 1, or what a vector under masks takes."""
+        sizes = [1.0 if each is None else each.sizes.vector for each in self.sums]
+        return self.each(np.array(sizes, dtype=np.float64))
+
+    def of_sums(self, quantity: SumQuantity, number: int | None = None) -> Floats:
+        """(K,) what each device sends or receives of a kind, see `SumMessages`; 0 where there are no secure sums.
+
+        Args:
+            number: of the sum, from 0, or -1 for the last one; None for all together.
+        """
+        found = [np.zeros(0)]
+        for size, each in zip(self.sizes.tolist(), self.sums, strict=True):
+            values: np.ndarray = np.zeros((0, size)) if each is None else getattr(each, quantity)
+            if number is not None:
+                values = values[number : number + 1 or None]
+            found.append(values.sum(axis=0))
+        return np.concatenate(found)
+
+    def totals(self, values: Floats) -> Floats:
         """(A,) the sum over each subnet's active devices of (K,) values."""
         return np.add.reduceat(values, self.firsts)
 
@@ -82,6 +115,7 @@ def active_devices(
     rows: Sequence[Integers],
     segments: Sequence[Sequence[int]],
     failing: Sequence[Failing | None],
+    sums: Sequence[SumMessages | None],
 ) -> Active:
     """Those of a plan; the arguments are those of `interval_cost`. Subnets without any are left out."""
     assert len(subnets) == len(rows) == len(segments) == len(set(subnets)), "one plan for each subnet"
@@ -106,4 +140,5 @@ def active_devices(
         segments=[segments[index] for index in busy],
         steps=np.concatenate(steps),
         uploads=uploads,
+        sums=[sums[index] for index in busy],
     )

@@ -25,6 +25,10 @@ the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
 
 Where devices fail, S is at each aggregation those whose uploads arrive, energy has every step that was computed, and
 the slots of the interval pass for all: nobody waits for a device that dropped out, nor less for a slow one.
+
+Secure sums exchange more than vectors, see :mod:`h2fdp.radio.secure_messages`. Whatever a device sends costs joules as
+its other messages do; delay adds up what it sends and what it receives; the clock has keys and shares up, everybody's
+keys down to the slowest, each device's shares down, and the shares that remove the masks up.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ import numpy as np
 
 from h2fdp.radio.active import Active, Failing, active_devices
 from h2fdp.radio.messages import DrawnCosts
+from h2fdp.radio.secure_messages import SumMessages
 from h2fdp.radio.wires import Wires, beyond_edge, path_seconds
 from h2fdp.topology import Topology
 from h2fdp.topology.network import Floats, Integers
@@ -82,6 +87,7 @@ def interval_cost(
     segments: Sequence[Sequence[int]],
     failing: Sequence[Failing | None] | None = None,
     heights: Sequence[int] | None = None,
+    sums: Sequence[SumMessages | None] | None = None,
 ) -> IntervalCost:
     """The cost of an interval.
 
@@ -95,8 +101,10 @@ def interval_cost(
         failing: for each of them what its devices did, where some fail; None where all did what was planned.
         heights: of the aggregation after each segment, the same for all subnets; the cloud's, which is last, counts as
             `topology.height(None)`. None where all others happen at the lowest edge servers.
+        sums: what each of them does for secure sums; None where it has none.
     """
-    active = active_devices(topology, subnets, rows, segments, failing or [None] * len(rows))
+    nothing = [None] * len(rows)
+    active = active_devices(topology, subnets, rows, segments, failing or nothing, sums or nothing)
     compute = topology.compute
     joules, seconds = costs.joules[active.rows], costs.seconds[active.rows]
     top = topology.height(None)
@@ -108,14 +116,22 @@ def interval_cost(
     link_joules = costs.link_joules[active.subnets]
     local_wired = link_joules * sent_before[active.subnets]
     wired = link_joules * (wires.sent - sent_before)[active.subnets]
-    wired = wired + active.sums(last * costs.relay_joules[active.rows])
-    local_energy = active.sums(local * joules) + local_wired
-    local_delay = active.sums(at_edge * seconds) + active.sums(round_trips_below)
-    sent, round_trips = active.sums(last * joules), 2 * active.sums(last * (seconds + wire_seconds))
-    compute_energy = compute.joules_per_step * active.sums(active.steps)
+    wired = wired + active.totals(last * costs.relay_joules[active.rows])
+    local_energy = active.totals(local * joules) + local_wired
+    local_delay = active.totals(at_edge * seconds) + active.totals(round_trips_below)
+    sent, round_trips = active.totals(last * joules), 2 * active.totals(last * (seconds + wire_seconds))
+    compute_energy = compute.joules_per_step * active.totals(active.steps)
     aggregator_energy = costs.upper_joules * wires.upper_sent
     device_energy = joules * (local + last) + compute.joules_per_step * active.steps
     device_delay = at_edge * seconds + round_trips_below + 2 * last * (seconds + wire_seconds)
+    if active.has_secure_sums:
+        up, down = (active.of_sums(each) for each in ("sent_more", "received_more"))
+        up_last, down_last = (active.of_sums(each, -1) for each in ("sent_more", "received_more"))
+        device_energy, device_delay = device_energy + up * joules, device_delay + (up + down) * seconds
+        local_energy = local_energy + active.totals((up - up_last) * joules)
+        sent = sent + active.totals(up_last * joules)
+        local_delay = local_delay + active.totals((up - up_last + down - down_last) * seconds)
+        round_trips = round_trips + active.totals((up_last + down_last) * seconds)
 
     def by_subnet(values: Floats) -> Floats:
         return _spread(values, active.subnets, topology.edges)
@@ -170,8 +186,11 @@ def _climbed(
 
     for number, there in enumerate(active.occasions()):
         if not np.array_equal(there, uploads):  # mostly the same devices as at the aggregation before
-            uploads, once = there, _on_air(costs, topology, points[there], active.rows[there])
+            sizes_there = active.vector_sizes[there]
+            uploads, once = there, _on_air(costs, topology, points[there], active.rows[there], sizes_there)
         on_air += once
+        if active.has_secure_sums:
+            on_air += _sums_on_air(costs, topology, points, active, number)
         lengths = [float(each[number]) if number < len(each) else 0.0 for each in active.segments]
         slots[points] += active.each(np.array(lengths))
         wires.arrive(owners[there])
@@ -183,12 +202,30 @@ def _climbed(
     return wires, sent
 
 
-def _on_air(costs: DrawnCosts, topology: Topology, points: Integers, rows: Integers) -> Floats:
-    """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`."""
+def _on_air(costs: DrawnCosts, topology: Topology, points: Integers, rows: Integers, messages: Floats) -> Floats:
+    """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`.
+
+    Args:
+        messages: (K,) that each upload takes.
+    """
     sizes = topology.access_points[1]
     seconds = costs.seconds[rows]
-    uplink = topology.radio.uplink_seconds(seconds, costs.snr[rows], points, len(sizes))
+    uplink = topology.radio.uplink_seconds(seconds * messages, costs.snr[rows], points, len(sizes))
     return uplink + gathered(np.maximum, seconds, points, len(sizes))
+
+
+def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active: Active, number: int) -> Floats:
+    """(A,) seconds at each access point of what a secure sum exchanges beside opened vectors and models."""
+    count = len(topology.access_points[1])
+    seconds, snr = costs.seconds[active.rows], costs.snr[active.rows]
+    found = np.zeros(count)
+    for quantity in ("set_up", "others_shares", "unopened", "unmasking"):
+        messages = active.of_sums(quantity, number)
+        there = messages > 0
+        times = seconds[there] * messages[there]
+        found += topology.radio.uplink_seconds(times, snr[there], points[there], count)
+    keys = active.of_sums("others_keys", number)
+    return found + gathered(np.maximum, seconds * keys, points, count)
 
 
 def _spread(values: Floats, at: Integers, length: int) -> Floats:

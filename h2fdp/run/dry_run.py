@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from h2fdp.methods import name_of
-from h2fdp.run.forecast import forecast
+from h2fdp.run.forecast import first_interval, forecast
 from h2fdp.run.privacy_report import noises, privacy_report
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
@@ -31,6 +31,7 @@ def estimate(run: RunSetup) -> dict[str, Any]:
         "devices": run.topology.devices,
         "edge servers": run.topology.edges,
         "trusted": sum(subnet.trusted for subnet in run.topology.subnets),
+        **_secure_sums(run),
         "records a device": f"{run.data.sizes.min()} to {run.data.sizes.max()}",
         "model parameters": run.initial.numel(),
         **({"control": "a forecast that assumes the controller learns nothing"} if adaptive else {}),
@@ -44,6 +45,17 @@ def estimate(run: RunSetup) -> dict[str, Any]:
         "leaking": run.leaks,
         "noises": noises(run) if privacy is None else privacy["noises"],
     }
+
+
+def _secure_sums(run: RunSetup) -> dict[str, str]:
+    """How many edge servers hold secure sums, and what their devices exchange for one beside the vector, at most."""
+    sizes = [each.shape[1] for each in (part.noise_std for part in first_interval(run).subnets.values() if part.masked)]
+    if not sizes or run.exchange_sizes is None:
+        return {}
+    more = run.exchange_sizes.keys_and_shares(max(sizes))
+    bits = round(more * run.costs.message_bits)
+    text = f"{len(sizes)} edge servers; keys and shares of a device: {bits} bits a sum, {more:.2g} of a model's message"
+    return {"secure sums": text}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from torch import Tensor
@@ -13,11 +13,11 @@ from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, observers
+from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, observers
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
-from h2fdp.radio import Failing, NetworkCosts, interval_cost
+from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
 from h2fdp.run import noise_key
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Schedule, ScheduleContext, ScheduleTraits
@@ -234,9 +234,32 @@ class RunSetup:
             [subnet.segments for subnet in parts.values()],
             [_failing(subnet) for subnet in parts.values()],
             plan.heights or None,
+            [self._sum_messages(subnet) for subnet in parts.values()],
         )
         slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
         return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+
+    @cached_property
+    def exchange_sizes(self) -> ExchangeSizes | None:
+        """Of what devices exchange under secure-sum edge servers; None where the method has no secure sums."""
+        model = self.placement.trust_model("secure-sum")
+        if not isinstance(model, SecureSum):
+            return None
+        sizes, message = model.sizes, self.costs.message_bits
+        return ExchangeSizes.of_bits(key=sizes.key_bits, share=sizes.share_bits, vector=message, message=message)
+
+    def _sum_messages(self, subnet: Plan) -> SumMessages | None:
+        sizes = self.exchange_sizes
+        if not subnet.masked or sizes is None:
+            return None
+        segments, devices = len(subnet.segments), len(subnet.rows)
+        if subnet.completed is None:
+            return SumMessages.planned(sizes, segments, devices)
+        work, nobody = subnet.completed, np.zeros((segments, devices), dtype=bool)
+        begun = ~nobody if work.begun is None else work.begun
+        unopened = nobody if work.unopened is None else work.unopened
+        opened = np.asarray(~unopened.any(axis=1))
+        return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
 
     @property
     def traits(self) -> ScheduleTraits:
@@ -247,12 +270,14 @@ class RunSetup:
     def context(self) -> ScheduleContext:
         """What the schedule is built from."""
         training, privacy = self.config.training, self.config.privacy
+        models = [facts.trust_model for facts in self.blueprint.facts()]
         return ScheduleContext(
             topology=self.topology,
             costs=self.costs,
             streams=self.blueprint.streams.public,
             aggregation_times=self.aggregation_times,
-            one_noise=np.array([facts.trust_model.one_noise for facts in self.blueprint.facts()]),
+            one_noise=np.array([model.one_noise for model in models]),
+            exchanges=[self.exchange_sizes if model.shares_noise else None for model in models],
             intervals=training.intervals,
             local_steps=self.local_steps,
             step_size=training.step_size,

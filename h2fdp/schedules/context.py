@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from h2fdp.radio import NetworkCosts
+from h2fdp.radio import ExchangeSizes, NetworkCosts
 from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.client_sampling import share_of
 from h2fdp.schedules.control_section import ControlSection, Horizon
@@ -27,6 +28,7 @@ class ScheduleContext:
         streams: from which participants and fading are drawn.
         aggregation_times: when edge servers aggregate within an interval.
         one_noise: (N,) whether one noise covers the sum of a subnet, not each upload its own.
+        exchanges: (N,) what the devices of a subnet exchange for secure sums; None where it has none.
         intervals: K_g, the most that there may be.
         local_steps: tau_0 of the experiment file.
         step_size: eta, or gamma where it falls.
@@ -46,6 +48,7 @@ class ScheduleContext:
     streams: Streams
     aggregation_times: AggregationTimes
     one_noise: np.ndarray
+    exchanges: Sequence[ExchangeSizes | None]
     intervals: int
     local_steps: int
     step_size: float

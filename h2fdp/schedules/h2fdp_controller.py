@@ -66,6 +66,7 @@ class H2fdpController(Schedule):
             context.participation,
             context.one_noise.astype(np.float64),
             context.topology,
+            context.exchanges,
         )
         joules = context.topology.compute.joules_per_step
         return cls(

@@ -1,18 +1,19 @@
 """Problem P (H2FDP, Sec. 5): interval length and participation that balance energy, delay and the privacy gap.
 
-Given tau, every term is a sum of functions of one s_c, each of the form `a s + k + b1 / s + b2 / s^2`, because devices
-are drawn at random and s of them cost s times their subnet's mean.
+Given tau, every term is a sum of functions of one s_c, each of the form `a s + k + b1 / s + b2 / s^2 + d s^2`, because
+devices are drawn at random and s of them cost s times their subnet's mean; in a secure sum (ours; the paper has none)
+each of them exchanges keys and shares with all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.radio import MessageCosts
+from h2fdp.radio import ExchangeSizes, MessageCosts
 from h2fdp.radio.wires import beyond_edge, path_seconds
 from h2fdp.topology import Topology
 
@@ -34,6 +35,7 @@ class ControlledNetwork:
         limits: (N,) the most devices of each that may take part.
         trusted: (N,) 1 where one noise covers the sum, 0 where each upload has its own.
         topology: the tree, whose upper tiers may aggregate within an interval; None for one tier of edge servers.
+        exchanges: (N,) what devices exchange for secure sums; None where they have none, or nobody has.
     """
 
     names: list[str]
@@ -41,6 +43,12 @@ class ControlledNetwork:
     limits: Counts
     trusted: Floats
     topology: Topology | None = None
+    exchanges: Sequence[ExchangeSizes | None] | None = None
+
+    def of_exchanges(self, quantity: Callable[[ExchangeSizes], float]) -> Floats:
+        """(N,) a quantity of what devices exchange for secure sums; 0 where they have none."""
+        found = [None] * len(self.names) if self.exchanges is None else self.exchanges
+        return np.array([0.0 if each is None else quantity(each) for each in found])
 
     @property
     def upper_tiers(self) -> list[tuple[Topology, int]]:
@@ -65,6 +73,7 @@ class Prices:
         step_joules: of one local step of one device, a single number.
         upper_seconds: (D - 1, N) of one device, there and back, at a local aggregation of height 2 .. D.
         upper_joules: (D - 1, N) of the wires that such an aggregation uses, the subnet's part.
+        pair_joules, pair_seconds: of one device for every device in its secure sum, at each aggregation; None for 0.
     """
 
     local_joules: Floats
@@ -75,6 +84,14 @@ class Prices:
     step_joules: float = 0.0
     upper_seconds: Floats | None = None
     upper_joules: Floats | None = None
+    pair_joules: Floats | None = None
+    pair_seconds: Floats | None = None
+
+    def pairs(self, of_joules: float, of_seconds: float) -> Floats:
+        """(N,) joules and seconds of each pair of devices at one aggregation, weighed by these."""
+        if self.pair_joules is None or self.pair_seconds is None:
+            return np.zeros(len(self.local_joules))
+        return np.asarray(of_joules * self.pair_joules + of_seconds * self.pair_seconds)
 
     def seconds(self, local: int, upper: Counts) -> Floats:
         """(N,) of one device in an interval of `local` local aggregations, of which `upper` (D - 1,) are higher."""
@@ -95,15 +112,21 @@ def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) 
     these add up; the energy of a wire that several subnets have in common is counted once, in equal parts.
     """
     joules, seconds = network.means(costs.joules), network.means(costs.seconds)
+    # A device of s sends 2 k + (3 s - 2) h more than a message of its vector, and receives 2 (s - 1) (k + h).
+    sent = network.of_exchanges(lambda sizes: 2 * sizes.key - 2 * sizes.share + sizes.vector - 1)
+    passed = network.of_exchanges(lambda sizes: -4 * sizes.share + sizes.vector - 1)
+    more = passed * seconds
     return Prices(
-        local_joules=joules,
-        local_seconds=seconds,
-        global_joules=joules + network.means(costs.relay_joules),
-        global_seconds=2 * (seconds + network.means(costs.relay_seconds) + costs.path_seconds),
+        local_joules=joules + sent * joules,
+        local_seconds=seconds + more,
+        global_joules=joules + sent * joules + network.means(costs.relay_joules),
+        global_seconds=2 * (seconds + network.means(costs.relay_seconds) + costs.path_seconds) + more,
         link_joules=costs.path_joules,
         step_joules=step_joules,
-        upper_seconds=_upper_seconds(network, costs, seconds),
+        upper_seconds=_upper_seconds(network, costs, seconds) + more,
         upper_joules=_upper_joules(network, costs),
+        pair_joules=network.of_exchanges(lambda sizes: 3 * sizes.share) * joules,
+        pair_seconds=network.of_exchanges(lambda sizes: 2 * sizes.key + 5 * sizes.share) * seconds,
     )
 
 
@@ -193,6 +216,7 @@ class ControlProblem:
             self.alpha1 * rest * prices.wired_joules(upper),
             gap * (1 - self.trusted) * self.device_gap,
             gap * self.trusted * self.edge_gap,
+            rest * (local + 1) * prices.pairs(self.alpha1, self.alpha2),
         )
 
     def terms(self, tau: int, participation: Counts) -> ObjectiveTerms:
@@ -204,6 +228,8 @@ class ControlProblem:
         energy = rest * float((taking * joules[active] + prices.wired_joules(upper)[active]).sum())
         energy += self.remaining * prices.step_joules * float(taking.sum())
         delay = rest * float((taking * prices.seconds(local, upper)[active]).sum())
+        energy += rest * (local + 1) * float((taking**2 * prices.pairs(1.0, 0.0)[active]).sum())
+        delay += rest * (local + 1) * float((taking**2 * prices.pairs(0.0, 1.0)[active]).sum())
         trusted = self.trusted[active]
         weights = trusted * self.edge_gap / taking**2 + (1 - trusted) * self.device_gap / taking
         gap = self.gap_scale(tau, local, int(active.sum())) * float(weights.sum()) / self.phi
@@ -212,17 +238,18 @@ class ControlProblem:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """(N,) a, k, b1, b2 of `a s + k + b1 / s + b2 / s^2`; none is negative, so each function is convex in s."""
+    """(N,) a, k, b1, b2, d of `a s + k + b1 / s + b2 / s^2 + d s^2`; convex in s, as b1, b2 and d are not negative."""
 
     linear: Floats
     fixed: Floats
     over_s: Floats
     over_s2: Floats
+    squared: Floats
 
     def at(self, participation: Counts) -> Floats:
         """(N,) each subnet's share of the objective."""
         s = participation.astype(np.float64)
-        return self.linear * s + self.fixed + (self.over_s + self.over_s2 / s) / s
+        return self.linear * s + self.fixed + (self.over_s + self.over_s2 / s) / s + self.squared * s**2
 
     def best(self, limits: Counts) -> Counts:
         """(N,) the s in 1..limits with the smallest share each, the smaller one of equals.

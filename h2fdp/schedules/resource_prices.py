@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from h2fdp.radio import interval_cost
+from h2fdp.radio import SumMessages, interval_cost
 from h2fdp.schedules.client_sampling import draw_participants
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.theory import BudgetPrices
@@ -139,6 +139,12 @@ def radio_prices(context: ScheduleContext, interval: int) -> dict[str, tuple[flo
         if count
     ]
     numbers = [number for number, count in enumerate(counts) if count]
-    cost = interval_cost(context.costs.drawn(interval), network, numbers, rows, [(1,)] * len(numbers))
+    sums = [
+        None if sizes is None else SumMessages.planned(sizes, 1, count)
+        for sizes, count in zip(context.exchanges, counts, strict=True)
+        if count
+    ]
+    segments = [(1,)] * len(numbers)
+    cost = interval_cost(context.costs.drawn(interval), network, numbers, rows, segments, sums=sums)
     joules, seconds = float(cost.compute_energy_j.sum()), network.compute.seconds_per_step
     return {"energy_j": (joules, cost.energy_j - joules), "clock_s": (seconds, cost.clock_s - seconds)}

@@ -21,11 +21,13 @@ class CompletedWork:
         steps: (segments, s) local steps behind each device's upload at each aggregation; 0 where it uploads nothing.
         lost: (s,) local steps that came to nothing: done before dropping out, or behind uploads that were not averaged.
         unopened: (segments, s) uploads that arrived at an aggregation that did not happen; None for none.
+        begun: (segments, s) whether each device is there when a segment begins; None for all.
     """
 
     steps: np.ndarray
     lost: np.ndarray
     unopened: np.ndarray | None = None
+    begun: np.ndarray | None = None
 
     def opening(self, opened: np.ndarray) -> CompletedWork:
         """The same where some aggregations do not happen, whatever arrives: work of these segments comes to nothing.
@@ -34,12 +36,13 @@ class CompletedWork:
             opened: (segments,) whether each aggregation happens.
         """
         kept = self.steps * opened[:, None]
-        return CompletedWork(kept, self.lost + (self.steps - kept).sum(axis=0), (self.steps > 0) & ~opened[:, None])
+        lost = self.lost + (self.steps - kept).sum(axis=0)
+        return CompletedWork(kept, lost, (self.steps > 0) & ~opened[:, None], self.begun)
 
     def stretch(self, first: int, stop: int) -> CompletedWork:
         """That of the segments first .. stop - 1."""
-        unopened = None if self.unopened is None else self.unopened[first:stop]
-        return CompletedWork(self.steps[first:stop], self.lost, unopened)
+        unopened, begun = (None if each is None else each[first:stop] for each in (self.unopened, self.begun))
+        return CompletedWork(self.steps[first:stop], self.lost, unopened, begun)
 
     @property
     def arrives(self) -> np.ndarray:
@@ -113,4 +116,5 @@ def work_of(device_faults: DeviceFaults, segments: Sequence[int]) -> CompletedWo
     there, work = device_faults.slots(slots), device_faults.work(slots)
     done = work * ends // slots
     steps = np.diff(done, axis=0, prepend=0) * (ends <= there)
-    return CompletedWork(steps, work * there // slots - steps.sum(axis=0))
+    begun = ends - np.array(segments)[:, None] <= there
+    return CompletedWork(steps, work * there // slots - steps.sum(axis=0), begun=begun)

@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology
 from h2fdp.audit.run_audit import audit
 from h2fdp.privacy import Release
+from h2fdp.run.dry_run import estimate
+from h2fdp.run.forecast import forecast
 from h2fdp.run.privacy_report import noises, privacy_report
 from tests.protocol.overhearing import devices_of
 
@@ -75,3 +78,57 @@ def test_an_audit_refutes_the_noise_that_is_off_and_keeps_the_right_one(observer
     assert kept.epsilon_lower <= kept.accounted("pld")
     off = audit(run, observer, canaries=200, noise_scale=0.02)
     assert off.epsilon_lower > kept.accounted("pld")
+
+
+def test_keys_shares_and_masks_are_paid_for():
+    """Two edge servers of 4 devices, two aggregations an interval: the fading is the same as with trusted ones, so that
+    every upload costs 1 + (2 * 256 + (3 * 4 - 2) * 256) / (32 M) times as many joules."""
+    sums, trusted = (experiment(level).prepare() for level in ("secure-sum", "trusted"))
+    more = (2 + 10) * 256 / (32 * sums.initial.numel())
+    for interval, (of_sums, plain) in enumerate(zip(forecast(sums), forecast(trusted), strict=True)):
+        found, before = sums.interval_costs(of_sums.plan), trusted.interval_costs(plain.plan)
+        uploads = 2 * float(trusted.costs.drawn(interval).joules.sum())
+        assert found["energy_j"] - before["energy_j"] == pytest.approx(more * uploads)
+        passed = (2 * 4 + 5 * 4 - 4) * 256 / (32 * sums.initial.numel())
+        uploads = 2 * float(trusted.costs.drawn(interval).seconds.sum())
+        assert found["delay_s"] - before["delay_s"] == pytest.approx(passed * uploads)
+        assert found["clock_s"] > before["clock_s"]
+    told = estimate(sums)["secure sums"]
+    assert told.startswith("2 edge servers; keys and shares of a device: 6144 bits a sum, ")
+    assert "secure sums" not in estimate(trusted)
+
+
+def test_keys_and_shares_of_other_sizes_cost_in_proportion():
+    plain, doubled, trusted = (
+        setup.interval_costs(next(forecast(setup)).plan)["energy_j"]
+        for setup in (
+            experiment("secure-sum").prepare(),
+            experiment("secure-sum", {"key_bits": 512, "share_bits": 512}).prepare(),
+            experiment("trusted").prepare(),
+        )
+    )
+    assert doubled - trusted == pytest.approx(2 * (plain - trusted))
+
+
+def test_uploads_to_sums_that_are_not_opened_are_paid_for():
+    """Without tolerance, half of the devices vanish in each interval: what arrives costs as much as its messages."""
+    faults = {"device_dropout": 0.5}
+    sums, trusted = (experiment(level, faults=faults).prepare() for level in ("secure-sum", "trusted"))
+    unopened = 0
+    for interval, (of_sums, plain) in enumerate(zip(forecast(sums), forecast(trusted), strict=True)):
+        compute = sums.topology.compute.joules_per_step
+        links = 0.0
+        joules, expected = sums.costs.drawn(interval).joules.reshape(2, 4), 0.0
+        for number, subnet in enumerate(sums.topology.subnets):
+            part = of_sums.plan.subnets.get(subnet.name) or of_sums.plan.lost[subnet.name]
+            arrived = (plain.plan.subnets.get(subnet.name) or plain.plan.lost[subnet.name]).steps > 0
+            opened = arrived.all(axis=1)
+            begun = np.ones(arrived.shape, bool) if part.completed is None else part.completed.begun
+            others = begun.sum(axis=1, keepdims=True) - 1
+            keys = begun * (2 + 2 * others) * 256 + (arrived & opened[:, None]) * (others + 1) * 256
+            expected += (joules[number] * (arrived + keys / sums.costs.message_bits)).sum()
+            expected += compute * part.steps_computed.sum()
+            links += opened.any() * sums.costs.drawn(interval).link_joules[number]
+            unopened += int((arrived & ~opened[:, None]).sum())
+        assert sums.interval_costs(of_sums.plan)["energy_j"] == pytest.approx(expected + links)
+    assert unopened > 5

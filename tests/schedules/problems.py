@@ -33,7 +33,9 @@ def problems(
         limits=np.array(draw(st.lists(st.integers(1, largest), min_size=count, max_size=count))),
         trusted=np.array(draw(st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=count, max_size=count))),
         aggregations=(lambda tau: -(-tau // every) - 1) if by_slots else (lambda tau: min(per, tau - 1)),
-        prices=Prices(column(), column(), column(), column(), column(), draw(numbers)),
+        prices=Prices(
+            column(), column(), column(), column(), column(), draw(numbers), pair_joules=column(), pair_seconds=column()
+        ),
         gap_scale=gap_scale,
         edge_gap=draw(st.floats(0.1, 4)),
         device_gap=draw(st.floats(0.1, 4)),
@@ -56,8 +58,9 @@ def objective(problem: ControlProblem, tau: int, participation: tuple[int, ...])
         if s == 0:
             continue
         energy += rounds * (s * prices.global_joules[c] + prices.link_joules[c] + local * s * prices.local_joules[c])
-        energy += problem.remaining * s * prices.step_joules
+        energy += rounds * (local + 1) * s * s * prices.pair_joules[c] + problem.remaining * s * prices.step_joules
         delay += rounds * (s * prices.global_seconds[c] + local * s * prices.local_seconds[c])
+        delay += rounds * (local + 1) * s * s * prices.pair_seconds[c]
         trust = problem.trusted[c]
         weights += trust * problem.edge_gap / s**2 + (1 - trust) * problem.device_gap / s
     gap = gap_scale(tau, local, active) * weights / problem.phi

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from h2fdp.radio import DrawnCosts, NetworkCosts, interval_cost
+from h2fdp.radio import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, interval_cost
 from h2fdp.schedules import AggregationTimes, ControlledNetwork
 from h2fdp.schedules.problem import ControlProblem, prices
 from h2fdp.streams import Streams
@@ -37,9 +37,9 @@ COSTS = DrawnCosts(
 RHYTHM = AggregationTimes(every=[1, 2])
 
 
-def problem_p(costs=COSTS, tree=TREE, aggregation_times=RHYTHM, remaining=8):
+def problem_p(costs=COSTS, tree=TREE, aggregation_times=RHYTHM, remaining=8, exchanges=None):
     network = ControlledNetwork(
-        [subnet.name for subnet in tree.subnets], tree.sizes, tree.sizes, np.ones(tree.edges), tree
+        [subnet.name for subnet in tree.subnets], tree.sizes, tree.sizes, np.ones(tree.edges), tree, exchanges
     )
     return ControlProblem(
         remaining=remaining,
@@ -84,17 +84,27 @@ def test_the_shares_of_the_subnets_sum_to_the_objective():
     [RHYTHM, AggregationTimes(every=2), AggregationTimes(per_interval=[6, 3]), AggregationTimes(every=[1, 2, 4])],
 )
 @pytest.mark.parametrize("tau", [1, 4, 8])
-def test_an_interval_of_all_devices_costs_what_the_radio_model_says(aggregation_times, tau):
+@pytest.mark.parametrize("vector", [None, 1.0, 0.5])  # of secure sums, in messages
+def test_an_interval_of_all_devices_costs_what_the_radio_model_says(aggregation_times, tau, vector):
     tree = Topology.deep(tiers=(2, 2, 2, 3), seed=3)
     costs = NetworkCosts(tree, parameters=1000, streams=Streams(1)).drawn(0)
+    sizes = None if vector is None else ExchangeSizes(key=0.3, share=0.2, vector=vector)
+    exchanges = [sizes if number % 2 else None for number in range(tree.edges)]
+    segments = aggregation_times.segments(tau)
     spent = interval_cost(
         costs,
         tree,
         range(tree.edges),
         [np.arange(size) for size in tree.sizes],
-        [aggregation_times.segments(tau)] * tree.edges,
+        [segments] * tree.edges,
         heights=aggregation_times.heights(tau, tree.depth),
+        sums=[
+            None if each is None else SumMessages.planned(each, len(segments), size)
+            for each, size in zip(exchanges, tree.sizes, strict=True)
+        ],
     )
-    terms = problem_p(costs, tree, aggregation_times, remaining=tau).terms(tau, tree.sizes)
+    problem = problem_p(costs, tree, aggregation_times, remaining=tau, exchanges=exchanges)
+    terms = problem.terms(tau, tree.sizes)
+    assert problem.coefficients(tau).at(tree.sizes).sum() == pytest.approx(terms.energy + terms.delay)
     assert terms.energy == pytest.approx(spent.energy_j, rel=1e-9)
     assert terms.delay == pytest.approx(spent.delay_s, rel=1e-9)

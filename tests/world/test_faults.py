@@ -179,3 +179,13 @@ def test_a_device_that_fails_in_no_way_does_what_was_planned():
     assert completed_work(faults, STREAMS, POINTS, 0, np.arange(7), (4, 4)) is None
     one = replace(WORLD, device_dropout=0.0).device_faults(STREAMS, "north", 0, 4)
     assert (work_of(one, (4, 4)).steps[:, ~one.slow] == 4).all()
+
+
+def test_a_device_begins_the_segments_before_it_is_gone():
+    """Of ten slots it stays for 4: it takes part in the aggregation after slot 3, and begins the segment after that."""
+    lasts = DeviceFaults(np.array([0.4, 1.0, 0.0]), np.zeros(3, bool), np.zeros(3), (0.1, 0.9))
+    work = work_of(lasts, (3, 3, 4))
+    assert work.begun.tolist() == [[True, True, True], [True, True, False], [False, True, False]]
+    assert (work.steps > 0).tolist() == [[True, True, False], [False, True, False], [False, True, False]]
+    assert work.stretch(1, 3).begun.tolist() == work.begun[1:].tolist()
+    assert (work.opening(np.array([True, False, True])).begun == work.begun).all()

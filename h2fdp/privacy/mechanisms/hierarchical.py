@@ -16,7 +16,7 @@ from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, NoisyUpda
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.noise_placement import Clips, NoisePlacement, RequestedExperiment, clipped, remembering
 from h2fdp.privacy.releases import Observer
-from h2fdp.privacy.secure_sum import SecureSum, Tolerance
+from h2fdp.privacy.secure_sum import KeySizes, SecureSum, Tolerance
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.topology import Trust
 
@@ -53,8 +53,8 @@ class HierarchicalDp(NoisePlacement):
     Attributes:
         input_bound: a public bound R on the norm of inputs, which are divided by it. Softmax regression then has
             bounded gradients without clipping, and steps that do not expand: an account by draws.
-
         tolerance: of secure sums.
+        sizes: of what devices exchange for them.
 
     >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
     ['the edge server', 'the devices, each a share', 'each device']
@@ -62,6 +62,7 @@ class HierarchicalDp(NoisePlacement):
 
     input_bound: float | None = None
     tolerance: Tolerance = Tolerance()  # noqa: RUF009 - a frozen value
+    sizes: KeySizes = KeySizes()  # noqa: RUF009 - a frozen value
     description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
     clips: ClassVar[Clips] = "gradient"
     accumulates: ClassVar[bool] = True
@@ -69,7 +70,7 @@ class HierarchicalDp(NoisePlacement):
 
     def trust_model(self, trust: Trust) -> TrustModel:
         if trust == "secure-sum":
-            return SecureSum(tolerance=self.tolerance)
+            return SecureSum(tolerance=self.tolerance, sizes=self.sizes)
         return TRUST_MODELS["edge" if trust == "trusted" else "device"]
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
