@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
@@ -74,6 +73,8 @@ def _word(value: float) -> str:
 
 def _map_lines(objective_map: ObjectiveMap, chosen: int) -> list[str]:
     """The objective by shades, on a logarithmic scale; columns are thinned where the terminal is too narrow."""
+    import numpy as np
+
     values = np.log(np.maximum(np.array(objective_map.objective), 1e-300))
     lengths = np.array(objective_map.tau)
     columns = np.unique(np.linspace(0, len(lengths) - 1, min(len(lengths), _MOST_COLUMNS)).round().astype(int))

@@ -18,7 +18,6 @@ import typer
 
 from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json
-from h2fdp.privacy.words import ADDED_BY, UNTARGETED
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -116,6 +115,8 @@ def _how_to_go_on(directory: Path) -> str:
 
 def show_result(summary: dict[str, Any], directory: Path) -> None:
     """The table that a run ends with."""
+    from h2fdp.privacy.words import ADDED_BY
+
     facts: dict[str, Any] = {
         "method": f"{summary['method']}, seed {summary['seed']}, {summary['backend']}",
         "network": f"{summary['devices']} devices under {summary['edges']} edge servers "
@@ -160,6 +161,8 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, str]:
 
     A claim that is only read backwards from noise that an account asked for is not shown.
     """
+    from h2fdp.privacy.words import UNTARGETED
+
     facts, worst, target = {}, privacy["worst"], privacy.get("target")
     accounted = {name: math.inf if each["pld"] is None else each["pld"] for name, each in worst.items()}
     if target is not None:

@@ -43,6 +43,16 @@ def test_the_papers_fifty_devices_hold_1200_records_of_three_labels(data_root):
     assert all(len(np.unique(data.device(device).y)) == 3 for device in range(50))
 
 
+def test_digits_are_those_that_scikit_learn_loads(tmp_path):
+    from sklearn.datasets import load_digits
+
+    data, bunch = load(DATA_SETS.read({"name": "digits", "partition": "iid"}), 3, Streams(1), tmp_path), load_digits()
+    theirs = sorted((int(y), *map(int, x)) for x, y in zip(bunch.data, bunch.target, strict=True))
+    parts = (data.train, data.test)
+    ours = sorted((int(y), *map(int, x.ravel())) for part in parts for x, y in zip(part.x, part.y, strict=True))
+    assert ours == theirs
+
+
 def test_colour_pictures_have_their_channels_first(cifar_root):
     data = read("cifar10", cifar_root)
     assert (data.train.x.shape, data.test.x.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
