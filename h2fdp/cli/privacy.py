@@ -49,6 +49,25 @@ def print_accounts(report: dict[str, Any]) -> None:
         typer.echo(f"{note}\n")
 
 
+@app.command("explain")
+def explain_command(
+    file: ExperimentPath,
+    settings: Settings = None,
+    seed: Seed = None,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say in ten lines who learns what, by which bound and noise, and which other setting would buy most."""
+    from h2fdp.run import Experiment
+    from h2fdp.run.explanation import explanation
+
+    found = explanation(Experiment.from_file(file, settings or [], seed).prepare(data_root))
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo("\n".join(found["lines"]))
+
+
 @app.command("account")
 def account_command(
     runs: Annotated[

@@ -290,6 +290,7 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
     local_steps = _LONGEST if schedule.varies_tau or training.local_steps is None else training.local_steps
     aggregation_times = AggregationTimes(training.aggregate_every, training.aggregations_per_interval)
     own = isinstance(experiment.model, OwnPart)  # whatever its name
+    bounded = axes.placement.input_norm is None  # by clipping, if at all
     return RequestedExperiment(
         objective=method.objective.name,
         mu=objective.mu if isinstance(objective, Proximal) else 0.0,
@@ -299,7 +300,7 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
         model="a model of your own" if own else experiment.model.name,
         model_options={} if own else experiment.model.options(),
         local_aggregations=method.topology != "star" and bool(aggregation_times.offsets(local_steps)),
-        clip_norm=training.clip_norm,
+        clip_norm=training.clip_norm if bounded or "clip_norm" in training.model_fields_set else None,
         clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
         momentum=training.momentum,
         loss=training.loss.name,

@@ -231,11 +231,7 @@ def observation(
     noise: Mechanism | None,
 ) -> IntervalObservation:
     """What the cloud saw of an interval that began at `model` (M,), for a schedule that learns."""
-    if plan.branches is None:
-        variances = np.array([_noise_variance(noise, facts[name], plan, name) for name in plan.subnets])
-        steps = np.array([_mean_steps(subnet) for subnet in plan.subnets.values()])
-    else:
-        variances, steps = plan.branches.noise_variance, plan.branches.mean_steps
+    variances, steps = _noise_and_steps(plan, facts, noise)
     return IntervalObservation(
         plan.interval,
         plan.decision.local_steps,
@@ -247,6 +243,25 @@ def observation(
         steps,
         _measurements(plan, measured) if measured else None,
     )
+
+
+def noise_and_gradients(
+    plan: IntervalPlan, facts: Mapping[str, SubnetFacts], noise: Mechanism | None
+) -> tuple[float, float]:
+    """Variance of all noise on each coordinate of the global average, and the mean number of gradients in it."""
+    variances, steps = _noise_and_steps(plan, facts, noise)
+    weights = plan.branch_weights
+    return float(weights**2 @ variances) + plan.noise_std**2, float(weights @ steps)
+
+
+def _noise_and_steps(
+    plan: IntervalPlan, facts: Mapping[str, SubnetFacts], noise: Mechanism | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) of the uploads of the cloud's children: variance of their noise, and gradients that they accumulate."""
+    if plan.branches is not None:
+        return plan.branches.noise_variance, plan.branches.mean_steps
+    variances = np.array([_noise_variance(noise, facts[name], plan, name) for name in plan.subnets])
+    return variances, np.array([_mean_steps(subnet) for subnet in plan.subnets.values()])
 
 
 def _noise_variance(noise: Mechanism | None, facts: SubnetFacts, plan: IntervalPlan, edge: str) -> float:

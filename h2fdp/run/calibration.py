@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +11,7 @@ import numpy as np
 from h2fdp.algorithms.fedprox import ProximalOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
-from h2fdp.privacy import Mechanism, MechanismContext, Observer
+from h2fdp.privacy import Accounts, Mechanism, MechanismContext, Observer
 from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant
 from h2fdp.privacy.accounts import COARSE, MARGIN
@@ -23,11 +24,14 @@ from h2fdp.schedules.step_decay import decayed
 from h2fdp.training.descent import gain
 
 
-def with_noise(setup: RunSetup) -> RunSetup:
+def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = planned_accounts) -> RunSetup:
     """The run with the noise that its settings ask for, calibrated.
 
     With `calibration: accounted` all noises are scaled by one factor, so that every target observer's account meets the
     target. Where the noise was given it stays, and the run ends when the target is met.
+
+    Args:
+        foreseen: the accounts that are calibrated.
 
     Raises:
         UserError: no target observer receives anything private, so that no noise would be asked for; a budget or a
@@ -43,16 +47,15 @@ def with_noise(setup: RunSetup) -> RunSetup:
     setup = replace(setup, noise=noise, iterations=iterations)
     _check_that_it_protects(setup)
     if noise is not None and not given:
-        setup = _scaled_to_target(setup, noise, accountant)
+        setup = _scaled_to_target(setup, noise, accountant, foreseen(setup))
     if noise is not None:
         _check_holdable(setup)
     return setup
 
 
-def _scaled_to_target(setup: RunSetup, noise: Mechanism, accountant: Accountant) -> RunSetup:
+def _scaled_to_target(setup: RunSetup, noise: Mechanism, accountant: Accountant, accounts: Accounts) -> RunSetup:
     """The run under the smallest multiple of this noise that brings the target observers' accounts to the target."""
     privacy = setup.config.privacy
-    accounts = planned_accounts(setup)
     compositions: list[Composition] = [
         each.composition for observer in setup.target_observers for each in accounts.classes(observer)
     ]
@@ -101,6 +104,7 @@ def _context(setup: RunSetup) -> MechanismContext:
         gradients_attained=not training.momentum and training.local_epochs is None,
         mu=objective.mu if isinstance(objective, ProximalOptions) else 0.0,
         biased=any(parameter.ndim == 1 for parameter in setup.blueprint.module().parameters()),
+        accounted=privacy.calibration == "accounted",
     )
 
 

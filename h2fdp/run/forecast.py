@@ -71,6 +71,18 @@ def planned_accounts(setup: RunSetup) -> Accounts:
     return accounts
 
 
+def rough_accounts(setup: RunSetup) -> Accounts:
+    """The accounts of the planned run if all of its intervals are like the first, and devices take turns.
+
+    They are `planned_accounts` where all intervals are alike and all devices take part.
+    """
+    expected = next(forecast(setup.without_faults(), by_participants=False))
+    share = expected.plan.participants / setup.topology.devices
+    accounts = setup.empty_accounts()
+    accounts.add(expected.releases(), times=max(1, round(setup.config.training.intervals * share)))
+    return accounts
+
+
 def accounts_of_one_interval(setup: RunSetup) -> Accounts:
     """The accounts after the first planned interval, if nothing fails in it."""
     accounts = setup.empty_accounts()

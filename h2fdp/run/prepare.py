@@ -17,9 +17,10 @@ from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.secure_sums import check_secure_sums
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
-from h2fdp.privacy import NoisePlacement, noise_placement_of
+from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.calibration import with_noise
+from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.setup import OwnParts, RunSetup
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
@@ -57,15 +58,39 @@ def prepare(
         UserError: local aggregations of tiers that the network does not have; data that cannot be read; a model that
             does not fit them, or the privacy; no noise that meets the target.
     """
+    data = (data_source or configured_data(config))(
+        topology, Streams(config.seed), None if data_root is None else Path(data_root)
+    )
+    placement = noise_placement_of(config.method.privacy)
+    if placement.input_norm is not None:
+        data = within_unit_ball(data, placement.input_norm)
+    return with_noise(_assembled(config, topology, data, own or OwnParts())).keyed()
+
+
+def with_settings(
+    setup: RunSetup, config: ExperimentFile, foreseen: Callable[[RunSetup], Accounts] = planned_accounts
+) -> RunSetup:
+    """The same devices, records and model under another method, training or target; without a noise key.
+
+    Args:
+        foreseen: the accounts that are calibrated, see `with_noise`.
+
+    Raises:
+        UserError: see `prepare`.
+    """
+    runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
+    changed = config.model_copy(update={"runtime": runtime})
+    return with_noise(_assembled(changed, setup.drawn, setup.data, setup.own), foreseen)
+
+
+def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own: OwnParts) -> RunSetup:
+    """All but the noise, of data that lie in the unit ball where the placement asks for it."""
     times = aggregation_times(config, topology)
     check_secure_sums(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
     star, placement = method.topology == "star", noise_placement_of(method.privacy)
     network = topology.as_star() if star else topology
     measuring = _measuring(config)
-    data = (data_source or configured_data(config))(topology, streams, None if data_root is None else Path(data_root))
-    if placement.input_norm is not None:
-        data = within_unit_ball(data, placement.input_norm)
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
     initial = module()
     vector = ParameterLayout(initial).to_vector(initial)
@@ -98,22 +123,20 @@ def prepare(
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
-    return with_noise(
-        RunSetup(
-            config=config,
-            drawn=topology,
-            topology=network,
-            data=data,
-            blueprint=blueprint,
-            initial=vector,
-            aggregation_times=times,
-            local_steps=local_steps,
-            costs=NetworkCosts(network, vector.numel(), streams),
-            faults=faults,
-            world=streams,
-            own=own or OwnParts(),
-        )
-    ).keyed()
+    return RunSetup(
+        config=config,
+        drawn=topology,
+        topology=network,
+        data=data,
+        blueprint=blueprint,
+        initial=vector,
+        aggregation_times=times,
+        local_steps=local_steps,
+        costs=NetworkCosts(network, vector.numel(), streams),
+        faults=faults,
+        world=streams,
+        own=own,
+    )
 
 
 def _clipping(norm: float, scope: ClipScope, placement: NoisePlacement) -> Clipping:

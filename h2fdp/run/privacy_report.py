@@ -13,7 +13,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.statement import epsilons
 from h2fdp.protocol.tree_plan import tier_aggregations
-from h2fdp.run.forecast import first_interval, forecast, planned_accounts
+from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.topology import CLOUD
 
@@ -32,10 +32,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
     Raises:
         UserError: the method adds no noise.
     """
-    if run.noise is None:
-        raise UserError("this method adds no noise, so there is nothing to calibrate", key="method")
-    if run.leaks:
-        raise UserError(LEAKS, key="control.estimates")
+    check_explainable(run)
     accounts = planned_accounts(run)
     claimed = planned_claim(run, accounts)
     return {
@@ -49,6 +46,18 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         "iterations": run.iterations,
         "notes": list(run.notes),
     }
+
+
+def check_explainable(run: RunSetup) -> None:
+    """Refuse runs without an account.
+
+    Raises:
+        UserError: the method adds no noise, or raw estimates leave the devices.
+    """
+    if run.noise is None:
+        raise UserError("this method adds no noise, so there is nothing to calibrate", key="method")
+    if run.leaks:
+        raise UserError(LEAKS, key="control.estimates")
 
 
 def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
@@ -134,7 +143,7 @@ def claim_warning(setup: RunSetup) -> str | None:
         return None
     if setup.traits.counts_iterations:
         setup = setup.exhausted()
-    accounts = _rough_accounts(setup)
+    accounts = rough_accounts(setup)
     claimed = planned_claim(setup, accounts)
     if claimed is None:
         return None
@@ -147,15 +156,6 @@ def claim_warning(setup: RunSetup) -> str | None:
     told = ", ".join(f"{observer} {epsilon:.3g}" for observer, epsilon in unmet.items())
     hint = "see h2fdp privacy calibrate; privacy.calibration: accounted adds the noise that it takes"
     return f"epsilon {claimed:.4g} is claimed, but the account of the planned run is about: {told} (pld); {hint}"
-
-
-def _rough_accounts(setup: RunSetup) -> Accounts:
-    """The accounts of the planned run if all of its intervals are like the first, and devices take turns."""
-    expected = next(forecast(setup.without_faults(), by_participants=False))
-    share = expected.plan.participants / setup.topology.devices
-    accounts = setup.empty_accounts()
-    accounts.add(expected.releases(), times=max(1, round(setup.config.training.intervals * share)))
-    return accounts
 
 
 def _epsilon(accounts: Accounts, observer: Observer, claimed: float, delta: float) -> float | None:

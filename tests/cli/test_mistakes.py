@@ -105,3 +105,12 @@ def test_problems_of_an_inline_topology_and_of_the_rest_are_told_together(h2fdp,
     lines = h2fdp("run", file).stderr
     for words in ("count: expected", "training.intervals: expected", "found both"):
         assert words in lines
+
+
+def test_explain_says_in_plain_lines_who_learns_what_and_what_would_buy_most(h2fdp, experiment):
+    lines = h2fdp("privacy", "explain", experiment).stdout.splitlines()
+    assert lines[0].startswith("small (h2fdp): what is learned of one record")
+    assert any(line.startswith("most: ") for line in lines)
+    found = json.loads(h2fdp("privacy", "explain", experiment, "--json").stdout)
+    assert found["lines"] == lines
+    assert {row["setting"] for row in found["neighbours"]} >= {"batch_size", "intervals", "clip_norm"}

@@ -219,10 +219,27 @@ class DpSgd(NoisePlacement):
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
         planned = setting.intervals * setting.local_steps
-        noise = self.noise_multiplier or calibrated_multiplier({exposed: planned}, setting.epsilon, setting.delta)
+        noise = self.noise_multiplier or planned_multiplier(setting, exposed)
         search = None if self.noise_multiplier is None else self.rc_search
         amplified = self.normalize == "expected"
         return DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified)
+
+
+def planned_multiplier(setting: MechanismContext, exposed: ReleaseType) -> float:
+    """z for the planned steps by ALI-DPFL's account.
+
+    That account is never below log(1/delta) / 63. Where another one will be met in the end, this is no obstacle.
+
+    Raises:
+        UserError: a target below that.
+    """
+    planned = setting.intervals * setting.local_steps
+    try:
+        return calibrated_multiplier({exposed: planned}, setting.epsilon, setting.delta)
+    except UserError:
+        if not setting.accounted:
+            raise
+        return 1.0
 
 
 def calibrated_multiplier(steps: Composition, epsilon: float, delta: float) -> float:

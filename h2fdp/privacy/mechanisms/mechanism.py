@@ -35,6 +35,7 @@ class MechanismContext:
         gradients_attained: a clipped gradient counts as one whole step, so that a record can turn the update by all.
         mu: of the proximal pull; 0 for none.
         biased: whether the model has a bias: a feature that is always 1.
+        accounted: the noise will be scaled until an account meets the target; what a formula asks for is a beginning.
     """
 
     epsilon: float
@@ -56,6 +57,7 @@ class MechanismContext:
     mu: float
     biased: bool
     tiers: Mapping[Tier, int] = field(default_factory=dict)
+    accounted: bool = False
 
 
 @dataclass(frozen=True)

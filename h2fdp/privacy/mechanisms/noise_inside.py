@@ -15,7 +15,7 @@ import numpy as np
 from h2fdp.privacy.accounting import Accountant, ReleaseType
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import EqualMultipliers
-from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism, NoisyGradients, calibrated_multiplier
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism, NoisyGradients, planned_multiplier
 from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
 from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer
@@ -105,6 +105,6 @@ class HierarchicalSteps(HierarchicalDp):
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
         planned = setting.intervals * setting.local_steps
-        noise = calibrated_multiplier({exposed: planned}, setting.epsilon, setting.delta)
+        noise = planned_multiplier(setting, exposed)
         steps = DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, None)
         return NoiseInside(steps, GradientSumMechanism(EqualMultipliers(noise), self._bound(setting), "tight", False))

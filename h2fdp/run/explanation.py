@@ -1,0 +1,195 @@
+"""An experiment's privacy in ten lines: who learns what, by which bound, under which noise, and what would buy most."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from h2fdp.methods import name_of
+from h2fdp.privacy import Accounts, Observer, Release
+from h2fdp.privacy.releases import height_of
+from h2fdp.privacy.statement import epsilons
+from h2fdp.run.forecast import forecast, planned_accounts
+from h2fdp.run.neighbours import Neighbour, comparable, neighbours, noise_on_model
+from h2fdp.run.privacy_report import check_explainable, noises
+from h2fdp.run.setup import RunSetup
+
+WIDTH, LINES = 80, 10
+_BOUNDS = {
+    "batch": "2 eta m G",
+    "record": "eta (G / b + 2 G (m - 1))",
+    "draws": "J eta G / b, J draws",
+    "update": "share times C",
+    "range": "its range",
+    "none": "unknown",
+}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What an observer learns.
+
+    Attributes:
+        sees: in words.
+        epsilon: accounted, of the worst device, the smaller of `rdp` and `pld`; None where there is no account.
+    """
+
+    sees: str
+    epsilon: float | None
+
+    @property
+    def told(self) -> str:
+        """Both, in words."""
+        return f"no account; {self.sees}" if self.epsilon is None else f"epsilon {self.epsilon:.3g}; {self.sees}"
+
+
+def explanation(run: RunSetup) -> dict[str, Any]:
+    """What `h2fdp privacy explain` says.
+
+    Returns:
+        `lines`: at most ten, of at most 80 columns; `observers`: what each `sees`, and its accounted `epsilon`, None
+        without an account; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity;
+        `noises`, see `privacy_report`; `noise_on_model`: `noise_std`, `way`, `per_step`, see `NoiseOnModel`;
+        `neighbours`: a row for each other setting, the least noise first.
+
+    Raises:
+        UserError: the method adds no noise, or leaks.
+    """
+    check_explainable(run)
+    accounts = planned_accounts(run)
+    learned = {each: Learned(_sees(run, each), _epsilon(run, accounts, each)) for each in run.observers}
+    costly, model, others, levels = _costliest(run), noise_on_model(run), neighbours(run), noises(run)
+    delta = f"delta {run.config.privacy.delta:g}"
+    head = [f"{run.config.name} ({name_of(run.config.method)}): what is learned of {_unit(run)}, {delta}"]
+    head += _of_observers(learned)
+    head += [_of_bound(costly), _of_noises(levels)]
+    head += [
+        f"privacy's noise in the model: {model.noise_std:.3g} over {model.way:.3g} steps, {model.per_step:.3g} a step"
+    ]
+    lines = [*head, *_of_neighbours(run, others, LINES - len(head))]
+    return {
+        "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines],
+        "observers": {name: vars(each) for name, each in learned.items()},
+        "bound": None if costly is None else costly.bound,
+        "sensitivity": None if costly is None else costly.sensitivity,
+        "steps": None if costly is None else costly.steps,
+        "noises": levels,
+        "noise_on_model": {**vars(model), "per_step": model.per_step},
+        "neighbours": [each.as_row() for each in others],
+    }
+
+
+def _unit(run: RunSetup) -> str:
+    return "a whole device" if run.placement.clips == "update" else "one record"
+
+
+def _epsilon(run: RunSetup, accounts: Accounts, observer: Observer) -> float | None:
+    held = [each.composition for each in accounts.classes(observer)]
+    return min(epsilons(name, held, run.config.privacy.delta)[1] for name in ("rdp", "pld")) if held else None
+
+
+def _sees(run: RunSetup, observer: Observer) -> str:
+    """In words what reaches an observer."""
+    models = [each.trust_model for each in run.blueprint.facts()]
+    if observer == "public":
+        return "global models"
+    if observer == "peer":
+        return "averages and global models, and knows its own noise"
+    if observer in run.placement.trusted and not any(each.devices_add_noise for each in models):
+        return "raw updates: it is trusted"
+    if observer == "edge" or (observer == "cloud" and run.config.method.topology == "star"):
+        raw = sum(not each.devices_add_noise for each in models)
+        seen = _of_devices(run, {each.edge_sees for each in models if each.devices_add_noise})
+        return seen + (f" ({raw} of {len(models)} edge servers trusted)" if raw else "")
+    return "averages of branches" if height_of(observer) > 1 else "averages of subnets and global models"
+
+
+def _of_devices(run: RunSetup, visible: set[str]) -> str:
+    """What an edge server sees of devices that add noise."""
+    if visible == {"sum"}:
+        return "the noisy sum of its devices"
+    single = "each noisy step" if run.placement.clips == "record" else "each noisy upload"
+    return f"{single}, or the sum alone" if "sum" in visible else f"{single} of a device"
+
+
+def _of_observers(learned: dict[Observer, Learned]) -> list[str]:
+    """At most four lines: tiers together, public with the cloud where it learns as much."""
+    tiers = [name for name in learned if height_of(name) > 1]
+    lines = [f"edge: {learned['edge'].told}"]
+    if tiers:
+        epsilon = max((learned[name].epsilon or 0.0 for name in tiers), default=0.0)
+        lines.append(f"{tiers[0]}..: epsilon {epsilon:.3g} at most; averages of branches")
+    lines.append(f"peer: {learned['peer'].told}")
+    cloud, public = learned["cloud"], learned["public"]
+    if cloud.epsilon == public.epsilon:
+        return [*lines, f"cloud, public: {cloud.told}"]
+    return [*lines, f"cloud: {cloud.told}", f"public: {public.told}"][-4:]
+
+
+def _costliest(run: RunSetup) -> Release | None:
+    """The release of the first interval with the least noise for its sensitivity."""
+    rows = [row for row in next(forecast(run.without_faults())).releases() if row.kind != "estimate"]
+    return min(rows, key=lambda row: row.noise_std / row.sensitivity, default=None)
+
+
+def _of_bound(release: Release | None) -> str:
+    if release is None:
+        return "bound: nothing leaves those who may see raw updates"
+    moved = f"by at most {release.sensitivity:.3g}"
+    if release.kind == "step":
+        return f"bound {release.bound}: a record moves the sum of a step's gradients {moved} (G)"
+    if release.kind == "central":
+        return f"bound {release.bound}: a device moves the global average {moved} ({_BOUNDS[release.bound]})"
+    if release.kind == "output":
+        return f"bound {release.bound}: a record moves a device's clipped model {moved}"
+    steps = f"{release.steps} step{'s' if release.steps > 1 else ''}"
+    formula = "eta G / b" if release.bound == "record" and release.steps == 1 else _BOUNDS[release.bound]
+    return f"bound {release.bound}: a record moves a release after {steps} {moved} ({formula})"
+
+
+def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
+    """The largest standard deviation of each kind."""
+    largest: dict[str, dict[str, float]] = {}
+    for row in levels:
+        of_source = largest.setdefault(row["added_by"], {})
+        of_source[row["kind"]] = max(of_source.get(row["kind"], 0.0), row["noise_std"])
+    told = [" and ".join(f"{level:.3g}" for level in each.values()) + f" by {who}" for who, each in largest.items()]
+    return "noise: " + ", ".join(told)
+
+
+def _of_neighbours(run: RunSetup, found: Sequence[Neighbour], room: int) -> list[str]:
+    """What the settings next to it would do, the best first, and the best of all."""
+    if not comparable(run):
+        return ["other settings cannot be compared: no account of them is known before the run"]
+    ranked = [each for each in found if each.key != "clip_norm"]
+    clip = next((each for each in found if each.key == "clip_norm"), None)
+    listed = _listed("at equal epsilon that is: ", ranked, max(room - 1, 1))
+    best = ranked[0] if ranked and ranked[0].noise < 0.99 else None
+    buys = (
+        "none of these buys anything"
+        if best is None
+        else f"most: {best.key} {_value(best)} for x{best.energy:.2g} joules"
+    )
+    if clip is not None:
+        buys += f"; clip_norm {clip.value:g} x{clip.noise:.2f} if gradients are shorter"
+    return [*listed, buys]
+
+
+def _listed(head: str, found: Sequence[Neighbour], room: int) -> list[str]:
+    """As many as fit, the best first."""
+    lines = [head]
+    for place, each in enumerate(found):
+        more = f"{each.key} {_value(each)} x{each.noise:.2g}" + ("," if place + 1 < len(found) else "")
+        if len(lines[-1]) + 1 + len(more) <= WIDTH:
+            lines[-1] += more if lines[-1].endswith(" ") else f" {more}"
+        elif len(lines) < room:
+            lines.append(f"  {more}")
+        else:
+            break
+    return lines
+
+
+def _value(each: Neighbour) -> str:
+    return f"{each.value:g}" if isinstance(each.value, (int, float)) else str(each.value).replace("'", "")
