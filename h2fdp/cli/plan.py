@@ -44,7 +44,7 @@ def _show(plan: FirstDecision) -> None:
     rows = [
         {
             "edge server": name,
-            "trusted": facts["trusted"],
+            "trust": facts["trust"],
             "devices": facts["devices"],
             "take part": plan.participation[name],
             "J/message": facts["device_joules"],

@@ -113,6 +113,11 @@ def _how_to_go_on(directory: Path) -> str:
     return f"continue with: h2fdp resume {directory}"
 
 
+def _secure_sums(summary: dict[str, Any]) -> str:
+    count = summary["secure_sum_edges"]
+    return f", {count} with secure sums" if count else ""
+
+
 def show_result(summary: dict[str, Any], directory: Path) -> None:
     """The table that a run ends with."""
     from h2fdp.privacy.words import ADDED_BY
@@ -120,7 +125,7 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
     facts: dict[str, Any] = {
         "method": f"{summary['method']}, seed {summary['seed']}, {summary['backend']}",
         "network": f"{summary['devices']} devices under {summary['edges']} edge servers "
-        f"({summary['trusted_edges']} trusted)",
+        f"({summary['trusted_edges']} trusted{_secure_sums(summary)})",
         "intervals": summary["intervals"],
         "test accuracy": summary["accuracy"],
         "mean of the last 20": summary["accuracy_mean_last_20"],

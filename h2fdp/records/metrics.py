@@ -24,7 +24,7 @@ DEVICE_SCHEMA = pa.schema(
     [
         ("device", pa.string()),
         ("edge", pa.string()),
-        ("trusted", pa.bool_()),
+        ("trust", pa.string()),
         ("records", pa.int64()),
         ("accuracy", pa.float64()),
         ("loss", pa.float64()),

@@ -29,7 +29,17 @@ _SYMBOLS: Mapping[Trust, str] = {"trusted": "square", "secure-sum": "diamond", "
 _DASHES: Mapping[Trust, str] = {"trusted": "solid", "secure-sum": "dashdot", "untrusted": "dash"}
 _FILLS: Mapping[Trust, str] = {"trusted": "@trusted", "secure-sum": "@grid", "untrusted": "@card"}
 _DOTS: Mapping[Trust, str] = {"trusted": "@ink", "secure-sum": "@grid", "untrusted": "@card"}  # of devices
-_HEADS = ("runs", "name", "edge servers", "trusted", "devices", "distance (m), lowest", "median", "highest")
+_HEADS = (
+    "runs",
+    "name",
+    "edge servers",
+    "trusted",
+    "secure sums",
+    "devices",
+    "distance (m), lowest",
+    "median",
+    "highest",
+)
 
 
 def network(runs: Sequence[RunView]) -> ReportSection:
@@ -207,7 +217,7 @@ def _row(topology: Topology, users: Sequence[RunView]) -> list[Any]:
     distance = facts["distance_m"]
     return [
         ", ".join(run.name for run in users),
-        *(facts[key] for key in ("name", "edges", "trusted", "devices")),
+        *(facts[key] for key in ("name", "edges", "trusted", "secure_sum", "devices")),
         *(distance[key] for key in ("lowest", "median", "highest")),
     ]
 

@@ -15,7 +15,7 @@ from h2fdp.reports.run_view import RunView
 from h2fdp.reports.training import curves_of, known
 
 _WHO = {
-    "edge": "its own edge server (where that is untrusted)",
+    "edge": "its own edge server (where that is not trusted)",
     "peer": "another device of its subnet",
     "cloud": "the cloud",
     "public": "everybody else",

@@ -7,6 +7,7 @@ from h2fdp.reports.decisions import decision_columns
 from h2fdp.reports.figures import Column, Series, places
 from h2fdp.reports.ledger_noise import noise_columns
 from h2fdp.reports.run_view import RunView
+from h2fdp.topology.trust import TRUSTS
 
 MOST_POINTS = 2000  # of a curve: more are closer together than pixels
 _QUANTILES = 200
@@ -29,19 +30,19 @@ def series_of(run: RunView) -> Series:
 
 
 def spread_of_accuracy(devices: dict[str, Column]) -> dict[str, Column]:
-    """Quantiles of the devices' accuracy under trusted and under untrusted edge servers.
+    """Quantiles of the devices' accuracy under edge servers of each level of trust.
 
     Returns:
-        `share` (of the devices, from 0 to 1), and `accuracy_trusted`, `accuracy_untrusted`: that share of the devices
-        has at most this accuracy.
+        `share` (of the devices, from 0 to 1), and `accuracy_trusted`, `accuracy_secure-sum`, `accuracy_untrusted`: that
+        share of the devices has at most this accuracy.
     """
     found: dict[str, Column] = {}
-    rows = list(zip(devices.get("accuracy", []), devices.get("trusted", []), strict=True))
-    for word, trusted in (("trusted", True), ("untrusted", False)):
-        values = sorted(value for value, which in rows if which is trusted and value is not None and value == value)
+    rows = list(zip(devices.get("accuracy", []), devices.get("trust", []), strict=True))
+    for level in TRUSTS:
+        values = sorted(value for value, trust in rows if trust == level and value is not None and value == value)
         if values:
             found["share"] = [place / _QUANTILES for place in range(_QUANTILES + 1)]
-            found[f"accuracy_{word}"] = [values[_at(place, len(values))] for place in range(_QUANTILES + 1)]
+            found[f"accuracy_{level}"] = [values[_at(place, len(values))] for place in range(_QUANTILES + 1)]
     return found
 
 

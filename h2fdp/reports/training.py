@@ -73,6 +73,7 @@ def fairness(every: Sequence[Series]) -> ReportSection:
     curves = [
         *curves_of(every, "accuracy_trusted", "under trusted edge servers", 0),
         *curves_of(every, "accuracy_untrusted", "under untrusted edge servers", 1),
+        *curves_of(every, "accuracy_secure-sum", "under secure sums", 2),
     ]
     caption = (
         "Accuracy of the final model on each device's own records, devices sorted: at 0.1 along the axis, a tenth of "

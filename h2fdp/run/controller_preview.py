@@ -45,7 +45,8 @@ class FirstDecision:
         terms: energy, delay and gap, weighted by the alphas.
         runner_up: the best of any other tau.
         constants: by their letters in the paper.
-        edges: edge server -> trust, devices, mean cost of a device's message, cost of its own message.
+        edges: edge server -> trust, whether one noise covers its sum, devices, mean cost of a device's message, cost of
+            its own message.
         map: the objective elsewhere.
     """
 
@@ -55,7 +56,7 @@ class FirstDecision:
     terms: ObjectiveTerms
     runner_up: dict[str, float] | None
     constants: dict[str, float | None]
-    edges: dict[str, dict[str, float | bool]]
+    edges: dict[str, dict[str, float | bool | str]]
     map: ObjectiveMap
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,6 +84,7 @@ def first_decision(run: RunSetup) -> FirstDecision:
     solutions = solve(problem, section.solver)
     best, other = solutions.best, solutions.runner_up
     names = [subnet.name for subnet in run.topology.subnets]
+    trust = {subnet.name: subnet.trust for subnet in run.topology.subnets}
     return FirstDecision(
         tau=best.tau,
         participation=dict(zip(names, best.participation.tolist(), strict=True)),
@@ -90,7 +92,7 @@ def first_decision(run: RunSetup) -> FirstDecision:
         terms=best.terms,
         runner_up=None if other is None else {"tau": other.tau, "objective": other.objective},
         constants=schedule.constants(0, best.tau),
-        edges=schedule.edges(costs),
+        edges={name: {"trust": trust[name], **facts} for name, facts in schedule.edges(costs).items()},
         map=_map(problem),
     )
 

@@ -73,7 +73,7 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
             own = slice(int(firsts[number]) - first, int(firsts[number + 1]) - first)
             columns["device"] += subnet.device_names()
             columns["edge"] += [subnet.name] * subnet.size
-            columns["trusted"] += [subnet.trusted] * subnet.size
+            columns["trust"] += [subnet.trust] * subnet.size
             columns["subnet_accuracy"] += [float(np.mean(result.accuracy[own]))] * subnet.size
             columns["subnet_loss"] += [float(np.mean(result.loss[own]))] * subnet.size
     return columns

@@ -77,6 +77,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "devices": setup.topology.devices,
         "edges": setup.topology.edges,
         "trusted_edges": sum(subnet.trusted for subnet in setup.topology.subnets),
+        "secure_sum_edges": sum(subnet.trust == "secure-sum" for subnet in setup.topology.subnets),
         "parameters": setup.initial.numel(),
         "data": setup.data.name,
         "shape": list(setup.data.shape),

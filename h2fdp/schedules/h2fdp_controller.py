@@ -199,7 +199,7 @@ class H2fdpController(Schedule):
             "relay_seconds": network.means(costs.relay_seconds),
         }
         return {
-            name: {"trusted": bool(network.trusted[row]), "devices": int(network.limits[row])}
+            name: {"one_noise": bool(network.trusted[row]), "devices": int(network.limits[row])}
             | {key: float(values[row]) for key, values in columns.items()}
             for row, name in enumerate(network.names)
         }

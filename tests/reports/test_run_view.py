@@ -9,11 +9,13 @@ from filelock import FileLock
 
 from h2fdp import UserError, report
 from h2fdp.records import read_json_lines
+from h2fdp.reports.figures import Series
 from h2fdp.reports.ledger_noise import noise_columns
 from h2fdp.reports.observers import verdict_rows
 from h2fdp.reports.results import results
 from h2fdp.reports.run_view import RunView, names_of, read_runs
 from h2fdp.reports.series import spread_of_accuracy
+from h2fdp.reports.training import fairness
 from tests.reports.pages import Page
 
 
@@ -124,14 +126,26 @@ def test_the_mean_noise_is_over_devices_and_over_edge_servers():
 
 def test_that_share_of_the_devices_has_at_most_the_accuracy_shown():
     accuracy = [0.9, 0.1, 0.5, 0.7, None, 0.3, 0.2]
-    trusted = [True, True, True, True, True, True, False]
-    columns = spread_of_accuracy({"accuracy": accuracy, "trusted": trusted})
+    trust = [*["trusted"] * 6, "untrusted"]
+    columns = spread_of_accuracy({"accuracy": accuracy, "trust": trust})
     known = [0.1, 0.3, 0.5, 0.7, 0.9]
     for share, value in zip(columns["share"], columns["accuracy_trusted"], strict=True):
         assert sum(each <= value for each in known) >= share * len(known)
         assert sum(each < value for each in known) < max(share * len(known), 1e-9)
     assert set(columns["accuracy_untrusted"]) == {0.2}
-    assert spread_of_accuracy({"accuracy": [], "trusted": []}) == {}
+    assert spread_of_accuracy({"accuracy": [], "trust": []}) == {}
+
+
+def test_devices_under_secure_sums_are_a_curve_of_their_own():
+    columns = spread_of_accuracy({"accuracy": [0.9, 0.1, 0.5], "trust": ["trusted", "untrusted", "secure-sum"]})
+    found = [set(columns[f"accuracy_{level}"]) for level in ("trusted", "secure-sum", "untrusted")]
+    assert found == [{0.9}, {0.5}, {0.1}]
+    section = fairness([Series("run", columns)])
+    assert [curve.label for curve in section.figures[0].curves] == [
+        "under trusted edge servers",
+        "under untrusted edge servers",
+        "under secure sums",
+    ]
 
 
 def test_directories_of_one_name_are_told_apart_and_none_is_given_twice():

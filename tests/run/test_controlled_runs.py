@@ -68,7 +68,7 @@ def objective(plan, tau, participation, most=PER_INTERVAL):
         energy += s * (edge["device_joules"] * (1 + local) + edge["relay_joules"]) + edge["link_joules"]
         there = edge["device_seconds"] + edge["relay_seconds"] + edge["link_seconds"]
         delay += 2 * s * there + local * s * edge["device_seconds"]
-        weights += c["c2"] ** 2 / s**2 if edge["trusted"] else c["v2"] ** 2 / s
+        weights += c["c2"] ** 2 / s**2 if edge["one_noise"] else c["v2"] ** 2 / s
     gap = 4 * tau * (local**3 + 1) * c["M"] * c["q"] ** 2 * c["G"] ** 2 * math.log(1 / c["delta"]) * weights
     gap /= c["N"] ** 2 * c["epsilon"] ** 2
     return {

@@ -33,6 +33,14 @@ def test_the_collection_has_the_networks_of_the_paper():
     assert len(set(shapes["metro"])) > 10
     assert shapes["campus"] == [2] + [5] * 8
     assert shapes["campus-three-tier"] == [2] + [5] * 7 + [3]
+    assert shapes["clinics"] == [8] * 2 + [6] * 3 + [3] * 4
+
+
+def test_the_clinics_show_every_level_of_trust_stated_and_drawn():
+    file = next(each for each in FILES if each.stem == "clinics")
+    levels = [[server.trust for server in read(file, seed).servers()] for seed in range(20)]
+    assert all(each[:5] == ["trusted"] * 2 + ["secure-sum"] * 3 for each in levels)
+    assert {trust for each in levels for trust in each[5:]} == {"trusted", "secure-sum", "untrusted"}
 
 
 def test_the_papers_file_states_no_trust():
