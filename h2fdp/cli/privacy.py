@@ -26,13 +26,18 @@ def calibrate_command(
     """Print all noise levels and each observer's claimed, accounted and attained epsilon, without training."""
     from h2fdp.run import Experiment
     from h2fdp.run.privacy_report import privacy_report
+    from h2fdp.run.rhythm_costs import rhythm_costs
 
-    report = privacy_report(Experiment.from_file(file, settings or [], seed).prepare(data_root))
+    run = Experiment.from_file(file, settings or [], seed).prepare(data_root)
+    report = {**privacy_report(run), "rhythms": rhythm_costs(run)}
     if as_json:
         print_json(report)
         return
     print_accounts(report)
     print_table(report["noises"], title="noise of the first interval (standard deviations; largest and smallest)")
+    if report["rhythms"]:
+        typer.echo()
+        print_table(report["rhythms"], title="what steps between releases cost, at equal epsilon (noise: on a step)")
 
 
 def print_accounts(report: dict[str, Any]) -> None:

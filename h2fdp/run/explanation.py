@@ -11,9 +11,10 @@ from h2fdp.methods import name_of
 from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.releases import height_of
 from h2fdp.privacy.statement import epsilons
-from h2fdp.run.forecast import forecast, planned_accounts
+from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.neighbours import Neighbour, comparable, neighbours, noise_on_model
 from h2fdp.run.privacy_report import check_explainable, noises
+from h2fdp.run.rhythm_costs import costliest_release
 from h2fdp.run.setup import RunSetup
 
 WIDTH, LINES = 80, 10
@@ -60,7 +61,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     check_explainable(run)
     accounts = planned_accounts(run)
     learned = {each: Learned(_sees(run, each), _epsilon(run, accounts, each)) for each in run.observers}
-    costly, model, others, levels = _costliest(run), noise_on_model(run), neighbours(run), noises(run)
+    costly, model, others, levels = costliest_release(run), noise_on_model(run), neighbours(run), noises(run)
     delta = f"delta {run.config.privacy.delta:g}"
     head = [f"{run.config.name} ({name_of(run.config.method)}): what is learned of {_unit(run)}, {delta}"]
     head += _of_observers(learned)
@@ -126,12 +127,6 @@ def _of_observers(learned: dict[Observer, Learned]) -> list[str]:
     if cloud.epsilon == public.epsilon:
         return [*lines, f"cloud, public: {cloud.told}"]
     return [*lines, f"cloud: {cloud.told}", f"public: {public.told}"][-4:]
-
-
-def _costliest(run: RunSetup) -> Release | None:
-    """The release of the first interval with the least noise for its sensitivity."""
-    rows = [row for row in next(forecast(run.without_faults())).releases() if row.kind != "estimate"]
-    return min(rows, key=lambda row: row.noise_std / row.sensitivity, default=None)
 
 
 def _of_bound(release: Release | None) -> str:

@@ -11,6 +11,7 @@ from h2fdp.run.explanation import LINES, WIDTH, explanation
 from h2fdp.run.forecast import first_interval, planned_accounts
 from h2fdp.run.neighbours import neighbours, noise_on_model, worst_epsilon
 from h2fdp.run.privacy_report import noises
+from h2fdp.run.rhythm_costs import rhythm_costs
 
 DEVICES, INTERVALS, ETA, DELTA = 6, 9, 0.5, 1e-5
 EQUAL = {"name": "digits", "partition": {"labels_per_device": 10}}
@@ -112,6 +113,53 @@ def test_ten_lines_of_eighty_columns_name_every_observer_and_its_epsilon(setting
     assert [name for name, told in found["observers"].items() if told["epsilon"] is None] == [
         observer for observer in run.observers if not list(planned_accounts(run).classes(observer))
     ]
+
+
+RECORDS, STEPS = 20, 3
+
+
+def own_records(device):
+    draws = np.random.default_rng(len(device))
+    return draws.normal(size=(RECORDS, 4)).astype(np.float32), np.arange(RECORDS) % 2
+
+
+def every_record_each_step(**settings):
+    """Equal devices that add noise themselves, and send once in an interval of several steps."""
+    shared = {
+        "data": own_records,
+        "test_data": own_records("test"),
+        "method": {"privacy": "local"},
+        "sampling_rate": 1.0,
+    }
+    rhythm = {"local_steps": STEPS, "aggregations_per_interval": 0, "clip_scope": "record", "step_decay": "none"}
+    return experiment(**{**shared, **rhythm, **settings}).prepare()
+
+
+def test_what_several_steps_between_releases_cost_by_hand():
+    """Plain Gaussians of one precision P = sum 1/z^2. As it is: z^2 = K / P, sensitivity eta G (1/b + 2 (m-1)). One
+    step: the formula's z_local^2 = (m-1) K a and z_global^2 = K a with a = 2 / P. Inside: z^2 = m K / P. Ratios of
+    the sums of z^2 S^2 over all releases, S = eta G / b for the last two; the ways are equal."""
+    as_it_is, one_step, inside = rhythm_costs(every_record_each_step())
+    shift = (1 / RECORDS + 2 * (STEPS - 1)) * RECORDS
+    assert as_it_is["bound"] == "record"
+    assert one_step["times"] == pytest.approx(math.sqrt(2 * ((STEPS - 1) ** 2 + 1)) / shift, rel=3e-3)
+    assert inside["times"] == pytest.approx(STEPS / shift, rel=3e-3)
+    assert inside["multiplier"] / as_it_is["multiplier"] == pytest.approx(math.sqrt(STEPS), rel=3e-3)
+    assert as_it_is["energy"] == inside["energy"] == 1.0 < one_step["energy"]
+
+
+def test_clipped_batches_are_compared_with_clipped_records_too():
+    rows = rhythm_costs(every_record_each_step(clip_scope="batch"))
+    assert [row["bound"] for row in rows] == ["batch", "batch", "record", "record"]
+    assert rows[2]["times"] / rows[1]["times"] == pytest.approx(1 / (2 * RECORDS), rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"local_steps": 1}, {"method": {"privacy": "dp-sgd"}}, {"method": "h2fdp-adaptive"}]
+)
+def test_other_mechanisms_and_single_steps_have_no_such_costs(settings):
+    run = experiment(**{"local_steps": 4, **settings}).prepare()
+    assert rhythm_costs(run) == []
 
 
 def test_a_run_without_noise_has_nothing_to_explain():
