@@ -14,18 +14,20 @@ class Problem:
         text: what was found and what would be right, as one short sentence without a final stop.
         where: the place, as ``file.yaml:7``, ``--set`` or a path; empty when there is none.
         key: the dotted key, as ``training.intervals``; empty when there is none.
+        trace: Python's traceback through the user's own code, where that failed.
     """
 
     text: str
     where: str = ""
     key: str = ""
+    trace: str = ""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.where, self.key, self.text) if part)
 
 
 class UserError(Exception):
-    """A mistake of the user: shown as one line for each problem, exit code 2, never a traceback.
+    """A mistake of the user: shown as one line for each problem, exit code 2, never a traceback of ours.
 
     >>> raise UserError("expected a whole number of at least 1, found 0", where="a.yaml:3", key="training.intervals")
     Traceback (most recent call last):
@@ -38,6 +40,11 @@ class UserError(Exception):
         assert problems, "a user error names at least one problem"
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+    @property
+    def report(self) -> str:
+        """All problems; below each the traceback of a user's own code that failed."""
+        return "\n".join(f"{each}\n{each.trace}" if each.trace else str(each) for each in self.problems)
 
     def __reduce__(self) -> tuple[type[UserError], tuple[tuple[Problem, ...]]]:
         """Survive the way from a Ray worker to the driver."""

@@ -14,10 +14,9 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 import numpy as np
 
 from h2fdp.config.fields import Options
-from h2fdp.config.module_names import failure
 from h2fdp.config.named_options import Choices
+from h2fdp.config.own_answers import Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
-from h2fdp.errors import UserError
 from h2fdp.privacy import Visible
 
 Numbers = TypeVar("Numbers")
@@ -62,9 +61,6 @@ class Aggregation(ABC):
 
     sees: Visible = "uploads"
 
-    def __str__(self) -> str:
-        return type(self).__name__
-
     @abstractmethod
     def weights(self, uploads: Contributions) -> np.ndarray:
         """(n,) of the normalised uploads, above 0. They need not sum to 1.
@@ -97,13 +93,19 @@ def upload_weights(aggregation: Aggregation, uploads: Contributions) -> tuple[np
 
 
 def _above_0(stated: Any, what: str, aggregation: Aggregation, uploads: Contributions) -> np.ndarray:
-    found = np.asarray(stated)
     count = len(uploads.shares)
-    if found.shape != (count,) or not (np.isfinite(found).all() and (found > 0).all()):
-        shown = np.array2string(found, threshold=5, edgeitems=2)
-        text = f"expected {what} above 0 for {count} uploads, found {shown} from {aggregation}"
-        raise UserError(text, key="method.aggregation")
-    return found
+    if isinstance(aggregation, OwnAggregation):
+        origin = aggregation.origin
+    else:
+        origin = Origin(type(aggregation).__name__, key="method.aggregation")
+    expected = f"{what} above 0 for {count} upload{'s' if count > 1 else ''}"
+    try:
+        numbers = np.array(stated, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise origin.wrong(what, expected, stated) from None
+    if numbers.shape != (count,) or not (np.isfinite(numbers).all() and (numbers > 0).all()):
+        raise origin.wrong(what, expected, Words(_few(numbers)))
+    return numbers
 
 
 class AggregationOptions(Options):
@@ -115,9 +117,9 @@ class AggregationOptions(Options):
 
     counts_gradients: ClassVar[bool] = False
 
+    @abstractmethod
     def build(self) -> Aggregation:
         """The aggregation with these options."""
-        raise NotImplementedError
 
 
 AGGREGATIONS: Choices[AggregationOptions] = Choices(OwnKind("an aggregation", ("weights", "normalisers", "sees")))
@@ -130,45 +132,54 @@ def aggregation_of(section: AggregationOptions | OwnPart) -> Aggregation:
         UserError: a user's own says that it sees something else than uploads or their sum.
     """
     if isinstance(section, OwnPart):
-        aggregation: Aggregation = section.make()
-        if aggregation.sees not in get_args(Visible):
-            text = f"`sees` of {section.name}: expected one of {', '.join(get_args(Visible))}, found {aggregation.sees}"
-            raise UserError(text, key="method.aggregation")
-        return OwnAggregation(section.name, aggregation)
+        return OwnAggregation(section.make(), section.origin)
     return section.build()
 
 
 class OwnAggregation(Aggregation):
-    """A user's own, whose failures are reported with their lines."""
+    """A user's own, whose answers are checked before anything is released by them.
 
-    def __init__(self, name: str, own: Aggregation) -> None:
-        self._name, self._own = name, own
+    Raises:
+        UserError: it says that it sees something else than uploads or their sum.
+    """
+
+    def __init__(self, own: Aggregation, origin: Origin) -> None:
+        self._own, self.origin = own, origin
+        if own.sees not in get_args(Visible):
+            raise origin.wrong("sees", f"one of {', '.join(get_args(Visible))}", own.sees)
         self.sees = own.sees
 
     def weights(self, uploads: Contributions) -> np.ndarray:
         """See `Aggregation.weights`.
 
         Raises:
-            UserError: the user's code fails.
+            UserError: the user's code fails, or answers otherwise when it is asked again.
         """
-        return self._of(self._own.weights, uploads)
+        return self._repeated("weights", self._own.weights, uploads)
 
     def normalisers(self, uploads: Contributions) -> np.ndarray | None:
         """See `Aggregation.normalisers`.
 
         Raises:
-            UserError: the user's code fails.
+            UserError: the user's code fails, or answers otherwise when it is asked again.
         """
-        return self._of(self._own.normalisers, uploads)
+        return self._repeated("normalisers", self._own.normalisers, uploads)
 
-    def _of(self, rule: Callable[[Contributions], Numbers], uploads: Contributions) -> Numbers:
+    def _repeated(self, what: str, rule: Callable[[Contributions], Numbers], uploads: Contributions) -> Numbers:
+        """What a rule answers, the same both times: noise is sized by it before the uploads are averaged."""
+        found, again = (self.origin.call(what, rule, uploads) for _ in range(2))
         try:
-            return rule(uploads)
-        except Exception as error:
-            raise UserError(f"{self._name} fails: {failure(error)}", key="method.aggregation") from error
+            first, second = np.asarray(found), np.asarray(again)
+        except ValueError:
+            return found  # no array at all, which whoever uses it says
+        if first.dtype.kind in "fiu" and not np.array_equal(first, second, equal_nan=True):
+            words = Words(f"{_few(first)}, and {_few(second)} when asked again")
+            raise self.origin.wrong(what, f"the same {what} for the same facts", words)
+        return found
 
-    def __str__(self) -> str:
-        return self._name
+
+def _few(numbers: np.ndarray) -> str:
+    return np.array2string(numbers, threshold=5, edgeitems=2)
 
 
 class WeightedAverage(Aggregation):

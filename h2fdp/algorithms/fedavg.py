@@ -29,8 +29,8 @@ class Plain(StatelessObjective):
         """The gradient itself."""
         return gradient(model), None
 
-    def keeps_sensitivity(self, step_size: float) -> bool:
-        """Each step moves by eta times a clipped gradient."""
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
+        """A step moves by eta times a sum of clipped gradients, each weighted as the gain counts it."""
         return True
 
 

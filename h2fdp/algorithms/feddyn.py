@@ -39,7 +39,7 @@ class FedDyn:
         pull = (model - received).mul_(self.alpha)
         return pull.add_(gradient(model)), None
 
-    def keeps_sensitivity(self, step_size: float) -> bool:
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """h_i is a function of all that came before."""
         return False
 

@@ -35,9 +35,9 @@ class Proximal(StatelessObjective):
         """mu."""
         return self.mu
 
-    def keeps_sensitivity(self, step_size: float) -> bool:
-        """While eta mu <= 2."""
-        return step_size * self.mu <= 2.0
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
+        """While eta mu <= 2; with momentum nothing is shown of a pull."""
+        return step_size * self.mu <= 2.0 and (momentum == 0 or self.mu == 0)
 
 
 @OBJECTIVES.register

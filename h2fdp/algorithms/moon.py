@@ -39,7 +39,7 @@ class Moon:
         """The gradient of both losses."""
         return gradient(model), None
 
-    def keeps_sensitivity(self, step_size: float) -> bool:
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """The last local model is a function of all that came before."""
         return False
 

@@ -37,7 +37,7 @@ class PFedMe:
             personal = personal.sub(pull.add_(gradient(personal)), alpha=self.inner_step_size)
         return (model - personal).mul_(self.penalty), personal
 
-    def keeps_sensitivity(self, step_size: float) -> bool:
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """The personal model outlives the upload."""
         return False
 

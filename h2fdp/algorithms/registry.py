@@ -6,6 +6,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from h2fdp.algorithms.own_objective import checked
+from h2fdp.algorithms.own_server import OwnServer
 from h2fdp.algorithms.server_update import ServerUpdate
 from h2fdp.config.fields import Options
 from h2fdp.config.named_options import Choices
@@ -58,16 +60,14 @@ SERVERS: Choices[ServerOptions] = Choices(OwnKind("a server update", ("apply", "
 def objective_of(section: ObjectiveOptions | OwnPart) -> LocalObjective:
     """The objective that a section describes."""
     if isinstance(section, OwnPart):
-        objective: LocalObjective = section.make()
-        return objective
+        return checked(section.make(), section.origin)
     return section.build()
 
 
 def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> ServerUpdate:
     """The server update that a section describes, at its start."""
     if isinstance(section, OwnPart):
-        server: ServerUpdate = section.make()
-        return server
+        return OwnServer(section.make(), section.origin, context.parameters)
     return section.build(context)
 
 

@@ -39,7 +39,7 @@ class Scaffold:
         """The gradient; the variates come as the correction."""
         return gradient(model), None
 
-    def keeps_sensitivity(self, step_size: float) -> bool:
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """The variates are functions of all that came before."""
         return False
 

@@ -55,7 +55,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print(_printable(str(error)), file=sys.stderr)
+        print(_printable(error.report), file=sys.stderr)
         sys.exit(MISTAKE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from h2fdp.config.document import Document
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, Options
+from h2fdp.config.own_parts import placed
 from h2fdp.errors import Problem, UserError
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -28,7 +29,7 @@ def check(schema: type[Schema], document: Document) -> Schema:
         UserError: one problem for each wrong, missing or unknown key.
     """
     try:
-        return schema.model_validate(document.values(), context={"folder": document.folder})
+        return placed(schema.model_validate(document.values(), context={"folder": document.folder}), document)
     except ValidationError as error:
         problems: dict[tuple[str, str], Problem] = {}
         for detail in error.errors(include_url=False):

@@ -1,6 +1,4 @@
-"""A user's own modules: found beside the file first, imported, and told apart from modules of equal names elsewhere and
-from installed ones, which other machines have.
-"""
+"""A user's own modules: found beside the file first, imported, and told apart from modules of equal names elsewhere."""
 
 from __future__ import annotations
 
@@ -8,13 +6,12 @@ import difflib
 import importlib
 import re
 import sys
-import sysconfig
-import traceback
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from h2fdp.config.user_code import failure
 
 PATTERN = r"^([^:]*/)?[^:/]+:[A-Za-z_][\w.]*$"
 _EXAMPLE = "expected module:Name, as mymodule:Net"
@@ -133,35 +130,5 @@ def _imported(name: str) -> ModuleType:
         raise ValueError(f"the module {name} cannot be imported: {failure(error)}") from error
 
 
-def failure(error: BaseException) -> str:
-    """An error in a user's code, in one line: its place, its type, its words."""
-    words = f"{type(error).__name__}: {error}".removesuffix(": ")
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename != __file__ and not frame.filename.startswith("<") and "importlib" not in frame.filename
-    ]
-    return f"{frames[-1].filename}:{frames[-1].lineno}: {words}" if frames else words
-
-
 def _shown(module: ModuleType) -> str:
     return str(getattr(module, "__file__", None) or module.__name__)
-
-
-def is_own(module: ModuleType) -> bool:
-    """Whether a module is the user's: neither installed nor ours."""
-    file = getattr(module, "__file__", None)
-    return bool(file) and module.__name__.partition(".")[0] != "h2fdp" and not is_installed(Path(str(file)))
-
-
-def is_installed(file: Path) -> bool:
-    """Whether a file is in one of the folders of Python's own and of installed libraries."""
-    return any(file.resolve().is_relative_to(folder) for folder in _installation())
-
-
-@cache
-def _installation() -> frozenset[Path]:
-    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
-    return frozenset(Path(sysconfig.get_path(kind)).resolve() for kind in kinds)

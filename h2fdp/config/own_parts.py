@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from h2fdp.config.module_names import PATTERN, failure, resolve
-from h2fdp.errors import UserError
+from h2fdp.config.document import Document
+from h2fdp.config.module_names import PATTERN, resolve
+from h2fdp.config.own_answers import Origin, Words, shown, typed
+
+Section = TypeVar("Section", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,13 @@ class OwnKind:
     def mistake(self, name: str, part: Any) -> str:
         """What is wrong with a part, in words; empty where nothing is."""
         if not self._is_object(part) and not callable(part):
-            return f"expected a class or a function, found {name}, which is {_called(type(part).__name__)}"
+            return f"expected a class or a function, found {name}, which is {typed(part)}"
         missing = [method for method in self.methods if not hasattr(part, method)]
         if missing and (isinstance(part, type) or self._is_object(part)):
             return f"expected {self.what}, found {name}, which has no `{missing[0]}`"
+        if inspect.isabstract(part):
+            unwritten = ", ".join(f"`{each}`" for each in sorted(part.__abstractmethods__))
+            return f"expected {self.what}, found {name}, which does not define {unwritten}"
         return ""
 
     def _is_object(self, part: Any) -> bool:
@@ -52,6 +58,7 @@ class OwnPart:
         part: the object that the name refers to.
         given: options, passed on as keyword arguments.
         from_python: it was handed in, so that no file can bring it back.
+        where, key: where it was named, and the dotted key.
     """
 
     name: str
@@ -59,6 +66,13 @@ class OwnPart:
     kind: OwnKind
     given: Mapping[str, Any] = field(default_factory=dict)
     from_python: bool = False
+    where: str = field(default="", compare=False)
+    key: str = field(default="", compare=False)
+
+    @property
+    def origin(self) -> Origin:
+        """Its name and place, for messages."""
+        return Origin(self.name, self.where, self.key)
 
     def options(self) -> dict[str, Any]:
         """The options."""
@@ -81,11 +95,10 @@ class OwnPart:
         try:
             made = self.part(**self.given)
         except Exception as error:
-            raise UserError(f"{self.name} cannot be made: {failure(error)}") from error
+            raise self.origin.failed("", error, "cannot be made") from error
         missing = [method for method in self.kind.methods if not hasattr(made, method)]
         if missing:
-            found = f"{_called(type(made).__name__)} without `{missing[0]}`"
-            raise UserError(f"expected {self.kind.what} from {self.name}, found {found}")
+            raise self.origin.wrong("", self.kind.what, Words(f"{shown(made)} without `{missing[0]}`"))
         return made
 
     def written(self) -> dict[str, Any] | str:
@@ -127,6 +140,18 @@ def own_part(value: Any, folder: Path, kind: OwnKind) -> OwnPart:
     return found
 
 
+def placed(section: Section, document: Document, path: tuple[str, ...] = ()) -> Section:
+    """A checked section of a document, whose own parts know where they were named."""
+    changed: dict[str, Any] = {}
+    for name, info in type(section).model_fields.items():
+        value, step = getattr(section, name), (*path, info.alias or name)
+        if isinstance(value, OwnPart):
+            changed[name] = replace(value, where=document.where(step), key=document.key(step))
+        elif isinstance(value, BaseModel) and (inner := placed(value, document, step)) is not value:
+            changed[name] = inner
+    return section.model_copy(update=changed) if changed else section
+
+
 def own_parts_in(section: BaseModel) -> list[OwnPart]:
     """All own parts of a checked section, at any depth."""
     found = []
@@ -162,7 +187,3 @@ def _wrong_options(part: OwnPart) -> str:
 def _qualified(part: Any) -> str:
     named = part if hasattr(part, "__qualname__") else type(part)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def _called(word: str) -> str:
-    return f"{'an' if word[0].lower() in 'aeiou' else 'a'} {word}"

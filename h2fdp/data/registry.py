@@ -12,7 +12,8 @@ from h2fdp.data.npz import Npz
 from h2fdp.data.source import DataOptions
 from h2fdp.data.synthetic import Synthetic
 
-DATA_SETS: Choices[DataOptions] = Choices(OwnKind("a function for records"))
+RECORDS = OwnKind("a function for records")
+DATA_SETS: Choices[DataOptions] = Choices(RECORDS)
 _ALL: tuple[type[DataOptions], ...] = (Digits, FashionMnist, Mnist, Cifar10, Synthetic, Npz)
 for _options in _ALL:
     DATA_SETS.register(_options)

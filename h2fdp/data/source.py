@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +36,9 @@ class DataOptions(Options):
 
     validation: HeldOut = 0.0
 
+    @abstractmethod
     def load(self, request: DataRequest) -> Pool:
         """All records of the data set."""
-        raise NotImplementedError
 
     @property
     def spread(self) -> PartitionSection:

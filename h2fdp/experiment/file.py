@@ -76,7 +76,7 @@ def experiment_from(
     try:
         experiment = check_experiment(document)
     except UserError as error:
-        raise UserError([*error.problems, *_inline_problems(document, reaching)]) from None
+        raise UserError([*error.problems, *_inline_problems(document, reaching)]) from error.__cause__
     return experiment, (draw or draw_topology)(document, experiment.topology, experiment.seed, reaching)
 
 

@@ -4,7 +4,7 @@ the method makes of keys that are not stated."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from h2fdp.algorithms import (
@@ -15,7 +15,6 @@ from h2fdp.algorithms import (
     aggregation_of,
     objective_of,
 )
-from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.config import Document, check
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
@@ -59,7 +58,7 @@ def check_experiment(document: Document) -> ExperimentFile:
         )
         found = [Problem(text, document.where(key.split(".")), key) for key, text in problems(experiment, axes)]
     except UserError as error:  # of a user's own part, once it is made
-        raise _located(error, document) from error
+        raise _located(error, document) from error.__cause__
     if found:
         raise UserError(found)
     if axes.schedule.controlled:
@@ -137,9 +136,7 @@ def _with_one_schedule(experiment: ExperimentFile, document: Document) -> Experi
 
 def _located(error: UserError, document: Document) -> UserError:
     """The same problems with the lines of their keys."""
-    return UserError(
-        [Problem(each.text, each.where or document.where(each.key.split(".")), each.key) for each in error.problems]
-    )
+    return UserError(replace(each, where=each.where or document.where(each.key.split("."))) for each in error.problems)
 
 
 def _check_control(experiment: ExperimentFile, document: Document) -> None:
@@ -293,9 +290,10 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
     bounded = axes.placement.input_norm is None  # by clipping, if at all
     return RequestedExperiment(
         objective=method.objective.name,
-        mu=objective.mu if isinstance(objective, Proximal) else 0.0,
+        own_objective=isinstance(method.objective, OwnPart),
+        mu=pull_of(objective) or 0.0,
         memory=objective.memory,
-        keeps_sensitivity=objective.keeps_sensitivity(step_size),
+        keeps_sensitivity=objective.keeps_sensitivity(step_size, training.momentum),
         step_size=step_size,
         model="a model of your own" if own else experiment.model.name,
         model_options={} if own else experiment.model.options(),

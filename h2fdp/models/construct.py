@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from h2fdp.config.own_answers import Origin
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.errors import UserError
+from h2fdp.config.user_code import failure, trace
+from h2fdp.errors import Problem, UserError
 from h2fdp.models import architectures
 from h2fdp.models.registry import MODELS, ModelSection
 
@@ -56,8 +58,17 @@ def build(
 def builder_of(model: ModelSection, shape: tuple[int, ...], classes: int, seed_key: int) -> Callable[[], nn.Module]:
     """What builds the model of a `model:` section, with the same initial parameters each time; see `build`."""
     if isinstance(model, OwnPart):
-        return partial(build, model.function, shape, classes, None, seed_key)
+        return partial(_build_own, model.function, model.origin, shape, classes, seed_key)
     return partial(build, model.name, shape, classes, model.options(), seed_key)
+
+
+def _build_own(
+    function: Callable[[], nn.Module], origin: Origin, shape: tuple[int, ...], classes: int, seed_key: int
+) -> nn.Module:
+    try:
+        return build(function, shape, classes, None, seed_key)
+    except UserError as error:
+        raise origin.located(error) from error.__cause__
 
 
 def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> nn.Module:
@@ -82,7 +93,8 @@ def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Ma
     try:
         module = source()
     except Exception as error:
-        raise UserError(f"{name}() cannot be made without arguments: {error}", key="model") from error
+        text = f"{name}() cannot be made without arguments: {failure(error)}"
+        raise UserError([Problem(text, key="model", trace=trace(error))]) from error
     if not isinstance(module, nn.Module):
         raise UserError(f"{name}() must give an nn.Module, found {type(module).__name__}", key="model")
     return module
@@ -129,10 +141,13 @@ def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int) -> s
     except UserError:
         raise
     except Exception as error:
-        return f"the model fails on two records of shape {shape}: {error}"
+        text = f"the model fails on two records of shape {shape}: {failure(error)}"
+        raise UserError([Problem(text, key="model", trace=trace(error))]) from error
     if not isinstance(first, Tensor) or first.shape != (2, classes):
         found = tuple(first.shape) if isinstance(first, Tensor) else type(first).__name__
         return f"the model must map 2 records of shape {shape} to scores of shape (2, {classes}), found {found}"
+    if bool(first.isnan().any()):
+        return f"the model's scores of two records of shape {shape} are NaN; expected numbers"
     if not torch.equal(first, again):
         return _RANDOM
     # The first record is the same in both batches, its neighbour is not.

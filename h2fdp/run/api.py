@@ -10,6 +10,8 @@ from typing import Any
 from torch import nn
 
 from h2fdp.config import read_document
+from h2fdp.config.own_parts import OwnPart
+from h2fdp.data.registry import RECORDS
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import document_of, experiment_from, parse_setting, read_experiment
 from h2fdp.experiment.sections import ExperimentFile
@@ -73,8 +75,9 @@ class Experiment:
     def _use_own_data(self, data: DeviceFunction, test_data: tuple[Any, Any] | None) -> None:
         if test_data is None:
             raise UserError("a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data")
-        self._data = own_data(data, test_data)
-        self._own = OwnParts({"data": _name(data)}, code_of([data]))
+        name = _name(data)
+        self._data = own_data(OwnPart(name, data, RECORDS, from_python=True, where="Experiment", key="data"), test_data)
+        self._own = OwnParts({"data": name}, code_of([data]))
 
     @classmethod
     def from_file(cls, path: str | Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:

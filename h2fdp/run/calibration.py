@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from h2fdp.algorithms.fedprox import ProximalOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, Mechanism, MechanismContext, Observer
@@ -22,6 +21,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.step_decay import decayed
 from h2fdp.training.descent import gain
+from h2fdp.training.local_objective import pull_of
 
 
 def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = planned_accounts) -> RunSetup:
@@ -102,7 +102,7 @@ def _context(setup: RunSetup) -> MechanismContext:
         step_size=schedule.largest_step_size(training.step_size, setup.local_steps, training.intervals),
         # In epochs a record is drawn exactly once in each, not by chance at every step.
         gradients_attained=not training.momentum and training.local_epochs is None,
-        mu=objective.mu if isinstance(objective, ProximalOptions) else 0.0,
+        mu=pull_of(setup.blueprint.objective) or 0.0,
         biased=any(parameter.ndim == 1 for parameter in setup.blueprint.module().parameters()),
         accounted=privacy.calibration == "accounted",
     )

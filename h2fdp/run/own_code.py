@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from h2fdp.config.module_names import is_installed, is_own
 from h2fdp.config.own_parts import OwnPart, own_parts_in
+from h2fdp.config.user_code import is_installed, is_own
 from h2fdp.digests import Program, hash_of, imported_modules
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records import versions

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from h2fdp.algorithms import aggregation_of, objective_of
-from h2fdp.config.module_names import failure
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import DataRequest, DeviceData, FederatedData, Pool, from_function, load, within_unit_ball
+from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
 from h2fdp.errors import UserError
 from h2fdp.experiment.rules import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile, horizon
@@ -22,6 +21,7 @@ from h2fdp.radio import NetworkCosts
 from h2fdp.run.calibration import with_noise
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.setup import OwnParts, RunSetup
+from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
 from h2fdp.runtime.local_hosts import training_device
@@ -56,7 +56,8 @@ def prepare(
 
     Raises:
         UserError: local aggregations of tiers that the network does not have; data that cannot be read; a model that
-            does not fit them, or the privacy; no noise that meets the target.
+            does not fit them, or the privacy; no noise that meets the target; a user's own part that fails, or gives
+            what it may not.
     """
     data = (data_source or configured_data(config))(
         topology, Streams(config.seed), None if data_root is None else Path(data_root)
@@ -64,7 +65,9 @@ def prepare(
     placement = noise_placement_of(config.method.privacy)
     if placement.input_norm is not None:
         data = within_unit_ball(data, placement.input_norm)
-    return with_noise(_assembled(config, topology, data, own or OwnParts())).keyed()
+    setup = with_noise(_assembled(config, topology, data, own or OwnParts())).keyed()
+    try_own_parts(setup)
+    return setup
 
 
 def with_settings(
@@ -147,7 +150,7 @@ def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool]
     """The data of a configuration; `pools` see `load`."""
     section = config.data
     if isinstance(section, OwnPart):
-        return named_data(section)
+        return own_data(section)
 
     def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
         groups = [(subnet.name, subnet.size) for subnet in network.subnets]
@@ -156,20 +159,13 @@ def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool]
     return source
 
 
-def own_data(function: DeviceFunction, test: tuple[Any, Any]) -> DataSource:
-    """The data of a user's function from devices' names to (inputs, labels), with the test data."""
+def own_data(part: OwnPart, test: tuple[Any, Any] | None = None) -> DataSource:
+    """The data of a user's own function: for a device's name its inputs and labels.
 
-    def source(network: Topology, streams: Streams, root: Path | None) -> FederatedData:
-        names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
-        return from_function(function, names, test)
+    The source raises a `UserError` where the function fails, with the user's line, or gives no records.
 
-    return source
-
-
-def named_data(part: OwnPart) -> DataSource:
-    """The data of a function that a file names: for a device's name its records, for None the test data.
-
-    The source raises a `UserError` with the user's line where the function fails.
+    Args:
+        test: the test data; None where the function gives them too, for None in place of a name.
     """
 
     def called(device: str | None) -> tuple[Any, Any]:
@@ -177,11 +173,15 @@ def named_data(part: OwnPart) -> DataSource:
             records: tuple[Any, Any] = part.function(device)
         except Exception as error:
             whose = "the test data (device None)" if device is None else f"device {device}"
-            raise UserError(f"{part.name} fails for {whose}: {failure(error)}", key="data") from error
+            raise part.origin.failed("", error, f"fails for {whose}") from error
         return records
 
     def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
-        return own_data(called, called(None))(network, streams, root)
+        names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
+        try:
+            return from_function(called, names, called(None) if test is None else test)
+        except UserError as error:  # of the form of its records
+            raise part.origin.located(error) from error.__cause__
 
     return source
 

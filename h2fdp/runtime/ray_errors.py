@@ -54,6 +54,9 @@ def _loss(error: ray.exceptions.RayError) -> Exception:
     """The loss that an error reports; anything else is raised, a user's mistake as a `UserError`."""
     cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
     if isinstance(cause, UserError):
+        for problem in cause.problems:
+            if problem.trace:  # what raised it stayed on the host
+                cause.add_note(problem.trace)
         raise cause from None
     if isinstance(cause, _HOST_LOST + _OBJECT_LOST) and not getattr(cause, "actor_init_failed", False):
         return cause

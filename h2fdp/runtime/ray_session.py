@@ -17,7 +17,7 @@ from pathlib import Path
 import ray
 from filelock import FileLock, Timeout
 
-from h2fdp.config.module_names import is_own
+from h2fdp.config.user_code import is_own
 from h2fdp.errors import UserError
 from h2fdp.records import PACKAGE
 

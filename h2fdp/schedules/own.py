@@ -1,15 +1,24 @@
-"""What a user's own schedule derives from."""
+"""What a user's own schedule derives from, and how what it decides is checked."""
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast, get_args
 
 import numpy as np
+from torch import Tensor
 
-from h2fdp.errors import UserError
+from h2fdp.config.own_answers import Origin, Words, is_number, is_true_or_false, is_whole, unstorable
 from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.control_section import Horizon
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.traits import ScheduleTraits
+from h2fdp.schedules.traits import Measured, ScheduleTraits
+
+_FLAGS = [name for name, value in vars(ScheduleTraits).items() if isinstance(value, bool)]
 
 
 class OwnSchedule(ScheduleTraits, Schedule):
@@ -38,29 +47,168 @@ class OwnSchedule(ScheduleTraits, Schedule):
         """The decision for `interval`, counted from 0, which begins at `slot`; the same when asked again."""
 
     def decide(self, interval: int, slot: int) -> Decision:
-        """What was chosen, within what the noise was made for.
-
-        Raises:
-            UserError: an interval, a step size or a participation outside of it.
-        """
-        decision, context = self.choose(interval, slot), self.context
-        horizon = context.horizon
-        longest = self.longest_interval(horizon)
-        if not 1 <= decision.local_steps <= longest:
-            raise self._wrong(f"expected 1 to {longest} local steps, found {decision.local_steps}", interval)
-        largest = self.largest_step_size(context.step_size, context.local_steps, context.intervals)
-        if not 0 < decision.step_size <= largest:
-            text = f"expected a step size above 0 and at most {largest:g}, found {decision.step_size:g}"
-            raise self._wrong(text, interval)
-        counts = np.asarray(decision.participation)
-        if counts.shape != context.sizes.shape or (counts < 0).any() or (counts > context.sizes).any():
-            raise self._wrong(f"expected devices within {context.sizes.tolist()}, found {counts.tolist()}", interval)
-        return decision
+        """What is chosen; a run checks it (`CheckedSchedule`)."""
+        return self.choose(interval, slot)
 
     @property
     def measures_secants(self) -> bool:
         """As its traits state."""
         return self.measures == "secants"
 
-    def _wrong(self, text: str, interval: int) -> UserError:
-        return UserError(f"{type(self).__name__} decides about interval {interval + 1}: {text}", key="method.schedule")
+
+class CheckedSchedule:
+    """A user's own schedule, its traits and its decisions, with its mistakes named.
+
+    What is not checked here is asked of the user's object as it is.
+
+    Raises:
+        UserError: it is no schedule, or states no traits.
+    """
+
+    def __init__(self, own: Any, origin: Origin) -> None:
+        self._own, self._origin = own, origin
+        if not isinstance(own, OwnSchedule):
+            raise origin.wrong("", "an object derived from `h2fdp.schedules.OwnSchedule`", own)
+        for flag in _FLAGS:
+            if not is_true_or_false(found := origin.call(flag, getattr, own, flag)):
+                raise origin.wrong(flag, "True or False", found)
+        if (found := origin.call("measures", getattr, own, "measures")) not in get_args(Measured):
+            raise origin.wrong("measures", f"one of {', '.join(get_args(Measured))}", found)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = self._origin.call(name, getattr, self._own, name)
+        return partial(self._origin.call, name, value) if callable(value) else value
+
+    def build(self, context: ScheduleContext) -> Schedule:
+        """See `ScheduleTraits.build`.
+
+        Raises:
+            UserError: the user's code fails, or builds something else.
+        """
+        built = self._origin.call("build", self._own.build, context)
+        return cast(Schedule, CheckedSchedule(built, self._origin))
+
+    def longest_interval(self, horizon: Horizon) -> int:
+        """See `ScheduleTraits.longest_interval`.
+
+        Raises:
+            UserError: the user's code fails, or gives no number of local steps.
+        """
+        found = self._origin.call("longest_interval", self._own.longest_interval, horizon)
+        if not is_whole(found) or found < 1:
+            raise self._origin.wrong("longest_interval", "a whole number of at least 1", found)
+        return int(found)
+
+    def largest_step_size(self, step_size: float, local_steps: int | None, intervals: int) -> float:
+        """See `ScheduleTraits.largest_step_size`.
+
+        Raises:
+            UserError: the user's code fails, or gives no step size.
+        """
+        stated = step_size, local_steps, intervals
+        found = self._origin.call("largest_step_size", self._own.largest_step_size, *stated)
+        if not is_number(found) or found <= 0:
+            raise self._origin.wrong("largest_step_size", "a finite number above 0", found)
+        return float(found)
+
+    def lengths(self, horizon: Horizon) -> range:
+        """See `ScheduleTraits.lengths`."""
+        self.longest_interval(horizon)
+        found: range = self._origin.call("lengths", self._own.lengths, horizon)
+        return found
+
+    def steps_to_cover(self, horizon: Horizon) -> int:
+        """See `ScheduleTraits.steps_to_cover`."""
+        self.longest_interval(horizon)
+        found: int = self._origin.call("steps_to_cover", self._own.steps_to_cover, horizon)
+        return found
+
+    def decide(self, interval: int, slot: int) -> Decision:
+        """What was chosen, within what the noise was made for.
+
+        Raises:
+            UserError: the user's code fails, or chooses no interval, one that is longer, or other devices.
+        """
+        found: Any = self._origin.call("choose", self._own.decide, interval, slot)
+        if not isinstance(found, Decision):
+            raise self._wrong(interval, "a Decision", found)
+        context, own = self._own.context, self._own
+        longest = self.longest_interval(context.horizon)
+        if not is_whole(found.local_steps) or not 1 <= found.local_steps <= longest:
+            raise self._wrong(interval, f"1 to {longest} local steps", found.local_steps)
+        largest = self.largest_step_size(context.step_size, context.local_steps, context.intervals)
+        if not is_number(found.step_size) or not 0 < found.step_size <= largest:
+            raise self._wrong(interval, f"a step size above 0 and at most {largest:g}", found.step_size)
+        if not is_number(found.noise_factor) or found.noise_factor <= 0:
+            raise self._wrong(interval, "a noise factor above 0", found.noise_factor)
+        if found.noise_factor != 1 and not own.scales_noise:
+            raise self._wrong(interval, "a noise factor of 1, since its `scales_noise` is False", found.noise_factor)
+        self._check_reasons(found.reasons, interval)
+        return replace(
+            found,
+            local_steps=int(found.local_steps),
+            step_size=float(found.step_size),
+            participation=self._counts(found.participation, interval),
+            noise_factor=float(found.noise_factor),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """See `Schedule.state`.
+
+        Raises:
+            UserError: the user's code fails, or gives what no checkpoint can hold.
+        """
+        found = self._origin.call("state", self._own.state)
+        if not isinstance(found, dict) or unstorable(found):
+            expected = "a dict of plain values, arrays and tensors"
+            raise self._origin.wrong("state", expected, Words(unstorable(found)) if isinstance(found, dict) else found)
+        return found
+
+    def kept(self, model: Tensor) -> Tensor:
+        """See `Schedule.kept`.
+
+        Raises:
+            UserError: the user's code fails, or gives no model.
+        """
+        return self._model("kept", self._own.kept, model)
+
+    def returned(self, model: Tensor) -> Tensor:
+        """See `Schedule.returned`.
+
+        Raises:
+            UserError: the user's code fails, or gives no model.
+        """
+        return self._model("returned", self._own.returned, model)
+
+    def _model(self, method: str, rule: Callable[[Tensor], Any], model: Tensor) -> Tensor:
+        found = self._origin.call(method, rule, model)
+        if not isinstance(found, Tensor) or found.shape != model.shape or found.dtype != model.dtype:
+            raise self._origin.wrong(method, f"a tensor of shape {tuple(model.shape)} and type {model.dtype}", found)
+        return found
+
+    def _counts(self, stated: Any, interval: int) -> np.ndarray:
+        """(N,) the devices that take part."""
+        sizes = self._own.context.sizes
+        expected = f"a whole number of devices of each edge server, within {sizes.tolist()}"
+        try:
+            counts = np.asarray(stated)
+        except ValueError:
+            raise self._wrong(interval, expected, stated) from None
+        if counts.dtype.kind not in "iu" or counts.shape != sizes.shape:
+            raise self._wrong(interval, expected, stated if counts.dtype == object else Words(counts.tolist()))
+        if (counts < 0).any() or (counts > sizes).any():
+            raise self._wrong(interval, expected, Words(counts.tolist()))
+        return counts
+
+    def _check_reasons(self, reasons: Any, interval: int) -> None:
+        if reasons is None:
+            return
+        try:
+            json.dumps(dict(reasons))
+        except (TypeError, ValueError):
+            raise self._wrong(interval, "reasons that are a dict of values that JSON holds, or None", reasons) from None
+
+    def _wrong(self, interval: int, expected: str, found: Any) -> Exception:
+        return self._origin.wrong("choose", f"{expected} for interval {interval + 1}", found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
@@ -13,6 +13,7 @@ from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.h2fdp_controller import H2fdpOptions
 from h2fdp.schedules.noise_decay import NoiseDecayOptions
 from h2fdp.schedules.options import ScheduleOptions
+from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.schedules.resource_budget import ResourceBudgetOptions
 from h2fdp.schedules.traits import ScheduleTraits
 
@@ -35,8 +36,7 @@ def chosen(section: ScheduleOptions | OwnPart) -> ScheduleTraits:
         UserError: a user's own schedule that cannot be made.
     """
     if isinstance(section, OwnPart):
-        made: ScheduleTraits = section.make()
-        return made
+        return cast(ScheduleTraits, CheckedSchedule(section.make(), section.origin))
     return section
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -58,7 +59,7 @@ def refuse(changed: Mapping[str, Sequence[Problem]]) -> None:
     for alike in list(by_text.values())[:_MOST_PROBLEMS]:
         first, more = alike[0], len(alike) - 1
         others = f", and of {more} more runs" if more > 1 else ", and of one more run" if more else ""
-        lines.append(Problem(first.text + others, first.where, first.key))
+        lines.append(replace(first, text=first.text + others))
     runs = "1 run is" if len(changed) == 1 else f"{len(changed)} runs are"
     hint = f"{runs} changed since it was made; add --overwrite to repeat these runs, or choose another --out"
     raise UserError([*lines, Problem(hint)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,7 @@ def _of_runs(problem: Problem, at: Sequence[Point], of: int) -> Problem:
         return problem
     names = ", ".join(point.name for point in at[:_MOST_RUNS_NAMED])
     more = f" and {len(at) - _MOST_RUNS_NAMED} more" if len(at) > _MOST_RUNS_NAMED else ""
-    return Problem(f"{problem.text} (in {names}{more})", problem.where, problem.key)
+    return replace(problem, text=f"{problem.text} (in {names}{more})")
 
 
 def _portable(document: Document, written: str, items: list[Any]) -> list[Any]:

@@ -66,6 +66,12 @@ class Outcome:
         """Nothing is left to do."""
         return self.state in FINISHED
 
+    @property
+    def reason(self) -> str:
+        """One line of the error: a mistake's first one, a traceback's last one."""
+        lines = self.error.strip().splitlines() or [""]
+        return lines[0 if self.mistake else -1]
+
 
 @dataclass(frozen=True)
 class TaskContext:
@@ -90,7 +96,7 @@ def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: C
         run = _resumed(task, context, watcher) if task.begun else _started(task, context, watcher)
         return Outcome(run.summary["state"])
     except UserError as error:
-        return Outcome(FAILED, str(error), mistake=True)
+        return Outcome(FAILED, error.report, mistake=True)
     except Exception:
         return Outcome(FAILED, traceback.format_exc())
 

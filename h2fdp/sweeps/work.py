@@ -98,7 +98,7 @@ class Work:
             directory.failure(task.name).unlink(missing_ok=True)
         if not again:
             self.outcomes[task.name] = outcome
-        self._states.note(task.name, outcome.state, outcome.error.strip().rpartition("\n")[2])
+        self._states.note(task.name, outcome.state, outcome.reason)
         self._watcher.ended(task.name, outcome, again)
 
 

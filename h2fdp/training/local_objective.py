@@ -21,8 +21,11 @@ class LocalObjective(Protocol):
             of the gradients along the device's way.
     """
 
-    memory: ClassVar[str | None]
-    personal: ClassVar[bool]
+    @property
+    def memory(self) -> str | None: ...
+
+    @property
+    def personal(self) -> bool: ...
 
     @property
     def pull(self) -> float | None: ...
@@ -41,8 +44,11 @@ class LocalObjective(Protocol):
         """
         ...
 
-    def keeps_sensitivity(self, step_size: float) -> bool:
-        """Whether m steps of this size move an upload by at most 2 eta m G when one record changes."""
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
+        """Whether m steps of this size move an upload by at most 2 eta G gain(momentum, m) when one record changes.
+
+        `gain` is m without momentum; see `descent.gain`.
+        """
         ...
 
     def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
@@ -122,7 +128,7 @@ class StatelessObjective:
         """0."""
         return 0.0
 
-    def keeps_sensitivity(self, step_size: float) -> bool:
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """False, which rules out a guarantee, until an objective shows that it does."""
         return False
 

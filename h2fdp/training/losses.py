@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from h2fdp.config.fields import Expect, Options
 from h2fdp.config.named_options import Choices
+from h2fdp.config.own_answers import Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout
@@ -111,10 +112,18 @@ class OwnLoss(Loss):
     """A user's function from scores (n, classes) and labels (n,) to losses (n,)."""
 
     function: Callable[[Tensor, Tensor], Tensor]
+    origin: Origin
 
     def each(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """(n,) losses."""
-        return self.function(scores, labels)
+        """(n,) losses.
+
+        Raises:
+            UserError: the user's code fails, or gives no loss for each record.
+        """
+        found: object = self.origin.call("", self.function, scores, labels)
+        if not isinstance(found, Tensor) or found.shape != labels.shape or not found.is_floating_point():
+            raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)}", found)
+        return found
 
 
 class LossOptions(Options):
@@ -179,21 +188,21 @@ def loss_of(section: LossOptions | OwnPart, classes: int) -> Loss:
     """
     if isinstance(section, LossOptions):
         return section.build()
-    loss = OwnLoss(section.function)
+    loss = OwnLoss(section.function, section.origin)
     scores = torch.linspace(-1.0, 1.0, 2 * classes).view(2, classes)
     labels = torch.tensor([0, classes - 1])
+    both, alone = loss.each(scores, labels), loss.each(scores[:1], labels[:1])
     try:
-        both, alone = loss.each(scores, labels), loss.each(scores[:1], labels[:1])
-        vmap(grad(lambda own, label: loss.each(own[None], label[None]).sum()))(scores, labels)
+        gradients = vmap(grad(lambda own, label: loss.each(own[None], label[None]).sum()))(scores, labels)
+    except UserError:
+        raise
     except Exception as error:
-        raise UserError(f"{section.name} fails on two records' scores: {error}", key="training.loss") from error
-    if not isinstance(both, Tensor) or both.shape != (2,):
-        found = tuple(both.shape) if isinstance(both, Tensor) else type(both).__name__
-        text = f"expected losses of shape (2,) from {section.name} for scores of 2 records, found {found}"
-        raise UserError(text, key="training.loss")
+        raise section.origin.failed("", error, "cannot be differentiated") from error
+    if not bool(both.isfinite().all() and gradients.isfinite().all()):
+        raise section.origin.wrong("", "losses and gradients of finite numbers", Words("infinite ones or NaN"))
     if not torch.allclose(both[:1], alone, rtol=1e-4, atol=1e-6):
-        text = f"{section.name}: a record's loss depends on the other records, so its gradient could not be clipped"
-        raise UserError(text, key="training.loss")
+        text = "a record's loss depends on the other records, so its gradient could not be clipped"
+        raise section.origin.problem(text)
     return loss
 
 

@@ -5,6 +5,7 @@ The mean cost of a message is E[1/R], R = W log2(1 + SNR |u|^2): quadrature, not
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import numpy as np
@@ -24,15 +25,15 @@ _HALVINGS = 40  # of the panels towards both ends of a quantile's range
 _POINTS_OF_QUANTILE = 8  # in each of these panels
 
 
-class Fading:
+class Fading(ABC):
     """The distribution of |u|^2, whose mean is 1; a subclass defines `quantile`, and the rest follows from it.
 
     Powers below `floor` (`radio.fading_floor_db`) are raised to it: without a floor the mean of 1/R may be infinite.
     """
 
+    @abstractmethod
     def quantile(self, probability: Floats) -> Floats:
         """(n,) the powers that a draw stays below with these probabilities, each in [0, 1)."""
-        raise NotImplementedError
 
     def least(self, floor: float) -> float:
         """The least power that is drawn."""
@@ -79,6 +80,10 @@ class Rayleigh(Fading, Options):
 
     name: Literal["rayleigh"] = "rayleigh"
 
+    def quantile(self, probability: Floats) -> Floats:
+        """(n,) - ln(1 - probability)."""
+        return np.asarray(-np.log1p(-probability))
+
     def least(self, floor: float) -> float:
         """The floor."""
         return floor
@@ -98,6 +103,10 @@ class NoFading(Fading, Options):
     """|u|^2 = 1 always."""
 
     name: Literal["none"] = "none"
+
+    def quantile(self, probability: Floats) -> Floats:
+        """(n,) ones."""
+        return np.ones(len(probability))
 
     def least(self, floor: float) -> float:
         """1, whatever the floor."""

@@ -14,9 +14,8 @@ from pydantic import Field
 
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Expect, Options
-from h2fdp.config.module_names import failure
+from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.errors import UserError
 from h2fdp.wireless.access import ACCESSES, Access, Tdma
 from h2fdp.wireless.fading import FADINGS, Fading, Rayleigh
 from h2fdp.wireless.path_loss import PATH_LOSSES, Decibels, LogDistance, PathLoss
@@ -109,28 +108,32 @@ class Radio:
     def gain_db(self, distance_m: Floats, stream: np.random.Generator) -> Floats:
         """(s,) gains of the devices of one access point; see `PathLoss.gain_db`."""
         model: PathLoss = self._made["pathloss"]
-        return self._asked("pathloss", len(distance_m), -np.inf, lambda: model.gain_db(distance_m, stream))
+        return self._asked("pathloss", "gain_db", len(distance_m), -np.inf, lambda: model.gain_db(distance_m, stream))
 
     def least_fading(self) -> float:
         """The least |u|^2 that is drawn."""
         model: Fading = self._made["fading"]
-        return float(self._asked("fading", 1, 0.0, lambda: [model.least(self.fading_floor)])[0])
+        return float(self._asked("fading", "least", 1, 0.0, lambda: [model.least(self.fading_floor)])[0])
 
     def fading_power(self, stream: np.random.Generator, size: int) -> Floats:
         """(size,) |u|^2 of the devices of one access point in one interval."""
         model: Fading = self._made["fading"]
-        return self._asked("fading", size, 0.0, lambda: model.draw(stream, size, self.fading_floor))
+        return self._asked("fading", "draw", size, 0.0, lambda: model.draw(stream, size, self.fading_floor))
 
     def mean_seconds(self, bits: int, snr: Floats) -> Floats:
         """(I,) the mean over fading of the seconds of a message; see `Fading.mean_seconds`."""
         model: Fading = self._made["fading"]
         floor = self.fading_floor
-        return self._asked("fading", len(snr), 0.0, lambda: model.mean_seconds(bits, self.bandwidth_hz, snr, floor))
+        return self._asked(
+            "fading", "mean_seconds", len(snr), 0.0, lambda: model.mean_seconds(bits, self.bandwidth_hz, snr, floor)
+        )
 
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
         """(count,) until all messages have arrived at each access point; see `Access.uplink_seconds`."""
         model: Access = self._made["access"]
-        return self._asked("access", count, 0.0, lambda: model.uplink_seconds(seconds, snr, points, count))
+        return self._asked(
+            "access", "uplink_seconds", count, 0.0, lambda: model.uplink_seconds(seconds, snr, points, count)
+        )
 
     @cached_property
     def _made(self) -> dict[str, Any]:
@@ -140,23 +143,23 @@ class Radio:
             for key in _Models.model_fields
         }
 
-    def _asked(self, key: str, size: int, least: float, answer: Callable[[], ArrayLike]) -> Floats:
+    def _asked(self, key: str, method: str, size: int, least: float, answer: Callable[[], ArrayLike]) -> Floats:
         """(size,) what a model answers: from a user's own, what is no number of at least `least` is a mistake."""
         model = getattr(self, key)
         if not isinstance(model, OwnPart):
             values: Floats = np.asarray(answer())
             return values
+        found, origin = model.origin.call(method, answer), model.origin
         try:
-            values = np.asarray(answer(), dtype=np.float64)
-        except Exception as error:
-            raise UserError(f"{model.name} fails: {failure(error)}", key=f"radio.{key}") from error
+            values = np.asarray(found, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise origin.wrong(method, f"numbers of shape ({size},)", found) from None
         if values.shape != (size,):
-            text = f"expected values of shape ({size},) from {model.name}, found {values.shape}"
-            raise UserError(text, key=f"radio.{key}")
+            raise origin.wrong(method, f"numbers of shape ({size},)", Words(f"shape {values.shape}"))
         wrong = values[~(np.isfinite(values) & (values >= least))]
         if len(wrong):
             words = "finite numbers" if least == -np.inf else f"finite numbers of at least {least:g}"
-            raise UserError(f"expected {words} from {model.name}, found {wrong[0]:g}", key=f"radio.{key}")
+            raise origin.wrong(method, words, float(wrong[0]))
         return values
 
 

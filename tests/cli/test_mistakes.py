@@ -1,6 +1,7 @@
 """What the command says of mistakes, and what it can list: nothing is run."""
 
 import json
+import sys
 
 import pytest
 
@@ -114,3 +115,23 @@ def test_explain_says_in_plain_lines_who_learns_what_and_what_would_buy_most(h2f
     found = json.loads(h2fdp("privacy", "explain", experiment, "--json").stdout)
     assert found["lines"] == lines
     assert {row["setting"] for row in found["neighbours"]} >= {"batch_size", "intervals", "clip_norm"}
+
+
+def test_a_users_own_code_that_fails_is_told_above_its_traceback_and_leaves_no_run(h2fdp, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.path", list(sys.path))
+    file = tmp_path / "own.yaml"
+    file.write_text(SMALL + "method: {extends: h2fdp, server: own_shaky:Shaky}\n")
+    (tmp_path / "own_shaky.py").write_text(
+        "class Shaky:\n    variate, state, load = None, dict, print\n"
+        "    def apply(self, model, uploaded):\n        raise ValueError('not today')\n"
+    )
+    done = h2fdp("run", file, "--out", tmp_path / "run")
+    sys.modules.pop("own_shaky", None)
+    line = SMALL.count("\n") + 1
+    first, *trace = done.stderr.splitlines()
+    assert first.startswith(f"{file}:{line}: method.server: {tmp_path}/own_shaky:Shaky.apply fails: ")
+    assert first.endswith("own_shaky.py:4: ValueError: not today")
+    assert trace[0] == "Traceback (most recent call last):"
+    assert "h2fdp/" not in "".join(trace[:3])
+    assert done.returncode == 2
+    assert not (tmp_path / "run").exists()

@@ -85,13 +85,13 @@ def test_what_only_a_single_upload_proves_is_not_claimed_of_a_sum(folder):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Blind", r"e\.yaml:\d+: method\.aggregation: `sees` of .*Blind: expected one of uploads, sum, found n"),
-        ("Failing", r"method\.aggregation: .*own_rules:Failing fails: .*own_rules\.py:15: AttributeError"),
+        ("Blind", r"e\.yaml:3: method\.aggregation: expected one of uploads, sum from .*Blind\.sees, found 'nothing'"),
+        ("Failing", r"method\.aggregation: .*own_rules:Failing.weights fails: .*own_rules\.py:15: AttributeError"),
         (
             "Negative",
             r"method\.aggregation: expected weights above 0 for 3 .* from .*own_rules:Negative",
         ),
-        ("Greedy", r"method\.aggregation: .*own_rules:Greedy fails: .*own_rules\.py:23: ValueError.*read-only"),
+        ("Greedy", r"method\.aggregation: .*own_rules:Greedy.weights fails: .*own_rules\.py:23: ValueError.*read-only"),
     ],
 )
 def test_what_a_users_own_does_wrong_is_told(folder, name, words):

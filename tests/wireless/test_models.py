@@ -170,11 +170,16 @@ class Negative(Access):
 @pytest.mark.parametrize(
     ("models", "words"),
     [
-        ({"pathloss": Silent}, r"radio.pathloss: expected finite numbers from .*Silent, found nan"),
-        ({"pathloss": Short}, r"radio.pathloss: expected values of shape \(2,\) from .*Short, found \(\)"),
-        ({"pathloss": Failing}, r"radio.pathloss: .*Failing fails: .*test_models.py:\d+: AttributeError"),
-        ({"access": Negative}, r"radio.access: expected finite numbers of at least 0 from .*Negative, found -1"),
-        ({"fading": Fading}, r"radio.fading: .*Fading fails: .*NotImplementedError"),
+        ({"pathloss": Silent}, r"Radio: pathloss: expected finite numbers from .*Silent.gain_db, found nan"),
+        (
+            {"pathloss": Short},
+            r"pathloss: expected numbers of shape \(2,\) from .*Short.gain_db, found shape \(\)",
+        ),
+        ({"pathloss": Failing}, r"Radio: pathloss: .*Failing.gain_db fails: .*test_models.py:\d+: AttributeError"),
+        (
+            {"access": Negative},
+            r"access: expected finite numbers of at least 0 from .*uplink_seconds, found -1",
+        ),
     ],
 )
 def test_what_is_no_channel_is_refused(models, words):
@@ -186,6 +191,8 @@ def test_what_is_no_channel_is_refused(models, words):
 def test_a_class_that_is_no_model_is_refused():
     with pytest.raises(UserError, match=r"Radio: fading: expected a fading, .*, found .*Shadowed, which has no `draw`"):
         Radio(fading=Shadowed)
+    with pytest.raises(UserError, match=r"Radio: fading: .*, found .*Fading, which does not define `quantile`"):
+        Radio(fading=Fading)
 
 
 MODULE = """

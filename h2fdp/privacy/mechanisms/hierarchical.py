@@ -81,14 +81,7 @@ class HierarchicalDp(NoisePlacement):
         else:
             yield from _unclipped(request)
         if request.memory is None and not request.keeps_sensitivity:
-            yield (
-                "method.objective.mu",
-                "the proximal term is not clipped, and does not increase the sensitivity only if step size "
-                f"times mu is at most 2; here the step size is up to {request.step_size:g}",
-            )
-        if request.momentum and request.mu:
-            text = "with momentum the proximal term may increase the sensitivity; expected 0, or objective plain"
-            yield "training.momentum", text
+            yield from _unproven(request)
 
     @property
     def input_norm(self) -> float | None:
@@ -124,6 +117,29 @@ class HierarchicalDp(NoisePlacement):
             )
             raise UserError(f"{text}, found {setting.step_size:g}", key="training.step_size")
         return StepsDoNotExpand(scores.gradient)
+
+
+def _unproven(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    """The problem of an objective of which nothing shows that noise sized for sums of gradients covers its uploads."""
+    if request.own_objective:
+        momentum = f" with momentum {request.momentum:g}" if request.momentum else ""
+        arguments = "(step_size, momentum)" if request.momentum else ""
+        steps = f"steps of {request.objective}, of size {request.step_size:g}{momentum},"
+        yield (
+            "method.objective",
+            f"nothing shows that {steps} do not increase the sensitivity; "
+            f"expected its keeps_sensitivity{arguments} to return True, once that is proven",
+        )
+        return
+    if request.step_size * request.mu > 2:
+        yield (
+            "method.objective.mu",
+            "the proximal term is not clipped, and does not increase the sensitivity only if step size "
+            f"times mu is at most 2; here the step size is up to {request.step_size:g}",
+        )
+    if request.momentum and request.mu:
+        text = "with momentum the proximal term may increase the sensitivity; expected 0, or objective plain"
+        yield "training.momentum", text
 
 
 def _unclipped(request: RequestedExperiment) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,8 @@ class RequestedExperiment:
     """What an experiment asks for, in plain values, for a placement to judge.
 
     Attributes:
-        objective: its name; `mu` of its pull, `memory` and `keeps_sensitivity` as the objective says them.
+        objective: its name; `own_objective`: it is a user's own; `mu` of its pull, `memory`, and `keeps_sensitivity`
+            with this step size and momentum, as the objective says them.
         step_size: the largest that the schedule can choose.
         local_aggregations: whether there are any.
         clip_scope: as it was stated; None where it was not.
@@ -31,6 +32,7 @@ class RequestedExperiment:
     """
 
     objective: str
+    own_objective: bool
     mu: float
     memory: str | None
     keeps_sensitivity: bool

@@ -1,0 +1,51 @@
+"""A user's own code when it fails: the place in one line, and Python's traceback from their first line on."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def failure(error: BaseException) -> str:
+    """An error in a user's code, in one line: its place, its type, its words."""
+    words = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_code_of_others(frame.filename)]
+    frames = [frame for frame in frames if not is_installed(Path(frame.filename))] or frames
+    return f"{frames[-1].filename}:{frames[-1].lineno}: {words}" if frames else words
+
+
+def trace(error: BaseException) -> str:
+    """What Python prints of an error, without the calls that led from us to the user's code; empty if we never left."""
+    here = error.__traceback__
+    while here is not None and not _is_code_of_others(here.tb_frame.f_code.co_filename):
+        here = here.tb_next
+    return "" if here is None else "".join(traceback.format_exception(type(error), error, here)).rstrip()
+
+
+def _is_code_of_others(file: str) -> bool:
+    generated = file.startswith("<") or "importlib" in file
+    return not generated and not Path(file).is_relative_to(_PACKAGE)
+
+
+def is_own(module: ModuleType) -> bool:
+    """Whether a module is the user's: neither installed nor ours."""
+    file = getattr(module, "__file__", None)
+    return bool(file) and module.__name__.partition(".")[0] != "h2fdp" and not is_installed(Path(str(file)))
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a file is in one of the folders of Python's own and of installed libraries."""
+    return any(file.resolve().is_relative_to(folder) for folder in _installation())
+
+
+@cache
+def _installation() -> frozenset[Path]:
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    return frozenset(Path(sysconfig.get_path(kind)).resolve() for kind in kinds)

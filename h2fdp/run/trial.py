@@ -1,0 +1,98 @@
+"""A user's own parts, tried on made-up numbers while a run is prepared: what they do wrong shows before any release."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from h2fdp.algorithms import ServerContext, server_of
+from h2fdp.algorithms.own_objective import OwnObjective
+from h2fdp.algorithms.own_server import OwnServer
+from h2fdp.config.own_parts import OwnPart
+from h2fdp.data import Records
+from h2fdp.protocol import InProcessNodes, Plan
+from h2fdp.protocol.client_state import WorkAccumulator
+from h2fdp.run.forecast import first_interval
+from h2fdp.run.own_code import own_parts_of
+from h2fdp.run.setup import RunSetup
+from h2fdp.runtime.local_hosts import run_arithmetic
+from h2fdp.training.batches import Batches
+from h2fdp.training.descent import gain
+from h2fdp.training.device_records import device_records
+from h2fdp.training.work import StepTerms, TrainingResult
+
+_STEP_SIZE = 1e-3
+
+
+def try_own_parts(setup: RunSetup) -> None:
+    """Ask every own part once for what the first interval will ask of it; nothing where there is none.
+
+    1. The first interval is planned, which asks the schedule and the aggregation, and costs what the radio models say.
+    2. Two devices take a local step on records of zeros, which asks the objective, the loss and the model, as the
+       engine of the run does; they remember what the objective says.
+    3. The server update moves the model by a made-up average, is stored and resumed.
+
+    Raises:
+        UserError: a part fails, or answers what it may not.
+    """
+    method = setup.config.method
+    if not own_parts_of(setup.config, setup.drawn):
+        return
+    plan = first_interval(setup)
+    setup.interval_costs(plan)
+    setup.cloud(InProcessNodes({})).state()
+    trained_by = method.objective, setup.config.model, setup.config.training.loss
+    with run_arithmetic():
+        if any(isinstance(part, OwnPart) for part in trained_by):
+            _try_step(setup)
+        if isinstance(method.server, OwnPart):
+            _try_server(setup)
+
+
+def _try_step(setup: RunSetup) -> None:
+    blueprint, objective = setup.blueprint, setup.blueprint.objective
+    model = setup.initial.to(blueprint.device)
+    models = model.expand(2, -1)
+    if isinstance(objective, OwnObjective):
+        alone = blueprint.engine == "loop"
+        objective.try_out(model if alone else models, empty_batches=blueprint.sampling == "poisson")
+    zeros = Records(np.zeros((2, *setup.data.shape), dtype=setup.data.test.x.dtype), np.zeros(2, dtype=np.int64))
+    records = device_records(setup.data, zeros, np.arange(3)).to(blueprint.device)
+    batches = Batches(np.zeros((1, 2, 1), dtype=np.int64), np.ones((1, 2), dtype=np.int64))
+    work = _work(setup, model)
+    rows = np.arange(2)
+    terms = StepTerms(corrections=work.corrections(rows))
+    trained = blueprint.local_engine().train(models, records, rows, batches, _STEP_SIZE, terms)
+    work.note(work.plan.aggregation(0), model, TrainingResult(trained.updates, trained.personal))
+    work.upload(trained.updates[0])
+
+
+def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
+    """Of two devices, before their first step in their first interval."""
+    blueprint, size = setup.blueprint, setup.initial.numel()
+    plan = Plan(
+        interval=0,
+        first_slot=0,
+        segments=(1,),
+        step_size=_STEP_SIZE,
+        rows=np.arange(2),
+        shares=np.full(2, 0.5),
+        noise_std=np.empty((1, 0)),
+        memory=None if blueprint.objective.memory is None else torch.zeros(2, size),
+    )
+    server = server_of(setup.config.method.server, ServerContext(size, blueprint.objective))
+    variate = None if server.variate is None else server.variate.to(model.device)
+    return WorkAccumulator.begun(blueprint.objective, partial(gain, blueprint.momentum), plan, model, variate)
+
+
+def _try_server(setup: RunSetup) -> None:
+    objective = setup.blueprint.objective
+    context = ServerContext(setup.initial.numel(), objective)
+    server, other = (server_of(setup.config.method.server, context) for _ in range(2))
+    assert isinstance(server, OwnServer), "a user's own"
+    assert isinstance(other, OwnServer), "a user's own"
+    sends = objective.memory is not None and server.variate is not None
+    server.try_out(other, setup.initial, variate=sends)

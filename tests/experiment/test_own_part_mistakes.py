@@ -1,0 +1,507 @@
+"""A user's own part that fails or answers what it may not: told by its place before anything is released.
+
+All of it happens in `prepare`, before there is a run directory or a ledger.
+"""
+
+import itertools
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.algorithms import Aggregation, Plain, StatefulUpdate, StatelessObjective
+from h2fdp.schedules import Decision, OwnSchedule
+from h2fdp.topology import Radio
+from h2fdp.wireless import Access, Fading, PathLoss
+
+NETWORK = Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
+
+
+def records(device):
+    x = np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3)
+    return x, np.arange(6) % 2
+
+
+def prepare(method=None, topology=NETWORK, data=records, test=None, **settings):
+    method = {"extends": "h2fdp", **(method or {})}
+    training = {"intervals": 2, "local_steps": 4, "aggregate_every": 2, "batch_size": 2} | settings.pop("training", {})
+    held_out = records(None) if test is None else test
+    keys = {"epsilon": 1e3, "calibration": "paper", "training": training} | settings
+    return Experiment(topology, data, method=method, test_data=held_out, **keys).prepare()
+
+
+def refusal(*args, **settings):
+    """The one problem of an experiment, and its error."""
+    with pytest.raises(UserError) as caught:
+        prepare(*args, **settings)
+    (problem,) = caught.value.problems
+    return problem, caught.value
+
+
+# ---- server updates
+
+
+class Server(StatefulUpdate):
+    def apply(self, model, uploaded):
+        return model - uploaded.average
+
+
+class Answering(Server):
+    """Answers what it was made with."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def apply(self, model, uploaded):
+        return self.answer(model)
+
+
+class Forgetful(Server):
+    """Its second update is another one, and `kept` does not say so."""
+
+    def __init__(self):
+        self.rounds = 0
+
+    def apply(self, model, uploaded):
+        self.rounds += 1
+        return model - self.rounds * uploaded.average
+
+
+class Misspelt(Forgetful):
+    kept = ("round",)
+
+
+class Unstorable(Server):
+    kept = ("seen",)
+
+    def __init__(self):
+        self.seen = {1, 2}
+
+
+class Strayed(Server):
+    @property
+    def variate(self):
+        return torch.zeros(3)
+
+
+class InPlace(Server):
+    def apply(self, model, uploaded):
+        return model.sub_(uploaded.average)
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (
+            Answering(lambda model: model[:-1]),
+            r"float32 tensor of shape \(6,\) from .*Answering\.apply, found Tensor",
+        ),
+        (Answering(lambda model: None), r"Answering\.apply, found None"),
+        (Answering(lambda model: model.numpy()), r"Answering\.apply, found ndarray of shape \(6,\) and type float32"),
+        (Answering(lambda model: model.double()), r"Answering\.apply, found Tensor of .* type torch\.float64"),
+        (Answering(lambda model: model * torch.nan), r"a model of finite numbers from .*, found infinite ones or NaN"),
+        (InPlace, r"in memory of its own from .*InPlace\.apply, found the model that it was given, changed in place"),
+        (Misspelt, r"Misspelt: `kept` names `round`; expected an attribute that it has from the start"),
+        (Forgetful, r"the same model after a checkpoint was loaded from .*Forgetful\.apply, found another one"),
+        (Unstorable, r"plain values, arrays and tensors from .*Unstorable\.state, found a set at state\['seen'\]"),
+        (Strayed, r"tensor of shape \(6,\) from .*Strayed\.variate, found Tensor of shape \(3,\)"),
+    ],
+)
+def test_a_server_update(server, words):
+    problem, _ = refusal({"server": server})
+    assert (problem.where, problem.key) == ("Experiment", "method.server")
+    with pytest.raises(UserError, match=words):
+        prepare({"server": server})
+
+
+def test_a_right_server_update_is_not_asked_for_more():
+    class Counted(Forgetful):
+        kept = ("rounds",)
+
+    assert prepare({"server": Counted}).config.method.server.name.endswith("Counted")
+
+
+# ---- local objectives
+
+
+class Objective(StatelessObjective):
+    def __init__(self, answer):
+        self.answer = answer
+
+    def direction(self, model, gradient, received, personal):
+        return self.answer(model, gradient(model))
+
+    def keeps_sensitivity(self, step_size):
+        return True
+
+
+class Undecided(Objective):
+    def keeps_sensitivity(self, step_size):
+        return "yes"
+
+
+class Remembering(Objective):
+    memory = "last gradients"
+
+    def remembered(self, memory, variate, done):
+        return memory[:1]
+
+
+class Muttering(Objective):
+    memory = 3
+
+
+PLAINLY = staticmethod(lambda model, gradient: (gradient, None)).__func__
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda model, gradient: gradient, r"expected a pair: .* from .*Objective\.direction, found Tensor of shape"),
+        (lambda model, gradient: (gradient[..., :2], None), r"a tensor of shape \((2, )?6,?\) .*found Tensor .*2,?\)"),
+        (lambda model, gradient: (0.5, None), r"a tensor of shape .*direction, found 0\.5"),
+        (lambda model, gradient: (gradient, gradient), r"no personal model, since its `personal` is False"),
+        (lambda model, gradient: (gradient * torch.nan, None), r"finite numbers for a gradient of finite numbers from"),
+        (
+            lambda model, gradient: (gradient / gradient.norm(), None),
+            r"finite numbers for an empty batch, whose",
+        ),
+        (lambda model, gradient: (model, None), r"in memory of its own from .*direction, found the model that it was"),
+    ],
+)
+def test_a_direction(answer, words, engine):
+    with pytest.raises(UserError, match=words):
+        prepare({"objective": Objective(answer)}, runtime={"engine": engine})
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        (Undecided(PLAINLY), r"True or False from .*Undecided\.keeps_sensitivity, found 'yes'"),
+        (Remembering(PLAINLY), r"a tensor of shape \(2, 6\) .*Remembering\.remembered, found Tensor of shape \(1, 6\)"),
+        (Muttering(PLAINLY), r"what devices keep, in words, or None from .*Muttering\.memory, found 3"),
+    ],
+)
+def test_what_an_objective_says_of_itself(objective, words):
+    with pytest.raises(UserError, match=rf"^Experiment: method\.objective: expected {words}"):
+        prepare({"objective": objective, "privacy": "none"}, epsilon=1.0)
+
+
+# ---- schedules
+
+
+class Schedule(OwnSchedule):
+    def __init__(self, answer):
+        self.answer = answer
+
+    def choose(self, interval, slot):
+        return self.answer(self.context)
+
+
+class Longer(Schedule):
+    varies_tau = True
+
+    def longest_interval(self, horizon):
+        return "ten"
+
+
+class Loud(Schedule):
+    measures = "everything"
+
+
+def decided(**changed):
+    return Schedule(lambda context: Decision(**{"local_steps": 4, "step_size": 0.1, "participation": [2, 2]} | changed))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (Schedule(lambda context: 5), r"a Decision for interval 1 from .*Schedule\.choose, found 5"),
+        (decided(local_steps=0), r"1 to 4 local steps for interval 1 from .*, found 0"),
+        (decided(local_steps=-3), r"1 to 4 local steps for interval 1 from .*, found -3"),
+        (decided(local_steps="4"), r"1 to 4 local steps for interval 1 from .*, found '4'"),
+        (decided(local_steps=2.5), r"1 to 4 local steps for interval 1 from .*, found 2\.5"),
+        (decided(step_size=float("nan")), r"a step size above 0 and at most 0\.1 for interval 1 from .*, found nan"),
+        (decided(step_size=0.2), r"a step size above 0 and at most 0\.1 for interval 1 from .*, found 0\.2"),
+        (decided(participation={"west": 1}), r"a whole number of devices of each edge server.*, found a dict"),
+        (decided(participation=[1]), r"a whole number of devices of each edge server, within \[2, 2\].*, found \[1\]"),
+        (decided(participation=["1", "2"]), r"a whole number of devices .*, found \['1', '2'\]"),
+        (decided(participation=[[1], [1, 2]]), r"a whole number of devices .*, found a list"),
+        (decided(noise_factor=0.5), r"a noise factor of 1, since its `scales_noise` is False .*, found 0\.5"),
+        (decided(noise_factor=float("nan")), r"a noise factor above 0 for interval 1 from .*, found nan"),
+        (decided(reasons={"why": {1}}), r"reasons that are a dict of values that JSON holds, or None"),
+        (Longer(None), r"a whole number of at least 1 from .*Longer\.longest_interval, found 'ten'"),
+        (Loud(None), r"one of nothing, gradients, secants from .*Loud\.measures, found 'everything'"),
+    ],
+)
+def test_a_schedule(schedule, words):
+    with pytest.raises(UserError, match=rf"^Experiment: method\.schedule: expected {words}"):
+        prepare({"schedule": schedule})
+
+
+def test_a_class_with_the_methods_of_a_schedule_that_is_none():
+    class Alike:
+        def build(self, context):
+            return self
+
+        def choose(self, interval, slot):
+            return Decision(1, 0.1, np.array([2, 2]))
+
+    with pytest.raises(UserError, match=r"derived from `h2fdp.schedules.OwnSchedule` from .*Alike, found an Alike"):
+        prepare({"schedule": Alike})
+
+
+# ---- aggregations
+
+
+class Rule(Aggregation):
+    def __init__(self, answer):
+        self.answer = answer
+
+    def weights(self, uploads):
+        return self.answer(uploads.shares)
+
+
+_calls = itertools.count(1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            lambda shares: shares + 1 / next(_calls),
+            r"the same weights for the same facts from .*Rule\.weights, found",
+        ),
+        (lambda shares: -shares, r"weights above 0 for \d uploads? from .*Rule\.weights, found \[-"),
+        (lambda shares: shares * np.nan, r"weights above 0 for \d uploads? from .*Rule\.weights, found \[nan"),
+        (lambda shares: shares[:-1], r"weights above 0 for 2 uploads from .*, found \["),
+        (lambda shares: None, r"weights above 0 for \d uploads? from .*, found nan"),
+        (lambda shares: "even", r"weights above 0 for \d uploads? from .*, found 'even'"),
+        (lambda shares: [[1.0], [1.0, 2.0]], r"weights above 0 for \d uploads? from .*, found a list"),
+    ],
+)
+def test_an_aggregation(answer, words):
+    with pytest.raises(UserError, match=rf"^Experiment: method\.aggregation: expected {words}"):
+        prepare({"aggregation": Rule(answer)})
+
+
+# ---- losses, models, data
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda scores, labels: scores.sum(dim=1) * torch.nan, r"expected losses and gradients of finite numbers from"),
+        (lambda scores, labels: scores, r"expected losses of shape \(2,\) from .*, found Tensor of shape \(2, 2\)"),
+        (lambda scores, labels: scores.sum(), r"expected losses of shape \(2,\) from .*, found Tensor of shape \(\)"),
+        (lambda scores, labels: labels, r"expected losses of shape \(2,\) from .*, found Tensor .* type torch.int64"),
+        (lambda scores, labels: scores.detach().sum(dim=1).numpy(), r"expected losses .*, found ndarray|fails"),
+    ],
+)
+def test_a_loss(loss, words):
+    with pytest.raises(UserError, match=rf"^Experiment: training\.loss: .*{words}"):
+        prepare(training={"loss": loss})
+
+
+class Narrow(nn.Module):
+    def __init__(self, scores):
+        super().__init__()
+        self.layer, self.scores = nn.Linear(3, 3), scores
+
+    def forward(self, x):
+        return self.scores(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        (lambda each: each, r"to scores of shape \(2, 2\), found \(2, 3\)"),
+        (lambda each: each[:, :2] * torch.nan, r"scores of two records of shape \(3,\) are NaN; expected numbers"),
+        (lambda each: each[:, :2].missing, r"fails on two records of shape \(3,\): .*: AttributeError"),
+    ],
+)
+def test_a_model(scores, words):
+    with pytest.raises(UserError, match=rf"^Experiment: model: .*<lambda>: .*{words}") as caught:
+        prepare(model=lambda: Narrow(scores))
+    assert ("in forward" in caught.value.report) == ("AttributeError" in words)
+
+
+X = np.zeros((2, 3), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((X, [0, 2]), "the test labels, which are public, go up to 1, those of devices to 2"),
+        ((X, [0, -1]), "labels must be at least 0, found -1"),
+        ((X[:0], []), r"no records: inputs of shape \(0, 3\)"),
+        (X, "expected a pair of inputs and labels, found ndarray"),
+        ((X[:, :2], [0, 1]), r"training and test inputs must be alike, found \(2,\)"),
+        ((X * np.nan, [0, 1]), "inputs must be finite"),
+    ],
+)
+def test_a_data_set(answer, words):
+    def given(device):
+        return answer
+
+    with pytest.raises(UserError, match=rf"^Experiment: data(\.classes)?: .*given: .*{words}"):
+        prepare(data=given)
+
+
+# ---- radio models
+
+
+class Deaf(PathLoss):
+    def gain_db(self, distance_m, stream):
+        return distance_m * np.nan
+
+
+class Backwards(Fading):
+    def quantile(self, probability):
+        return np.ones(len(probability))
+
+    def mean_seconds(self, bits, bandwidth_hz, snr, floor):
+        return np.ones(len(snr))
+
+    def draw(self, stream, size, floor):
+        return -np.ones(size)
+
+
+class Early(Access):
+    def uplink_seconds(self, seconds, snr, points, count):
+        return -np.ones(count)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"pathloss": Deaf}, r"pathloss: expected finite numbers from .*Deaf\.gain_db, found nan"),
+        ({"fading": Backwards}, r"fading: expected finite numbers of at least 0 from .*Backwards\.draw, found -1"),
+        ({"access": Early}, r"access: expected finite numbers of at least 0 from .*Early\.uplink_seconds, found -1"),
+    ],
+)
+def test_a_radio_model(model, words):
+    with pytest.raises(UserError, match=rf"^Radio: {words}"):
+        prepare(topology=replace(NETWORK, radio=Radio(**model)))
+
+
+# ---- code that fails
+
+MODULE = """
+from h2fdp.algorithms import StatefulUpdate
+from h2fdp.schedules import Decision, OwnSchedule
+
+class Broken(StatefulUpdate):
+    def apply(self, model, uploaded):
+        return self.step(model)
+
+    def step(self, model):
+        return model / uploads
+
+class Late(StatefulUpdate):
+    def apply(self, model):
+        return model
+
+class Stuck(OwnSchedule):
+    def choose(self, interval, slot):
+        return Decision(self.steps, 0.1, self.context.participation)
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = list(sys.path)
+    (tmp_path / "own_failing.py").write_text(MODULE)
+    content = {
+        "topology": {"edges": [{"name": "a", "devices": {"count": 2}}]},
+        "data": "digits",
+        "method": {"extends": "h2fdp", "server": "own_failing:Broken"},
+        "training": {"intervals": 1, "local_steps": 1, "batch_size": 8},
+    }
+    (tmp_path / "e.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    yield tmp_path / "e.yaml"
+    sys.modules.pop("own_failing", None)
+    sys.path[:] = path
+
+
+def test_code_that_fails_is_told_by_the_line_of_the_file_that_names_it_above_the_users_traceback(file):
+    with pytest.raises(UserError) as caught:
+        Experiment.from_file(file).prepare()
+    (problem,) = caught.value.problems
+    module = f"{file.parent}/own_failing"
+    words = "NameError: name 'uploads' is not defined"
+    assert str(caught.value) == f"{file}:9: method.server: {module}:Broken.apply fails: {module}.py:10: {words}"
+    assert isinstance(caught.value.__cause__, NameError)
+    first, *frames, last = problem.trace.splitlines()
+    assert (first, last) == ("Traceback (most recent call last):", words)
+    assert [line.strip() for line in frames if "File" in line] == [
+        f'File "{module}.py", line 7, in apply',
+        f'File "{module}.py", line 10, in step',
+    ]
+    assert caught.value.report == f"{caught.value}\n{problem.trace}"
+
+
+def test_a_function_with_other_arguments_has_no_traceback_to_show(file):
+    with pytest.raises(UserError, match=r"Late.apply fails: TypeError: .*takes 2 positional arguments but 3") as caught:
+        Experiment.from_file(file, ["method.server=own_failing:Late"]).prepare()
+    assert caught.value.problems[0].trace == ""
+
+
+def test_the_place_of_a_part_that_the_command_line_names(file):
+    setting = "method={extends: h2fdp, schedule: own_failing:Stuck}"
+    with pytest.raises(UserError, match=r"^--set.*: method\.schedule: .*Stuck.choose fails: .*:18: AttributeError"):
+        Experiment.from_file(file, [setting]).prepare()
+
+
+# ---- sensitivity
+
+
+class Decayed(StatelessObjective):
+    def direction(self, model, gradient, received, personal):
+        return gradient(model) + 0.1 * model, None
+
+
+class Proven(Decayed):
+    def keeps_sensitivity(self, step_size):
+        return step_size * 0.1 <= 2
+
+
+class ProvenWithMomentum(Decayed):
+    def keeps_sensitivity(self, step_size, momentum):
+        return momentum <= 0.5
+
+
+class Inheriting(Plain):
+    def direction(self, model, gradient, received, personal):
+        return 3 * gradient(model), None
+
+
+@pytest.mark.parametrize(
+    ("objective", "momentum", "accepted"),
+    [
+        (Decayed, 0, False),
+        (Proven, 0, True),
+        (Proven, 0.5, False),
+        (ProvenWithMomentum, 0.5, True),
+        (ProvenWithMomentum, 0.6, False),
+        (Inheriting, 0, False),
+        (Plain, 0.5, True),
+    ],
+)
+def test_an_objective_has_noise_only_with_what_it_states_of_its_steps(objective, momentum, accepted):
+    method, training = {"objective": objective}, {"momentum": momentum}
+    if accepted:
+        assert prepare(method, training=training).noise is not None
+        return
+    problem, _ = refusal(method, training=training)
+    assert problem.key == "method.objective"
+    assert "nothing shows that steps of" in problem.text
+    assert ("momentum" in problem.text) == bool(momentum)
+    assert "mu" not in problem.text
+    prepare(method | {"privacy": "none"}, training=training, calibration=None)
