@@ -1,0 +1,178 @@
+"""The frontier: test accuracy against accounted epsilon, for five mechanisms and three probabilities of trust.
+
+    python -m experiments.frontier --data-root DIR [--data-set fashion-mnist] [--out sweeps/frontier] [--jobs 1]
+
+For each mechanism of `frontier_mechanisms.py`:
+
+1. Search: at every epsilon four settings, with no edge server trusted and with all, one seed, on a validation
+   split of 10 % of the training records. The best validation accuracy chooses the setting. With half of the servers
+   trusted it is that of the two chosen ones which has the better mean of both ends.
+2. Final runs of what was chosen, without the split: five seeds, none of them the search's; test accuracy.
+
+Both are sweeps in OUT: the same command continues after an interruption. OUT has the runs in `frontier.csv` and
+the trials in `frontier-search.csv`, of all data sets that were run; `python -m experiments.frontier_page OUT` draws the
+picture and writes docs/frontier.md. About an hour on two cores for a data set.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+import h2fdp
+from experiments.frontier_mechanisms import MECHANISMS, PLAIN, Mechanism, Trial
+from h2fdp.records.atomic import write_text
+from h2fdp.reproduction.conduct import commit_of
+
+FILE = Path(__file__).parent / "frontier.yaml"
+RUNS, TRIALS = "frontier.csv", "frontier-search.csv"
+SEARCH_SEED, SEEDS = 101, (1, 2, 3, 4, 5)
+VALIDATION = 0.1
+HALF = 0.5
+COLUMNS = ("data_set", "mechanism", "trust", "epsilon", "seed", "accuracy", "validation_accuracy", "accounted",
+           "energy_j", "clock_s", "delay_s", "setting")  # fmt: skip
+Point = tuple[float | str, float, Trial]  # trust, epsilon, setting
+
+
+def flow(value: Any) -> str:
+    """A value as `--set` and the tables have it."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+
+
+def grid_of(mechanism: Mechanism, points: Sequence[Point], seeds: Sequence[int]) -> list[str]:
+    """The `--set` options of a sweep over these points."""
+    keys = list(mechanism.keys)
+    keys += ["privacy.epsilon"] if mechanism.private else []
+    keys += ["topology.trust.probability"] if mechanism.by_trust else []
+    rows = [
+        [*trial, *([epsilon] if mechanism.private else []), *([trust] if mechanism.by_trust else [])]
+        for trust, epsilon, trial in points
+    ]
+    return [f"sweep.seed={flow(list(seeds))}", f"sweep.{', '.join(keys)}={flow(rows)}"]
+
+
+def best(trials: pd.DataFrame, trust: float | str, epsilon: float) -> str:
+    """The setting with the highest validation accuracy at a point, of equal ones the first that was tried.
+
+    With half of the edge servers trusted it is that of the settings which are best at either end whose mean of both
+    ends is highest.
+    """
+    there = trials[trials["epsilon"] == epsilon]
+    if trust == HALF:
+        ends = [best(trials, end, epsilon) for end in (0.0, 1.0)]
+        there = there[there["setting"].isin(ends)]
+    else:
+        there = there[there["trust"] == trust]
+    means = there.groupby("setting", sort=False)["validation_accuracy"].mean()
+    return str(means.idxmax())
+
+
+class Study:
+    """The sweeps of one mechanism on one data set.
+
+    Args:
+        settings: further changes, for all runs: a model, fewer devices.
+        options: of `h2fdp.sweep`.
+    """
+
+    def __init__(
+        self, mechanism: Mechanism, data_set: str, out: Path, settings: Sequence[str] = (), **options: Any
+    ) -> None:
+        self._of, self._data_set = mechanism, data_set
+        self._out, self._options = out / data_set / mechanism.name, options
+        self._settings = [*mechanism.settings, f"data.name={data_set}", *settings]
+
+    def search(self) -> pd.DataFrame:
+        """All trials, in the networks at both ends of trust."""
+        points: list[Point] = [
+            (trust, epsilon, trial)
+            for epsilon, trials in self._of.trials.items()
+            for trust in self._of.networks
+            if trust != HALF
+            for trial in trials
+        ]
+        return self._swept("search", points, (SEARCH_SEED,), [f"data.validation={VALIDATION}"])
+
+    def final(self, trials: pd.DataFrame) -> pd.DataFrame:
+        """The runs of the settings that the search chose, under fresh seeds."""
+        points: list[Point] = [
+            (trust, epsilon, trial)
+            for epsilon, tried in self._of.trials.items()
+            for trust in self._of.networks
+            for trial in tried
+            if self._word(trial) == best(trials, trust, epsilon)
+        ]
+        return self._swept("final", points, SEEDS, [])
+
+    def _swept(self, stage: str, points: Sequence[Point], seeds: Sequence[int], settings: list[str]) -> pd.DataFrame:
+        grid = grid_of(self._of, points, seeds)
+        done = h2fdp.sweep(FILE, [*self._settings, *settings, *grid], self._out / stage, **self._options)
+        assert not done.failures, f"runs failed: see {done.directory / 'failures'}"
+        last = done.table.sort_values("interval").groupby("run").last()
+        return pd.DataFrame([self._row(last.loc[name], run) for name, run in done.runs.items()], columns=list(COLUMNS))
+
+    def _row(self, last: pd.Series[Any], run: h2fdp.Run) -> dict[str, Any]:
+        of = self._of
+        worst = run.summary["privacy"]["worst"] if of.private else {}
+        return {
+            "data_set": self._data_set,
+            "mechanism": of.name,
+            "trust": float(last["topology.trust.probability"]) if of.by_trust else of.networks[0],
+            "epsilon": float(last["privacy.epsilon"]) if of.private else PLAIN,
+            "seed": int(last["seed"]),
+            "accuracy": last["accuracy"],
+            "validation_accuracy": last.get("validation_accuracy"),
+            "accounted": max((min(each["rdp"], each["pld"]) for each in worst.values()), default=PLAIN),
+            **{cost: last[cost] for cost in ("energy_j", "clock_s", "delay_s")},
+            "setting": "; ".join(f"{key.rpartition('.')[2]} {self._plain(last[key])}" for key in of.keys),
+        }
+
+    def _word(self, trial: Trial) -> str:
+        pairs = zip(self._of.keys, trial, strict=True)
+        return "; ".join(f"{key.rpartition('.')[2]} {self._plain(value)}" for key, value in pairs)
+
+    @staticmethod
+    def _plain(value: Any) -> str:
+        """Equal words for a value as it is tried and as a table of a sweep has it."""
+        if isinstance(value, str | dict):
+            return flow(yaml.safe_load(value) if isinstance(value, str) else value)
+        return f"{float(value):g}"
+
+
+def stored(file: Path, rows: pd.DataFrame, made_by: str) -> None:
+    """Put rows into a table, in place of those of the same data set and mechanism."""
+    if file.is_file():
+        old = pd.read_csv(file, comment="#")
+        mine = old["data_set"].isin(rows["data_set"]) & old["mechanism"].isin(rows["mechanism"])
+        rows = pd.concat([old[~mine], rows], ignore_index=True)
+    write_text(file, f"# {made_by}\n" + rows.to_csv(index=False, float_format="%.6g"))
+
+
+def main() -> None:
+    """Run what is left, mechanism by mechanism."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-root", type=Path, default=None)
+    parser.add_argument("--data-set", default="fashion-mnist")
+    parser.add_argument("--out", type=Path, default=Path("sweeps/frontier"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=[each.name for each in MECHANISMS])
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all runs")
+    asked = parser.parse_args()
+    made_by = f"`python -m experiments.frontier --data-set {asked.data_set}` at {commit_of(FILE.parent)}"
+    options = {"data_root": asked.data_root, "jobs": asked.jobs, "inline": asked.jobs == 1}
+    for mechanism in MECHANISMS:
+        if asked.only is None or mechanism.name in asked.only:
+            study = Study(mechanism, asked.data_set, asked.out, asked.set, **options)
+            trials = study.search()
+            stored(asked.out / TRIALS, trials, made_by)
+            stored(asked.out / RUNS, study.final(trials), made_by)
+            print(f"{mechanism.name}: done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
