@@ -7,6 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from h2fdp import audit as audit
+    from h2fdp import data as data
+    from h2fdp import errors as errors
+    from h2fdp import methods as methods
+    from h2fdp import models as models
+    from h2fdp import privacy as privacy
+    from h2fdp import theory as theory
+    from h2fdp import topology as topology
     from h2fdp.reports import report as report
     from h2fdp.run import Experiment as Experiment
     from h2fdp.run import Run as Run
@@ -49,9 +57,17 @@ _HOMES = {
     "Topology": "h2fdp.topology",
     "UserError": "h2fdp.errors",
 }
+# Packages that scripts use as h2fdp.topology.read(...), without an import of their own.
+_PACKAGES = ("audit", "data", "errors", "methods", "models", "privacy", "theory", "topology")
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name in _PACKAGES:
+        return import_module(f"h2fdp.{name}")
     raise AttributeError(f"module 'h2fdp' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_PACKAGES])

@@ -37,7 +37,7 @@ def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def runs_command(
-    directory: Annotated[Path, typer.Argument(help="Where the run directories are.")] = Path("runs"),
+    directory: Annotated[Path, typer.Argument(help="Where the run directories are; or a sweep's.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """List and compare the runs in a directory."""
@@ -46,7 +46,8 @@ def runs_command(
 
     if not directory.is_dir():
         raise UserError("no such directory", str(directory))
-    candidates = [directory, *sorted(path for path in directory.iterdir() if path.is_dir())]
+    homes = [directory, directory / "runs"] if (directory / "runs").is_dir() else [directory]  # a sweep's are in runs
+    candidates = [directory, *(path for home in homes for path in sorted(home.iterdir()) if path.is_dir())]
     found = [(path, summary) for path in candidates if (summary := read_summary(path)) is not None]
     summaries = [(path, _with_state(path, summary)) for path, summary in found]
     if as_json:

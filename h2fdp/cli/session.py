@@ -128,7 +128,7 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
         f"({summary['trusted_edges']} trusted{_secure_sums(summary)})",
         "intervals": summary["intervals"],
         "test accuracy": summary["accuracy"],
-        "mean of the last 20": summary["accuracy_mean_last_20"],
+        **({"mean of the last 20": summary["accuracy_mean_last_20"]} if summary["intervals"] > 20 else {}),
         "test loss": summary["loss"],
     }
     for kind in dict.fromkeys(each["kind"] for each in summary["noise_std"]):

@@ -33,7 +33,9 @@ def parse(text: str, name: str) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark is not None else name
-        raise UserError(f"not valid YAML: {error.problem or error.context}", where) from None
+        tab = mark is not None and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1])
+        hint = "; indent with spaces, not with tabs" if tab else ""
+        raise UserError(f"not valid YAML: {error.problem or error.context}{hint}", where) from None
     except yaml.YAMLError as error:
         raise UserError(f"not valid YAML: {' '.join(str(error).split())}", name) from None
     if builder.problems:

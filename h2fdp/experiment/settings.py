@@ -28,7 +28,7 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
     A keyword is a section with a mapping (`training={"intervals": 5}`) or a key of a section (`intervals=5`).
 
     Raises:
-        UserError: a keyword that is neither.
+        UserError: a keyword that is neither, or a key that is stated twice.
 
     >>> place_settings({"epsilon": 2.0, "training": {"intervals": 5}, "local_steps": 10})
     {'training': {'intervals': 5, 'local_steps': 10}, 'privacy': {'epsilon': 2.0}}
@@ -41,7 +41,9 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
             continue
         if key in _OWNER:
             section = placed.setdefault(_OWNER[key], {})
-            if isinstance(section, dict):
+            if isinstance(section, dict) and key in section:
+                problems.append(Problem(f"stated in {_OWNER[key]} too; state it once", "Experiment", key))
+            elif isinstance(section, dict):
                 section[key] = value
             else:
                 problems.append(Problem(f"{_OWNER[key]} is given too and is not a mapping", "Experiment", key))

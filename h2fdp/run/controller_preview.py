@@ -125,7 +125,7 @@ def draw(plan: FirstDecision, path: Path) -> None:
         positions,
         values,
         norm=LogNorm() if values.min() < values.max() else None,
-        cmap="viridis_r",
+        cmap="viridis",  # the best is the darkest, as in the terminal,
         shading="nearest",
     )
     axes.plot(plan.map.tau, values.argmin(axis=0), "o", color="white", markersize=3, label="best level for this tau")
@@ -135,7 +135,7 @@ def draw(plan: FirstDecision, path: Path) -> None:
     axes.set_xlabel("interval length tau (slots)")
     axes.set_ylabel("devices taking part in each subnet")
     axes.set_title("objective of problem P at mean costs")
-    axes.legend(loc="upper right", fontsize=8, facecolor="0.6", labelcolor="black")
+    figure.legend(loc="outside lower center", fontsize=8, facecolor="0.75", labelcolor="black", ncols=2)
     figure.colorbar(mesh, label="objective (lower is better)")
     try:
         figure.savefig(path, dpi=150)

@@ -20,7 +20,7 @@ from h2fdp.run.fingerprint import run_digest
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import ModelScores
-from h2fdp.run.privacy_report import claim_warning
+from h2fdp.run.notices import notices
 from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
@@ -87,8 +87,8 @@ def carry_out(
     started, end = time.perf_counter(), "failed"
     if begins:
         write_inputs(setup, directory)
-    if warn and (text := claim_warning(setup)) is not None:
-        _log.warning("claim", extra=about(note=text))
+    for text in notices(setup) if warn else ():
+        _log.warning("notice", extra=about(note=text))
     directory.write_summary(summary_of(setup, state, "running", state.wall_s))
     digest = run_digest(setup, directory)
     backend = chosen_backend(setup.config.runtime)

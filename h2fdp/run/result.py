@@ -21,9 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished (or stopped) run, read from its directory."""
+    """A finished (or stopped) run, read from its directory: `h2fdp.Run("runs/first")`.
+
+    Raises:
+        UserError: it is not a run directory.
+    """
 
     directory: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "directory", Path(self.directory))
+        if not (self.directory / "config.yaml").is_file():
+            raise UserError("not a run directory (expected config.yaml)", str(self.directory))
 
     @property
     def metrics(self) -> pd.DataFrame:

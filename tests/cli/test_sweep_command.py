@@ -35,6 +35,7 @@ def test_json_for_machines(tmp_path):
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["runs"], found["finished"], found["failed"]) == (2, 2, [])
+    assert len(json.loads(CliRunner().invoke(app, ["runs", str(tmp_path / "out"), "--json"]).stdout)) == 2
     assert [(row["privacy.epsilon"], row["interval"], row["n"]) for row in found["last"]] == [(1, 3, 1), (20, 3, 1)]
     assert found["last"][0]["accuracy_low"] is None  # of one run nothing is known about spread
     assert done.stderr == ""

@@ -96,3 +96,8 @@ def test_a_second_document_is_refused():
 
 def test_an_integer_beyond_all_bounds_costs_nothing():
     assert values("9" * 5000) == float("inf")
+
+
+def test_a_tab_gets_the_cure():
+    with pytest.raises(UserError, match=r"a.yaml:2: not valid YAML: .*; indent with spaces, not with tabs"):
+        parse("a:\n\tb: 1\n", "a.yaml")

@@ -1,4 +1,4 @@
-"""Whoever starts a run whose claim the account will not confirm is told before it trains, once."""
+"""A claim that the account will not confirm, and settings without effect, are named before a run trains, once."""
 
 import json
 import re
@@ -8,6 +8,7 @@ import pytest
 import h2fdp
 from h2fdp import Experiment, Topology
 from h2fdp.run.dry_run import estimate
+from h2fdp.run.notices import notices
 from h2fdp.run.privacy_report import claim_warning, privacy_report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
@@ -34,7 +35,7 @@ def test_a_claim_that_the_account_does_not_confirm_is_told_once_with_the_numbers
     assert unmet
     assert told(said) == pytest.approx(unmet, rel=0.02)
     lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
-    assert [line["level"] for line in lines if line["event"] == "claim"] == ["warning"]
+    assert [line["level"] for line in lines if line["event"] == "notice"] == ["warning"]
 
 
 @pytest.mark.parametrize(
@@ -103,3 +104,14 @@ def test_a_dry_run_of_what_has_no_account_has_none():
     assert (estimate(small("hfl").prepare())["privacy"], estimate(small("hfl").prepare())["leaking"]) == (None, False)
     leaking = estimate(small("h2fdp-adaptive", control={"estimates": "oracle"}).prepare())
     assert (leaking["privacy"], leaking["leaking"]) == (None, True)
+
+
+def test_settings_that_do_less_than_they_say_are_named():
+    assert notices(small("fedavg", epsilon=1.0).prepare()) == [
+        "privacy.epsilon has no effect: the method fedavg adds no noise"
+    ]
+    least = int(small().prepare().data.sizes.min())
+    capped = small(calibration="accounted", batch_size=5000).prepare()
+    (line,) = notices(capped)
+    assert line.startswith(f"training.batch_size: 5000 is more than the {least} records of the smallest device; ")
+    assert notices(small(calibration="accounted").prepare()) == []

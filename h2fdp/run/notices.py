@@ -1,0 +1,28 @@
+"""What a user should know before a run trains: a line for each setting that does not do what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from h2fdp.methods import name_of
+from h2fdp.run.privacy_report import claim_warning
+from h2fdp.run.setup import RunSetup
+
+
+def notices(setup: RunSetup) -> list[str]:
+    """Sentences; none for most runs."""
+    return [*_without_effect(setup), *_capped(setup), *([] if (text := claim_warning(setup)) is None else [text])]
+
+
+def _without_effect(setup: RunSetup) -> Iterator[str]:
+    """An epsilon that was stated for a method that adds no noise."""
+    if setup.noise is None and "epsilon" in setup.config.privacy.model_fields_set:
+        yield f"privacy.epsilon has no effect: the method {name_of(setup.config.method)} adds no noise"
+
+
+def _capped(setup: RunSetup) -> Iterator[str]:
+    """A stated batch that is larger than the data of a device."""
+    training, least = setup.config.training, int(setup.data.sizes.min())
+    if "batch_size" in training.model_fields_set and (training.batch_size or 0) > least:
+        text = f"training.batch_size: {training.batch_size} is more than the {least} records of the smallest device"
+        yield f"{text}; such devices use all their records at each step"

@@ -1,0 +1,38 @@
+"""What `import h2fdp` offers, in an interpreter that has imported nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import h2fdp
+from h2fdp import UserError
+
+
+def test_completion_shows_the_public_names():
+    assert {*h2fdp.__all__, "topology", "theory", "privacy"} <= set(dir(h2fdp))
+    assert all(hasattr(h2fdp, name) for name in dir(h2fdp))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["topology.read", "theory", "methods.METHODS", "errors.Problem"])
+def test_documented_names_work_in_a_fresh_interpreter(name):
+    done = subprocess.run([sys.executable, "-c", f"import h2fdp; h2fdp.{name}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_types_are_shipped():
+    assert (Path(h2fdp.__file__).parent / "py.typed").is_file()
+
+
+def test_a_run_is_opened_by_its_path_as_text(tmp_path):
+    (tmp_path / "config.yaml").touch()
+    assert h2fdp.Run(str(tmp_path)).directory == tmp_path
+    with pytest.raises(UserError, match=r"nowhere: not a run directory \(expected config.yaml\)"):
+        h2fdp.Run("nowhere")
+
+
+def test_what_is_stated_twice_is_refused():
+    with pytest.raises(UserError, match=r"epsilon: stated in privacy too; state it once"):
+        h2fdp.Experiment(privacy={"epsilon": 1}, epsilon=2)
