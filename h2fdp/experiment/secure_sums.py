@@ -49,6 +49,12 @@ def _problems(experiment: ExperimentFile, topology: Topology, sums: SecureSum) -
     if schedule.measures == "gradients" and experiment.control.estimates == "private":
         text = "a secure-sum edge server sees no estimates of single devices; expected released"
         yield "control.estimates", f"{text}, found private"
+    if sums.rounding is not None and method.privacy.build().input_norm is not None:
+        text = "integers stand for vectors of bounded length, which clipped gradients make"
+        yield f"{_KEY}.rounding", f"{text}; expected null with input_bound, found {sums.rounding}"
+    if sums.rounding is not None and schedule.measures == "secants":
+        text = "a sum of integers says nothing of single devices, which this schedule measures"
+        yield f"{_KEY}.rounding", f"{text}; expected null, found {sums.rounding}"
     if schedule.controlled and (tolerance.colluding or tolerance.dropouts):
         text = "the controller weighs costs against the noise of one trusted edge server, which tolerances multiply"
         yield _KEY, f"{text}; expected colluding: 0 and dropouts: 0 with control"

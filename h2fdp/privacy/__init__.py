@@ -14,6 +14,7 @@ from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement, RequestedEx
 from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
+from h2fdp.privacy.modular_sums import ModularCode, code_for, padded
 from h2fdp.privacy.noise_placement_options import (
     NOISE_PLACEMENTS,
     NoisePlacementOptions,
@@ -57,6 +58,7 @@ __all__ = [
     "LocalRandomizer",
     "Mechanism",
     "MechanismContext",
+    "ModularCode",
     "NoisePlacement",
     "NoisePlacementOptions",
     "NoisePlacementSection",
@@ -82,9 +84,11 @@ __all__ = [
     "Visible",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",
+    "code_for",
     "noise_placement_of",
     "observers",
     "observers_beside",
+    "padded",
     "releases_of",
     "tier_name",
     "views",

@@ -56,17 +56,22 @@ Dropouts = Annotated[
 ]
 
 
+Bits = Annotated[int, Field(ge=8, le=32), Expect("a whole number of bits from 8 to 32")]
+
+
 class SecureSumSection(Section):
     """What secure sums withstand: `colluding` devices that tell their shares of the noise, and `dropouts`.
 
     `dropouts` is a number of devices, or a share below 1 of those that begin. `key_bits` and `share_bits` are the sizes
-    of what they exchange for every sum, a public key and a share of a secret.
+    of what they exchange for every sum, a public key and a share of a secret. With `rounding: b` what they add up are
+    integers modulo 2^b under discrete noise.
     """
 
     colluding: Whole = 0
     dropouts: Dropouts = 0
     key_bits: Count = 256
     share_bits: Count = 256
+    rounding: Bits | None = None
 
     def tolerance(self) -> Tolerance:
         """What they withstand."""
@@ -94,7 +99,7 @@ class HierarchicalOptions(NoisePlacementOptions):
         """The placement."""
         sums = self.secure_sum or SecureSumSection()
         placement = HierarchicalSteps if self.noise == "steps" else HierarchicalDp
-        return placement(self.input_bound, sums.tolerance(), sums.sizes())
+        return placement(self.input_bound, sums.tolerance(), sums.sizes(), sums.rounding)
 
 
 @NOISE_PLACEMENTS.register

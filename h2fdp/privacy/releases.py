@@ -178,6 +178,7 @@ class PlannedUpload:
         numbers: how many estimates each of them, or the edge server for all, releases at its end.
         bound: how the sensitivity of what they upload is known.
         own_gradient: (s,) how far a draw's own gradient moves its step, in units of 2 eta G; None for 1.
+        rounding: how much further the subnet's average may move because devices round what they send.
     """
 
     interval: int
@@ -202,6 +203,7 @@ class PlannedUpload:
     numbers: int = 0
     bound: Bound = "batch"
     own_gradient: np.ndarray | None = None
+    rounding: float = 0.0
 
 
 def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Iterator[Release]:

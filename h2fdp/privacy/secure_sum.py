@@ -58,6 +58,7 @@ class SecureSum(TrustModel):
     Attributes:
         tolerance: beyond it a sum is never opened.
         sizes: of the keys and shares that devices exchange.
+        rounding: b, where sums are of integers modulo 2^b; None for sums of real vectors.
 
     >>> shares = SecureSum(tolerance=Tolerance(colluding=1, dropouts=1)).exposure(np.full(6, 1 / 6), np.ones(6))
     >>> float((shares[:4] / 6) @ (shares[:4] / 6)) * 6**2  # four unknown shares: the noise of one trusted server
@@ -68,6 +69,7 @@ class SecureSum(TrustModel):
     edge_sees: Visible = "sum"
     tolerance: Tolerance = field(default_factory=Tolerance)
     sizes: KeySizes = field(default_factory=KeySizes)
+    rounding: int | None = None
 
     @property
     def shares_noise(self) -> bool:

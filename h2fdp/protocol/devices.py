@@ -82,6 +82,10 @@ class DeviceGroup:
         """What may leave the devices, whose updates (s, M) since `model` it may overwrite; and what they keep."""
         if self.longest is not None:
             clip_rows(trained.updates, self.longest(order.step_size, len(order.slots)), ROUNDING)
+        if order.code is not None and order.shares is not None:
+            noise = self._noise(order)
+            residues = self.mechanism.residues(trained.updates, noise, order.kind, order.code, order.shares)
+            return TrainingResult(residues, trained.personal)
         whole = self.mechanism.upload(trained.updates, model, self._noise(order), order.kind)
         return trained if whole else TrainingResult(trained.updates, trained.personal)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.estimation.device_estimates import EDGE_NUMBERS, GradientProbe, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.estimation.loss_probes import SecantMeasurements, SecantOrder
-from h2fdp.privacy import TrustModel
+from h2fdp.privacy import ModularCode, TrustModel
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, in_step, weighted_sum
 from h2fdp.protocol.client_state import WorkAccumulator
 from h2fdp.protocol.messages import Arrivals, NodeGroup, Order, Plan, SecantPlan, Upload
@@ -128,6 +128,7 @@ class _SubnetStage(AggregationStage):
 
     first_slot: int
     arrivals: Arrivals
+    code: ModularCode | None
 
 
 class _Subnet(Children[_SubnetStage]):
@@ -155,6 +156,8 @@ class _Subnet(Children[_SubnetStage]):
             steps=None if (part.steps == stage.slot - stage.first_slot).all() else part.steps,
             corrections=self._work.corrections(part.rows),
             watched=plan.watched,
+            code=stage.code,
+            shares=None if stage.code is None else plan.shares_of(part.rows),
         )
         return {name: _of_group(order, held) for name, held in self._server.held(part.rows)}
 
@@ -163,6 +166,10 @@ class _Subnet(Children[_SubnetStage]):
     ) -> tuple[list[Tensor], np.ndarray]:
         """The devices' updates, and their weights."""
         trained = TrainingResult.joined([uploads[name] for name, _ in self._server.held(stage.arrivals.rows)])
+        if stage.code is not None:
+            signs = stage.code.signs(self._server.streams, stage.interval, stage.slot)
+            whole = float(self._plan.shares_of(stage.arrivals.rows).sum())
+            return [stage.code.decode(trained.updates, signs).to(model)], np.array([1 / whole])
         self._work.note(stage.arrivals, model, trained)
         return list(trained.updates), stage.arrivals.weights
 
@@ -184,6 +191,7 @@ class _Subnet(Children[_SubnetStage]):
                     own=plan.own(segment),
                     noise_std=own,
                     arrivals=part,
+                    code=plan.codes[segment] if plan.codes else None,
                 )
             start = end
 
@@ -195,5 +203,6 @@ def _of_group(order: Order, held: np.ndarray) -> Order:
         rows=order.rows[held],
         noise_std=order.noise_std[held] if order.noise_std.size else order.noise_std,
         steps=None if order.steps is None else order.steps[held],
+        shares=None if order.shares is None else order.shares[held],
         corrections=None if order.corrections is None else order.corrections[torch.from_numpy(held)],
     )

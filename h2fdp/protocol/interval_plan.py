@@ -207,7 +207,10 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         part = subnet.aggregation(segment)
         kind = subnet.kind(segment)
         seen: dict[str, Any] = {"views": seen_by[facts.passed(heights[segment])], "tiers": above.get(segment, ())}
-        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=part.noise_std, **seen, **of(part))
+        if part.rows.size:
+            seen["rounding"] = subnet.rounding(segment)
+        noise = subnet.accounted_noise(segment)
+        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=noise, **seen, **of(part))
         start = end
     if subnet.estimate_noise is not None and subnet.estimate_noise.size:
         last = subnet.last_slot

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from torch import Tensor
 
-from h2fdp.privacy import AggregationKind
+from h2fdp.privacy import AggregationKind, ModularCode
 from h2fdp.world import CompletedWork
 
 
@@ -118,6 +118,7 @@ class Plan:
         variate: whether the broadcast's last row is a control variate.
         work: what the devices did in earlier stretches of the interval, see `Upload`.
         masked: whether devices upload under secure aggregation.
+        codes: (len(segments),) how, where they upload integers; empty for real vectors.
     """
 
     interval: int
@@ -137,6 +138,7 @@ class Plan:
     variate: bool = False
     work: DeviceWork | None = None
     masked: bool = False
+    codes: tuple[ModularCode, ...] = ()
 
     @property
     def last_slot(self) -> int:
@@ -172,6 +174,7 @@ class Plan:
             weights=None if self.weights is None else self.weights[first:stop],
             completed=None if completed is None else completed.stretch(first, stop),
             heights=tuple(self.height(segment) for segment in range(first, stop)),
+            codes=self.codes[first:stop],
         )
 
     def aggregation(self, segment: int) -> Arrivals:
@@ -191,6 +194,22 @@ class Plan:
         shares = present_shares(self.shares, there)[there]
         weights = shares if weights is None else weights[there]
         return Arrivals(rows=self.rows[there], steps=steps[there], shares=shares, weights=weights, noise_std=noise)
+
+    def shares_of(self, rows: np.ndarray) -> np.ndarray:
+        """(s,) rho_j of these of the devices that take part, whoever else arrives."""
+        return np.asarray(self.shares[np.searchsorted(self.rows, rows)])
+
+    def accounted_noise(self, segment: int) -> np.ndarray:
+        """The levels of an aggregation's noise as accounts count them: of discrete noise a little less."""
+        part = self.aggregation(segment)
+        if not self.codes or not part.rows.size:
+            return part.noise_std
+        return self.codes[segment].accounted(part.noise_std, self.shares_of(part.rows))
+
+    def rounding(self, segment: int) -> float:
+        """How much further rounding may move the average of an aggregation."""
+        part = self.aggregation(segment)
+        return self.codes[segment].inflation / float(self.shares_of(part.rows).sum()) if self.codes else 0.0
 
     @property
     def steps(self) -> np.ndarray:
@@ -245,6 +264,8 @@ class Order:
         steps: (s,) local steps that each finishes; None for one in each slot.
         corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
         watched: see `Plan`.
+        code: by which they upload integers; None for real vectors.
+        shares: (s,) their weights in the sum of these; None without one.
     """
 
     interval: int
@@ -257,6 +278,8 @@ class Order:
     steps: np.ndarray | None = None
     corrections: Tensor | None = None
     watched: bool = False
+    code: ModularCode | None = None
+    shares: np.ndarray | None = None
 
     @property
     def slots(self) -> range:

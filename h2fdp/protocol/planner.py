@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from h2fdp.privacy import Mechanism, NoiseRequest, Release, TrustModel
+from h2fdp.errors import UserError
+from h2fdp.privacy import Mechanism, ModularCode, NoiseRequest, Release, SecureSum, TrustModel, code_for
 from h2fdp.protocol.averaging import Averaging, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, numbers_released, uploads_of
 from h2fdp.protocol.messages import Plan
@@ -16,6 +17,8 @@ from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
 from h2fdp.world import CompletedWork, Faults, completed_epochs, completed_work, reached
+
+_WHOLE = 1e-9  # of a grid cell: a noise of so many whole cells stays what it is
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Planner:
         world: the streams of what the simulated world does, its faults; None for those of the run.
         tiers: the aggregators between the cloud and the edge servers, by name; none in a network of one tier.
         children: the cloud's children, in the order of the tree, where there are any of these.
+        parameters: M, of the vectors that devices upload.
+        longest: from the step size and a number of steps to the longest update of a device; None where none is known.
     """
 
     streams: Streams
@@ -47,6 +52,8 @@ class Planner:
     world: Streams | None = None
     tiers: Mapping[str, TierFacts] = field(default_factory=dict)
     children: tuple[str, ...] = ()
+    parameters: int = 0
+    longest: Callable[[float, int], float] | None = None
 
     @cached_property
     def facts(self) -> Mapping[str, SubnetFacts]:
@@ -122,8 +129,10 @@ class Planner:
         facts, subnet = self.facts[name], plan.subnets[name]
         if facts.trust_model.colluding == 0:
             return self._noise_variances(plan, name)
-        parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
-        shares = [facts.trust_model.noise_parts(part.noise_std, part.weights) for part in parts]
+        shares = [
+            facts.trust_model.noise_parts(subnet.accounted_noise(segment), subnet.aggregation(segment).weights)
+            for segment in range(len(subnet.segments))
+        ]
         return np.array([facts.trust_model.hidden_variance(each) if each.size else 0.0 for each in shares])
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
@@ -172,6 +181,7 @@ class Planner:
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
             if facts.trust_model.edge_adds_noise and facts.trusted > 1:  # the chain continues: a node above adds it
                 noise_std = noise_std * np.array([[facts.passed(height) == 1] for height in heights])
+        codes, noise_std = self._codes(facts, segments, step_size, rows, noise_std)
         part = Plan(
             interval=interval,
             first_slot=slot,
@@ -184,12 +194,36 @@ class Planner:
             completed=completed,
             heights=(*(facts.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
             masked=facts.trust_model.shares_noise,
+            codes=codes,
         )
         measuring = part.aggregation(-1).rows
         if not self.measures or measuring.size == 0:
             return part, averages
         noise = np.empty(0) if self.leaks else self._noise_on_estimates(facts, measuring)
         return replace(part, estimate_noise=noise), averages
+
+    def _codes(
+        self, facts: SubnetFacts, segments: tuple[int, ...], step_size: float, rows: np.ndarray, noise_std: np.ndarray
+    ) -> tuple[tuple[ModularCode, ...], np.ndarray]:
+        """How integers stand for vectors in each sum of a subnet, and its noises (segments, s) in whole cells of these.
+
+        Raises:
+            UserError: too few bits for this noise.
+        """
+        model = facts.trust_model
+        if not isinstance(model, SecureSum) or model.rounding is None or self.noise is None:
+            return (), noise_std
+        assert self.longest is not None, "integers stand for vectors of bounded length"
+        shares = facts.shares(rows, self.averaging.weighting)
+        codes, levels = [], []
+        for steps, level in zip(segments, noise_std, strict=True):
+            code = code_for(model.rounding, self.parameters, facts.name, self.longest(step_size, steps), level * shares)
+            if code is None:
+                text = f"{model.rounding} bits are too few for the noise and the updates of {facts.name}"
+                raise UserError(f"{text}; expected more", key="method.privacy.secure_sum.rounding")
+            codes.append(code)
+            levels.append(np.ceil(level * shares / code.spacing - _WHOLE) * code.spacing / shares)
+        return tuple(codes), np.stack(levels)
 
     def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
         assert self.noise is not None, "private estimates come with a method that adds noise"

@@ -13,7 +13,7 @@ from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, observers
+from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, observers, padded
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
@@ -206,6 +206,8 @@ class RunSetup:
             world=self.world,
             tiers=tiers,
             children=self.topology.children(None),
+            parameters=self.initial.numel(),
+            longest=self.blueprint.longest(),
         )
         context = ServerContext(self.initial.numel(), self.blueprint.objective)
         return Cloud(
@@ -245,8 +247,10 @@ class RunSetup:
         model = self.placement.trust_model("secure-sum")
         if not isinstance(model, SecureSum):
             return None
-        sizes, message = model.sizes, self.costs.message_bits
-        return ExchangeSizes.of_bits(key=sizes.key_bits, share=sizes.share_bits, vector=message, message=message)
+        sizes, message, vector = model.sizes, self.costs.message_bits, self.costs.message_bits
+        if model.rounding is not None:
+            vector = model.rounding * padded(self.initial.numel())
+        return ExchangeSizes.of_bits(key=sizes.key_bits, share=sizes.share_bits, vector=vector, message=message)
 
     def _sum_messages(self, subnet: Plan) -> SumMessages | None:
         sizes = self.exchange_sizes

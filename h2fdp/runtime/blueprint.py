@@ -261,14 +261,14 @@ class Blueprint:
             engine=engine,
             gradient_probe=self._gradient_probe(),
             loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
-            longest=None if randomizer.noisy_steps else self._longest(),
+            longest=None if randomizer.noisy_steps else self.longest(),
         )
 
     def _local_randomizer(self, trust: Trust) -> LocalRandomizer:
         by_record = self.clipping is not None and self.clipping.scope == "record"
         return self.noise_placement.local_randomizer(trust, self.clip_norm, by_record)
 
-    def _longest(self) -> Callable[[float, int], float] | None:
+    def longest(self) -> Callable[[float, int], float] | None:
         """eta gain(m) G where what leaves a device is a sum of clipped gradients, and noise is sized for that."""
         if self.clipping is None or not (self.noise_placement.private and self.noise_placement.accumulates):
             return None

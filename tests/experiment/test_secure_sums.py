@@ -2,6 +2,7 @@
 
 import pytest
 
+from h2fdp import Experiment, Topology
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import read_experiment
 from h2fdp.experiment.secure_sums import check_secure_sums
@@ -58,6 +59,8 @@ def test_a_share_of_drop_outs_counts_those_that_take_part(told, tmp_path):
     ("dropouts: 1.5", "dropouts: expected a whole number of at least 0, or a share below 1, found 1.5"),
     ("dropouts: -1", "dropouts: expected a whole number of at least 0, or a share below 1, found -1"),
     ("dropouts: some", 'dropouts: expected a whole number of at least 0, or a share below 1, found "some"'),
+    ("rounding: 7", "rounding: expected a whole number of bits from 8 to 32, found 7"),
+    ("rounding: 16.5", "rounding: expected a whole number of bits from 8 to 32, found 16.5"),
     ("dropout: 1", "dropout: unknown key; did you mean `dropouts`?"),
 ])  # fmt: skip
 def test_options_that_mean_nothing(told, option, words):
@@ -88,3 +91,19 @@ def test_methods_without_secure_sums_take_any_tolerance_of_the_network(tmp_path,
     (tmp_path / "e.yaml").write_text(FILE.replace(FILE[start:end], f"method: {method}\n"))
     experiment, topology = read_experiment(tmp_path / "e.yaml")
     check_secure_sums(experiment, topology)
+
+
+def test_integers_want_clipped_gradients(told):
+    """With an input bound there is no clip norm, by which the range of the integers is chosen."""
+    bounded = ("secure_sum: {", "input_bound: 1.0, secure_sum: {rounding: 16, ")
+    (line,) = told(bounded, ("training: {", "model: softmax\ntraining: {"))
+    assert line.startswith("e.yaml:9: method.privacy.secure_sum.rounding: integers stand for vectors of bounded length")
+
+
+def test_too_few_bits_for_the_noise_are_told():
+    topology = Topology.regular(edges=1, devices=3, trust=0.0, secure_sum=1.0)
+    privacy = {"name": "hierarchical", "secure_sum": {"rounding": 8}}
+    settings = {"method": {"extends": "h2fdp", "privacy": privacy}, "epsilon": 1000.0, "calibration": "paper"}
+    run = Experiment(topology, "digits", intervals=1, local_steps=1, batch_size=8, **settings)
+    with pytest.raises(UserError, match=r"secure_sum\.rounding: 8 bits are too few for the noise and the updates of"):
+        run.prepare()

@@ -119,6 +119,9 @@ class GradientSumMechanism(Mechanism):
         for steps in np.unique(upload.steps).tolist():
             same = upload.steps == steps
             moved[same] = self.bound.sensitivity(upload.step_size, steps, batches[same])
+        if upload.rounding:  # every move is at least that of one step, so it grows by this share at most
+            least = upload.weights * self.bound.sensitivity(upload.step_size, 1, batches)
+            moved = moved * (1 + upload.rounding / least)
         asked = replace(upload, bound=self.bound.name, own_gradient=self.bound.own_gradient(batches))
         for release in releases_of(asked, moved):
             assert release.noise_std > 0, "nobody outside the trusted chain sees an update without noise"

@@ -55,6 +55,7 @@ class HierarchicalDp(NoisePlacement):
             bounded gradients without clipping, and steps that do not expand: an account by draws.
         tolerance: of secure sums.
         sizes: of what devices exchange for them.
+        rounding: bits of the integers that they add up; None for real vectors.
 
     >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
     ['the edge server', 'the devices, each a share', 'each device']
@@ -63,6 +64,7 @@ class HierarchicalDp(NoisePlacement):
     input_bound: float | None = None
     tolerance: Tolerance = Tolerance()  # noqa: RUF009 - a frozen value
     sizes: KeySizes = KeySizes()  # noqa: RUF009 - a frozen value
+    rounding: int | None = None
     description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
     clips: ClassVar[Clips] = "gradient"
     accumulates: ClassVar[bool] = True
@@ -70,7 +72,7 @@ class HierarchicalDp(NoisePlacement):
 
     def trust_model(self, trust: Trust) -> TrustModel:
         if trust == "secure-sum":
-            return SecureSum(tolerance=self.tolerance, sizes=self.sizes)
+            return SecureSum(tolerance=self.tolerance, sizes=self.sizes, rounding=self.rounding)
         return TRUST_MODELS["edge" if trust == "trusted" else "device"]
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 
 from h2fdp.privacy.mechanism import add_gaussian_noise
+from h2fdp.privacy.modular_sums import ModularCode
 from h2fdp.rows import Rows
 from h2fdp.streams import Streams
 
@@ -110,6 +111,16 @@ class LocalRandomizer(Protocol):
         """
         ...
 
+    def residues(
+        self, updates: Tensor, noise: DeviceNoise, purpose: str, code: ModularCode, shares: np.ndarray
+    ) -> Tensor:
+        """(s, d) int64, what the devices upload to a sum of integers in the place of their updates (s, M).
+
+        Args:
+            shares: (s,) their weights in it.
+        """
+        raise AssertionError("no device here adds its share to a sum")
+
 
 @dataclass(frozen=True)
 class RawUpdate(LocalRandomizer):
@@ -141,3 +152,17 @@ class NoisyUpdate(LocalRandomizer):
         for position, level, stream in noise.drawn(purpose):
             add_gaussian_noise(updates[position], level, stream, out=updates[position])
         return False
+
+    def residues(
+        self, updates: Tensor, noise: DeviceNoise, purpose: str, code: ModularCode, shares: np.ndarray
+    ) -> Tensor:
+        import torch
+
+        signs = code.signs(noise.streams, noise.interval, noise.last_slot)
+        cells = code.cells(noise.levels, shares).tolist()
+        return torch.stack(
+            [
+                code.encode(updates[position], float(shares[position]), cells[position], signs, stream)
+                for position, _, stream in noise.drawn(purpose)
+            ]
+        )
