@@ -63,11 +63,11 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     learned = {each: Learned(_sees(run, each), _epsilon(run, accounts, each)) for each in run.observers}
     costly, model, others, levels = costliest_release(run), noise_on_model(run), neighbours(run), noises(run)
     delta = f"delta {run.config.privacy.delta:g}"
-    head = [f"{run.config.name} ({name_of(run.config.method)}): what is learned of {_unit(run)}, {delta}"]
+    head = [f"what is learned about {_unit(run)} ({run.config.name}, method {name_of(run.config.method)}, {delta})"]
     head += _of_observers(learned)
     head += [_of_bound(costly), _of_noises(levels)]
     head += [
-        f"privacy's noise in the model: {model.noise_std:.3g} over {model.way:.3g} steps, {model.per_step:.3g} a step"
+        f"noise in the last model: {model.noise_std:.3g}; step sizes sum to {model.way:.3g}; ratio {model.per_step:.3g}"
     ]
     lines = [*head, *_of_neighbours(run, others, LINES - len(head))]
     return {
@@ -141,7 +141,7 @@ def _of_bound(release: Release | None) -> str:
         return f"bound {release.bound}: a record moves a device's clipped model {moved}"
     steps = f"{release.steps} step{'s' if release.steps > 1 else ''}"
     formula = "eta G / b" if release.bound == "record" and release.steps == 1 else _BOUNDS[release.bound]
-    return f"bound {release.bound}: a record moves a release after {steps} {moved} ({formula})"
+    return f"bound {release.bound}: one record moves a release of {steps} {moved} ({formula})"
 
 
 def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
@@ -160,15 +160,15 @@ def _of_neighbours(run: RunSetup, found: Sequence[Neighbour], room: int) -> list
         return ["other settings cannot be compared: no account of them is known before the run"]
     ranked = [each for each in found if each.key != "clip_norm"]
     clip = next((each for each in found if each.key == "clip_norm"), None)
-    listed = _listed("at equal epsilon that is: ", ranked, max(room - 1, 1))
+    listed = _listed("that ratio, at equal epsilon, with ", ranked, max(room - 1, 1))
     best = ranked[0] if ranked and ranked[0].noise < 0.99 else None
     buys = (
-        "none of these buys anything"
+        "none of these lowers it"
         if best is None
-        else f"most: {best.key} {_value(best)} for x{best.energy:.2g} joules"
+        else f"the lowest: {best.key} {_value(best)}, for x{best.energy:.2g} joules"
     )
     if clip is not None:
-        buys += f"; clip_norm {clip.value:g} x{clip.noise:.2f} if gradients are shorter"
+        buys += f"; clip_norm {clip.value:g}: x{clip.noise:.2f}, if gradients are that short"
     return [*listed, buys]
 
 
@@ -176,7 +176,7 @@ def _listed(head: str, found: Sequence[Neighbour], room: int) -> list[str]:
     """As many as fit, the best first."""
     lines = [head]
     for place, each in enumerate(found):
-        more = f"{each.key} {_value(each)} x{each.noise:.2g}" + ("," if place + 1 < len(found) else "")
+        more = f"{each.key} {_value(each)}: x{each.noise:.2g}" + ("," if place + 1 < len(found) else "")
         if len(lines[-1]) + 1 + len(more) <= WIDTH:
             lines[-1] += more if lines[-1].endswith(" ") else f" {more}"
         elif len(lines) < room:

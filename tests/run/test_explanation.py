@@ -81,7 +81,7 @@ def test_better_settings_come_first_and_the_best_is_named():
     assert [each.noise for each in found] == sorted(each.noise for each in found)
     assert {each.key for each in found} == {"batch_size", "intervals", "local_steps", "aggregate_every", "clip_norm"}
     best = next(each for each in found if each.key != "clip_norm")
-    assert explanation(run)["lines"][-1].startswith(f"most: {best.key} {best.value:g} ")
+    assert explanation(run)["lines"][-1].startswith(f"the lowest: {best.key} {best.value:g}, ")
 
 
 @pytest.mark.parametrize(
