@@ -9,7 +9,7 @@ import typer
 
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
 from h2fdp.cli.progress import progress
-from h2fdp.cli.tables import print_facts, print_json, print_table
+from h2fdp.cli.tables import print_facts, print_json, print_table, print_text
 
 app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)
 _SHOWN = ("observer", "claimed", "rdp", "pld", "coarse", "attained", "verdict", "device")
@@ -45,13 +45,14 @@ def print_accounts(report: dict[str, Any]) -> None:
     rows = [{"observer": observer, **numbers} for observer, numbers in report["observers"].items()]
     print_table(rows, title=f"epsilon at delta {report['delta']:g}, the worst device of each observer", columns=_SHOWN)
     judged = "claimed" if report["target"] is None else f"the target, {report['target']:g}"
-    typer.echo(f"met: rdp or pld is at most {judged}; broken: attained is above it; open: neither\n")
+    told = [f"met: rdp or pld is at most {judged}; broken: attained is above it; open: neither"]
     if report["factor"] != 1.0:
-        typer.echo(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}\n")
+        told.append(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}")
     if report["iterations"] is not None:
-        typer.echo(f"the target allows at most {report['iterations']} local steps of a device; the run stops there\n")
-    for note in report["notes"]:
-        typer.echo(f"{note}\n")
+        told.append(f"the target allows at most {report['iterations']} local steps of a device; the run stops there")
+    for text in (*told, *report["notes"]):
+        print_text(text)
+        typer.echo()
 
 
 @app.command("explain")

@@ -33,7 +33,7 @@ def words_of(row: dict[str, Any], costs: bool = True) -> str:
         row[key] for key in row if key.startswith("epsilon_") and key != "epsilon_claimed" and row[key] is not None
     ]
     if epsilons:
-        parts.append(f"epsilon {max(epsilons):.3g} (rdp)")
+        parts.append(f"epsilon at most {max(epsilons):.3g} (rdp)")  # `pld` takes longer than many an interval
     if costs and row.get("energy_j") is not None:
         parts.append(f"{row['energy_j']:.3g} J")
     if costs and row.get("clock_s") is not None:

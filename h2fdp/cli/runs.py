@@ -26,12 +26,12 @@ def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """What a run reached, at which epsilon of the worst observer, in how much time."""
+    """What a run reached, at which epsilon of the worst observer by `pld`, in how much time."""
     worst = (summary.get("privacy") or {}).get("worst") or {}
     return {
         "run": path.name,
         **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS},
-        "epsilon": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
+        "pld": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
         "wall s": summary.get("wall_s"),
     }
 

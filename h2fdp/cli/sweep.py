@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from h2fdp.sweeps.task import Outcome
 
 _MOST_ROWS = 60
-_HEADS = ("K", "n", "accuracy", "95 %", "loss", "accounted", "energy J")
+_HEADS = ("K", "n", "accuracy", "95 %", "loss", "rdp", "energy J")
 
 
 def sweep_command(
@@ -116,7 +116,7 @@ def _heads(keys: list[str]) -> dict[str, str]:
 
 
 def _row(row: dict[str, Any], heads: dict[str, str]) -> dict[str, Any]:
-    """A line of the table; of the accounted epsilons the largest."""
+    """A line of the table; of the epsilons accounted by `rdp` the largest."""
     columns = (key for key in row if key.startswith("epsilon_") and key.endswith("_mean"))
     accounts = [row[key] for key in columns if key != "epsilon_claimed_mean"]
     low, high = row["accuracy_low"], row["accuracy_high"]

@@ -47,6 +47,20 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         typer.echo(name.ljust(margin) + ("\n" + " " * margin).join(lines))
 
 
+def print_text(text: str) -> None:
+    """A sentence, wrapped within the terminal's width."""
+    typer.echo("\n".join(textwrap.wrap(text, shutil.get_terminal_size().columns, break_long_words=False)))
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "edge server"), counted(2000, "device")
+    ('1 edge server', '2,000 devices')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def _words(value: Any) -> str:
     """A value in few characters."""
     if value is None:

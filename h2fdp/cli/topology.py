@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.options import AsJson
-from h2fdp.cli.tables import print_facts, print_json
+from h2fdp.cli.tables import counted, print_facts, print_json
 
 if TYPE_CHECKING:
     from h2fdp.topology import Topology
@@ -60,7 +60,7 @@ def new_command(
     write(topology, out, state_trust=state_trust or kind == "star")
     servers = list(topology.servers())
     drawn = trust_counts(topology) if state_trust or kind == "star" else "trust drawn by each run"
-    typer.echo(f"{out}: {len(servers)} edge servers ({drawn}), {topology.devices} devices")
+    typer.echo(f"{out}: {counted(len(servers), 'edge server')} ({drawn}), {counted(topology.devices, 'device')}")
 
 
 def _whole_numbers(text: str) -> list[int]:
@@ -90,7 +90,7 @@ def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
     size, distance = summary["subnet_size"], summary["distance_m"]
     spread = f"{size['lowest']}" if size["lowest"] == size["highest"] else f"{size['lowest']} to {size['highest']}"
     tiers = {
-        f"tier {height}": f"{tier['edges']:,} edge servers, {tier['trusted']:,} trusted"
+        f"tier {height}": f"{counted(tier['edges'], 'edge server')}, {tier['trusted']:,} trusted"
         + (f", {tier['secure_sum']:,} with secure sums" if tier["secure_sum"] else "")
         for height, tier in list(enumerate(summary.get("tiers", []), start=1))[1:]
     }
@@ -158,7 +158,8 @@ def _print_tree(topology: Topology) -> None:
     servers = list(topology.servers())
     tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
     heading = (
-        f"{topology.name}: {len(servers):,} edge servers{tiers}, {trust_counts(topology)}; {topology.devices:,} devices"
+        f"{topology.name}: {counted(len(servers), 'edge server')}{tiers}, {trust_counts(topology)}; "
+        f"{counted(topology.devices, 'device')}"
     )
     if glyphs is ASCII:
         heading = heading.encode("ascii", "replace").decode()

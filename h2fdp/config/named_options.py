@@ -7,6 +7,7 @@ that abbreviates one with its defaults, or a user's own part.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union
@@ -31,6 +32,7 @@ from h2fdp.config.own_parts import OwnKind, OwnPart, own_part
 OptionsType = TypeVar("OptionsType", bound=Options)
 Registered = TypeVar("Registered", bound=Options)
 _OWN: Literal["module:Name"] = "module:Name"
+_DOTTED = r"[^\s:]*[A-Za-z_]\w*\.[A-Za-z_]\w*"  # a point where a colon belongs
 
 
 class Choices(Generic[OptionsType]):
@@ -94,8 +96,9 @@ class Choices(Generic[OptionsType]):
         if isinstance(value, str):
             value = {"name": value}
         if not isinstance(value, Mapping):
-            from_python = self.own is not None and not isinstance(value, (int, float, list, tuple, type(None)))
-            return own_part(value, folder, self.own) if from_python and self.own is not None else value
+            if self.own is None or isinstance(value, (int, float, list, tuple, type(None))):
+                raise self._wrong_name(f"expected {self._expected}, found {quote(value)}", value, word=True)
+            return own_part(value, folder, self.own)
         if self.unnamed is not None and "name" not in value:
             value = {"name": self.unnamed, **value}
         name = value.get("name")
@@ -105,13 +108,15 @@ class Choices(Generic[OptionsType]):
             return own_part(value, folder, self.own)
         if not isinstance(name, str) or name not in self.models:
             close = difflib.get_close_matches(name, self.names, n=1) if isinstance(name, str) else []
+            if not close and self.own is not None and isinstance(name, str) and re.fullmatch(_DOTTED, name):
+                close = [":".join(name.rsplit(".", 1))]
             hint = f"; did you mean `{close[0]}`?" if close else ""
             raise self._wrong_name(f"expected {self._expected}, found {quote(name)}{hint}", name, word)
         return {key: option for key, option in value.items() if option is not None}
 
     @property
     def _expected(self) -> str:
-        return f"one of {', '.join(self.names)}"
+        return f"one of {', '.join(self.names)}{'' if self.own is None else f', or {_OWN}'}"
 
     def _wrong_name(self, text: str, found: Any, word: bool = False) -> ValidationError:
         """A mistake at the key `name`, or at the choice's own where a word stands for it."""

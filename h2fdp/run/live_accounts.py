@@ -30,9 +30,9 @@ def _too_small(setup: RunSetup, observer: Observer, spent: float) -> UserError:
     """The message about a budget that no interval fits in."""
     stated = observer in setup.config.privacy.budget
     limit = "this budget" if stated else f"epsilon, a budget under {setup.config.method.schedule.name},"
-    text = f"the first interval is epsilon {spent:.4g} for observer {observer} by the account, and {limit} would end"
+    spends = f"the first interval is epsilon {spent:.4g} (rdp) for observer {observer}"
     key = f"privacy.budget.{observer}" if stated else "privacy.epsilon"
-    return UserError(f"{text} the run before it; expected a larger number", key=key)
+    return UserError(f"{spends}, and {limit} would end the run before it; expected a larger number", key=key)
 
 
 def budgets_of(setup: RunSetup) -> Mapping[Observer, float]:

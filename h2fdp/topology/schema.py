@@ -5,6 +5,7 @@ Defaults are those of the paper (H2FDP, Appendix D); it is silent on distances, 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
@@ -133,7 +134,7 @@ class LinkSection(Section):
 Devices = Annotated[
     Annotated[list[DeviceSection], Field(min_length=1), Many] | Annotated[DevicesSection, Mapping],
     Discriminator(shape),
-    Expect("a list of at least one device or {count: ...}"),
+    Expect("a list of at least one device or {count: ...}, or `edges:` in its place"),
 ]
 
 
@@ -185,7 +186,11 @@ class UpperEdgeSection(_ServerSection):
 
 
 def _tier(value: Any) -> str:
-    upper = isinstance(value, UpperEdgeSection) or (isinstance(value, dict) and "edges" in value)
+    """Which kind of edge server a value is; a misspelt `edges:` counts."""
+    if not isinstance(value, dict):
+        return "upper" if isinstance(value, UpperEdgeSection) else "lowest"
+    words = [str(key) for key in value]
+    upper = "edges" in words or ("devices" not in words and difflib.get_close_matches("edges", words, n=1, cutoff=0.75))
     return "upper" if upper else "lowest"
 
 

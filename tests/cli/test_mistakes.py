@@ -25,6 +25,8 @@ WRONG = {
     "privacy.delta=1.5": "privacy.delta: expected a number above 0 and below 1",
     "privacy.epsilon=0": "privacy.epsilon: expected a number from 1e-9 to 1e9",
     "topology.trust.probability=1.2": "trust.probability: expected a number from 0 to 1, found 1.2",
+    "method={server: 3}": "method.server: expected one of average, ",
+    "method={server: my_server.Halved}": 'found "my_server.Halved"; did you mean `my_server:Halved`?',
     "method=h2pdf": "method: expected one of hfl, hfl-dp, h2fdp, h2fdp-adaptive, pedpfl, ",
     "model=sofmax": "model",
     "data=fashon": "data",
@@ -135,3 +137,18 @@ def test_a_users_own_code_that_fails_is_told_above_its_traceback_and_leaves_no_r
     assert "h2fdp/" not in "".join(trace[:3])
     assert done.returncode == 2
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("calibration", ["paper", "accounted"])
+def test_what_is_said_of_a_calibration_fits_the_terminal(h2fdp, experiment, calibration):
+    lines = h2fdp("privacy", "calibrate", experiment, "--set", f"privacy.calibration={calibration}").stdout.splitlines()
+    assert any(line.startswith("met: rdp or pld is at most") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_one_thing_is_not_told_as_several(h2fdp, tmp_path):
+    file = tmp_path / "net.yaml"
+    file.write_text("edges: [{name: above, edges: [{name: a, devices: {count: 1}}, {name: b, devices: {count: 1}}]}]\n")
+    shown = h2fdp("topology", "check", file).stdout
+    assert "1 edge server, " in shown
+    assert "1 edge servers" not in shown

@@ -66,9 +66,15 @@ def test_what_is_written_is_read_back_equal():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("circel", 'x.yaml: shape: expected one of circle, polygon, found "circel"; did you mean `circle`?'),
-        ({"name": 3}, "x.yaml: shape.name: expected one of circle, polygon, found 3"),
-        ({"radius": 1.0}, "x.yaml: shape.name: the key is missing; expected one of circle, polygon"),
+        (
+            "circel",
+            'x.yaml: shape: expected one of circle, polygon, or module:Name, found "circel"; did you mean `circle`?',
+        ),
+        ({"name": 3}, "x.yaml: shape.name: expected one of circle, polygon, or module:Name, found 3"),
+        (
+            {"radius": 1.0},
+            "x.yaml: shape.name: the key is missing; expected one of circle, polygon, or module:Name",
+        ),
         (
             {"name": "circle", "sides": 3},
             "x.yaml: shape.sides: `sides` means nothing for circle; allowed here: name, radius",
@@ -76,8 +82,13 @@ def test_what_is_written_is_read_back_equal():
         ({"name": "circle", "radus": 3}, "x.yaml: shape.radus: unknown key; did you mean `radius`?"),
         ({"name": "circle", "radius": -1.0}, "x.yaml: shape.radius: expected a finite number above 0, found -1.0"),
         ("polygon", "x.yaml: shape.sides: the key is missing; expected a whole number of at least 1"),
-        (3, "x.yaml: shape: expected keys and values, found 3"),
-        (None, "x.yaml: shape: expected keys and values, found nothing"),
+        (3, "x.yaml: shape: expected one of circle, polygon, or module:Name, found 3"),
+        (
+            "shapes.Square",
+            'x.yaml: shape: expected one of circle, polygon, or module:Name, found "shapes.Square"; '
+            "did you mean `shapes:Square`?",
+        ),
+        (None, "x.yaml: shape: expected one of circle, polygon, or module:Name, found nothing"),
     ],
 )
 def test_a_mistake_is_reported_once_at_its_key(value, message):

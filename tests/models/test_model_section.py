@@ -38,13 +38,13 @@ def test_a_resolved_section_is_read_back_equal(value):
     [
         (
             "softmaxx",
-            f'x.yaml: model: expected one of {", ".join(MODELS)}, found "softmaxx"; did you mean `softmax`?',
+            f'x.yaml: model: expected one of {", ".join(MODELS)}, or module:Name, found "softmaxx"; did you',
         ),
         ({"name": "softmax", "hidden": 3}, "model.hidden: `hidden` means nothing for softmax; allowed here: name"),
         ({"name": "mlp", "hidden": 0}, "model.hidden: expected a whole number of at least 1, found 0"),
         ({"name": "mlp", "hiden": 4}, "model.hiden: unknown key; did you mean `hidden`?"),
         ({"hidden": 4}, "model.name: the key is missing"),
-        (4, "model: expected keys and values, found 4"),
+        (4, "or module:Name, found 4"),
         ({"name": ["mlp"]}, "model.name: expected one of"),
     ],
 )

@@ -23,7 +23,7 @@ def edge(body):
 
 @pytest.mark.parametrize(("text", "line"), [
     (edge("trusted: true"), "2: edges[0].devices: the key is missing; expected a list of at least one device"),
-    (edge("devices: []"), "2: edges[0].devices: expected a list of at least one device or {count: ...}, found an"),
+    (edge("devices: []"), "2: edges[0].devices: expected a list of at least one device or {count: ...}, or `edges:`"),
     (edge("devices: {count: 0}"), "2: edges[0].devices.count: expected a whole number of at least 1"),
     (edge("devices: {count: 2, distance_m: -3}"), "2: edges[0].devices.distance_m: expected a finite number above"),
     (edge("devices: {count: 2, distance_m: .nan}"), "2: edges[0].devices.distance_m: expected a finite number"),
@@ -34,7 +34,7 @@ def edge(body):
     (edge("devices: {count: 2, distance_m: {uniform: [9]}}"),
      "2: edges[0].devices.distance_m.uniform: expected [lowest, highest], found a list"),
     (edge("devices: [{distance_m: near}]"), "2: edges[0].devices[0].distance_m: expected a finite number above 0"),
-    (edge("devices: 3"), "2: edges[0].devices: expected a list of at least one device or {count: ...}, found 3"),
+    (edge("devices: 3"), "2: edges[0].devices: expected a list of at least one device or {count: ...}, or `edges:`"),
     (edge(f"{DEVICE}, trusted: 1"), "2: edges[0].trusted: expected true or false, found 1"),
     (edge(f"{DEVICE}, trustd: true"), "2: edges[0].trustd: unknown key; did you mean `trusted`?"),
     (edge(f"{DEVICE}, trust: some"),
@@ -65,7 +65,7 @@ def edge(body):
        f"3: radio.pathloss.{key}: expected a number from {words}, found {value}")
       for key, words, value in (("beta0_db", "-300 to 100", -301), ("exponent", "0 to 20", 21))],
     (edge(DEVICE) + "radio: {access: cdma}",
-     '3: radio.access: expected one of tdma, ofdma, found "cdma"; did you mean `tdma`?'),
+     '3: radio.access: expected one of tdma, ofdma, or module:Name, found "cdma"; did you mean `tdma`?'),
     (edge(DEVICE) + "  - {name: a, devices: {count: 1}}", '3: edges[1].name: duplicate name "a" (first on line 2)'),
     (edge("devices: [{name: x}, {name: x}]"), '2: edges[0].devices[1].name: duplicate name "x" (first on line 2)'),
     (edge("devices: [{name: a}]"), '2: edges[0].devices[0].name: duplicate name "a" (first on line 2)'),
@@ -89,6 +89,13 @@ def test_one_mistake_is_one_line(text, line):
     found = mistakes(text)
     assert len(found) == 1
     assert found[0].startswith(f"a.yaml:{line}")
+
+
+def test_edge_servers_under_an_edge_server_are_known_by_a_misspelt_key_too():
+    assert mistakes(edge("edgs: [{name: b}]")) == [
+        "a.yaml:2: edges[0].edges: the key is missing; expected a list of at least one edge server",
+        "a.yaml:2: edges[0].edgs: unknown key; did you mean `edges`?",
+    ]
 
 
 def test_mistakes_of_all_sorts_come_together_in_the_order_of_their_lines():

@@ -254,7 +254,10 @@ def test_an_option_that_graphml_cannot_hold_is_refused(folder, corners):
     [
         ('"own_air:Liner"', ":4: radio.pathloss: {folder}/own_air.py has no `Liner`; did you mean `Linear`?"),
         ('{name: "own_air:Linear", slop: 2}', ":4: radio.pathloss: `slop` means nothing for own_air:Linear; it takes"),
-        ("log-distence", ':4: radio.pathloss: expected one of log-distance, found "log-distence"; did you mean'),
+        (
+            "log-distence",
+            ':4: radio.pathloss: expected one of log-distance, or module:Name, found "log-distence"',
+        ),
         ("{exponent: 21}", ":4: radio.pathloss.exponent: expected a number from 0 to 20, found 21"),
         ("{exponnt: 2}", ":4: radio.pathloss.exponnt: unknown key; did you mean `exponent`?"),
     ],
