@@ -43,7 +43,9 @@ def calibrate_command(
 def print_accounts(report: dict[str, Any]) -> None:
     """The observers' numbers and verdicts of a `privacy_report`, and what belongs to them."""
     rows = [{"observer": observer, **numbers} for observer, numbers in report["observers"].items()]
-    print_table(rows, title=f"epsilon at delta {report['delta']:g}, the worst device of each observer", columns=_SHOWN)
+    about = "" if report["adjacency"] == "null-record" else f" (neighbours: {report['adjacency']})"
+    title = f"epsilon at delta {report['delta']:g}, the worst device of each observer{about}"
+    print_table(rows, title=title, columns=_SHOWN)
     judged = "claimed" if report["target"] is None else f"the target, {report['target']:g}"
     told = [f"met: rdp or pld is at most {judged}; broken: attained is above it; open: neither"]
     if report["factor"] != 1.0:

@@ -206,6 +206,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_epochs(experiment, axes.schedule)
     yield from _of_schedule(experiment, axes.schedule)
     yield from _of_noise_under_a_schedule(experiment, axes)
+    yield from _of_adjacency(experiment, axes)
     yield from axes.placement.problems(_requested(experiment, axes))
 
 
@@ -277,6 +278,40 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
     elif control.estimates == "released" and "estimates" in control.model_fields_set:
         text = f"{name} uses raw measurements of the losses on devices, which leak"
         yield "control.estimates", f"{text}; expected oracle (the run is marked), or the constants in method.schedule"
+
+
+def _of_adjacency(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What depends on whether a record is there at all, or has no account for one that another replaces."""
+    adjacency, training, method = experiment.privacy.adjacency, experiment.training, experiment.method
+    key, placement = "privacy.adjacency", axes.placement
+    if adjacency == "null-record" or not placement.private:
+        return
+    if not placement.accounted:
+        yield key, f"{method.privacy.name} has no account, under whatever adjacency; expected null-record"
+    if axes.schedule.controlled:
+        yield key, "the estimates of a controller are accounted for null records; expected null-record"
+    if adjacency == "replace":
+        if isinstance(method.privacy, DpSgdOptions) and method.privacy.noise_multiplier is not None:
+            text = "the steps that a stated noise_multiplier allows are counted for null records"
+            yield key, f"{text}; expected null-record, or noise_multiplier: null"
+        return
+    if placement.clips == "update":
+        yield key, "without a device the others' shares grow; expected null-record (a device's update becomes zero)"
+    if training.weights == "by-size":
+        yield key, "weights by size tell whether a record is there; expected null-record, or training.weights uniform"
+    if training.sampling != "poisson":
+        text = f"batches of a fixed size hold another record where one is missing; expected poisson, or {_OTHERS}"
+        yield key, text
+    if isinstance(method.privacy, DpSgdOptions) and method.privacy.normalize == "drawn":
+        yield (
+            key,
+            f"a sum divided by the records drawn tells how many there are; expected normalize expected, or {_OTHERS}",
+        )
+    if method.privacy.name == "output":
+        yield key, f"the claim is about records that are replaced; expected {_OTHERS}"
+
+
+_OTHERS = "null-record or replace"
 
 
 def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:

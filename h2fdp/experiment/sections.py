@@ -27,6 +27,7 @@ from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.models.registry import Softmax
 from h2fdp.privacy.accounting import AccountantName
+from h2fdp.privacy.adjacency import Adjacency
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
 from h2fdp.protocol.interval_plan import Weighting
 from h2fdp.runtime.section import RuntimeSection
@@ -199,6 +200,7 @@ class PrivacySection(Section):
         calibration: `accounted` makes the account of every target observer meet epsilon; `paper` takes the noise of the
             formula (H2FDP, Prop. 3.1), whose claim may not hold. Null is accounted where there is an account of the
             planned run, else paper.
+        adjacency: which data sets are neighbours: one record becomes a null record, is missing, or becomes another.
         v2: the twin of `c2` for untrusted subnets in the bounds (Theorem 4.3, problem P); null is c2.
         noise_key: by what noise and batches are drawn: 128 bits from the operating system, new for each run; or the
             seed, so that a run can be reproduced, and its noise removed by whoever guesses the seed.
@@ -207,6 +209,7 @@ class PrivacySection(Section):
     epsilon: Magnitude = 1.0
     delta: OpenProbability = 1e-5
     calibration: Literal["paper", "accounted"] | None = None
+    adjacency: Adjacency = "null-record"
     sensitivity: SensitivityRule = "paper"
     c2: Magnitude = 2**0.5
     v2: Magnitude | None = None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_from_rdp, rdp_of
+from h2fdp.privacy.adjacency import Replaced
 from h2fdp.privacy.releases import OBSERVERS, Observer, Release, height_of, observers, rows_in
 
 MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
@@ -33,13 +34,13 @@ def release_type(release: Release) -> ReleaseType:
     >>> release_type(row).noise_multiplier
     1.66666
     """
-    ratio = release.noise_std / release.sensitivity
+    ratio, replaced = release.noise_std / release.sensitivity, isinstance(release, Replaced)
     attainable = release.kind != "estimate"  # its sensitivity is a bound that no record is known to reach
     public = release.steps, release.sampling_rate, release.sampling
     own = _rounded_up(release.own_gradient)
     if release.steps == 1 and own < 1:
         own = _HALF_A_TURN  # of a single step it is all there is: such releases are of one type
-    return ReleaseType(_rounded_down(ratio), *public, attainable, release.bound, own)
+    return ReleaseType(_rounded_down(ratio), *public, attainable, release.bound, own, replaced)
 
 
 def _coarsened(kind: ReleaseType) -> ReleaseType:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import Bound
+from h2fdp.privacy.adjacency import Adjacency, Replaced
 from h2fdp.privacy.releases import RELEASE_KEYS, Release, height_of, observers, rows_in
 from h2fdp.privacy.words import ReleaseKind
 
@@ -25,6 +26,10 @@ def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None)
     """
     if isinstance(row, dict) and not set(row) & set(_OF_CLIPPED_BATCHES):  # a ledger from before there were others
         row = row | _OF_CLIPPED_BATCHES
+    adjacency = row.get("adjacency", "null-record") if isinstance(row, dict) else None
+    if adjacency not in get_args(Adjacency):
+        raise UserError(f"no release of a run has {adjacency!r} there", where, "adjacency")
+    row = {key: value for key, value in row.items() if key != "adjacency"} if isinstance(row, dict) else row
     if not isinstance(row, dict) or set(row) != set(RELEASE_KEYS):
         raise UserError(f"this row is not a release; expected the keys {', '.join(RELEASE_KEYS)}", where)
     if problem := next((key for key, fits in _FITS.items() if not fits(row[key])), None):
@@ -33,7 +38,7 @@ def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None)
         row["edge"] not in sizes or max(part.stop for part in rows_in(row["devices"])) > sizes[row["edge"]]
     ):
         raise UserError("the run's topology has no such devices", where, "devices")
-    return Release(**row)
+    return (Replaced if adjacency == "replace" else Release)(**row)
 
 
 def _whole(value: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import Mechanism, ModularCode, NoiseRequest, Release, SecureSum, TrustModel, code_for
+from h2fdp.privacy.adjacency import Adjacency, under
 from h2fdp.protocol.averaging import Averaging, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, numbers_released, uploads_of
 from h2fdp.protocol.messages import Plan
@@ -38,6 +39,7 @@ class Planner:
         children: the cloud's children, in the order of the tree, where there are any of these.
         parameters: M, of the vectors that devices upload.
         longest: from the step size and a number of steps to the longest update of a device; None where none is known.
+        adjacency: what the ledger's sensitivities are about.
     """
 
     streams: Streams
@@ -54,6 +56,7 @@ class Planner:
     children: tuple[str, ...] = ()
     parameters: int = 0
     longest: Callable[[float, int], float] | None = None
+    adjacency: Adjacency = "null-record"
 
     @cached_property
     def facts(self) -> Mapping[str, SubnetFacts]:
@@ -141,7 +144,7 @@ class Planner:
             return
         for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             for upload in uploads_of(self.facts[name], plan, subnet, share):
-                yield from self.noise.releases(upload)
+                yield from under(self.adjacency, self.noise.releases(upload))
 
     def _own_noise(self, plan: IntervalPlan) -> float:
         """What the cloud adds to the average, for the devices really in it."""

@@ -83,7 +83,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
 
 
 def _unit(run: RunSetup) -> str:
-    return "a whole device" if run.placement.clips == "update" else "one record"
+    return "a whole device" if run.placement.clips == "update" else f"one record ({run.config.privacy.adjacency})"
 
 
 def _epsilon(run: RunSetup, accounts: Accounts, observer: Observer) -> float | None:

@@ -9,8 +9,18 @@ from typing import Any
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, NoisePlacement, Observer, Release, ReleaseKind, noise_placement_of, observers
+from h2fdp.privacy import (
+    Accounts,
+    NoisePlacement,
+    Observer,
+    Release,
+    ReleaseKind,
+    adjacency,
+    noise_placement_of,
+    observers,
+)
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.adjacency import Adjacency, Replaced
 from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.statement import statement
 from h2fdp.records import line_number, read_json_lines, read_summary
@@ -34,6 +44,7 @@ class RunPrivacy:
             raise UserError("this run leaks (control.estimates: oracle); no account covers it", str(run))
         self._run = run
         self._kinds: set[ReleaseKind] = set()
+        self.adjacency: Adjacency = "null-record"
         self.delta = delta if delta is not None else _delta_of(run)
         self.notes = _notes_of(run)
         topology = run / "topology.yaml"
@@ -51,6 +62,8 @@ class RunPrivacy:
     def _releases(self, sizes: Mapping[str, int] | None) -> Iterator[Release]:
         for release in releases_of_ledger(self._ledger, sizes):
             self._kinds.add(release.kind)
+            if isinstance(release, Replaced):
+                self.adjacency = "replace"
             yield release
 
     @property
@@ -156,7 +169,9 @@ def _notes_of(run: Path) -> tuple[str, ...]:
         return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
     placement, section = _placement(run), _configuration(run).get("privacy")
     by_seed = placement.private and isinstance(section, dict) and section.get("noise_key") == "seed"
-    return (*placement.notes, *((BY_SEED,) if by_seed else ()))
+    stated = section.get("adjacency") if placement.private and isinstance(section, dict) else None
+    about = adjacency.NOTES.get(str(stated))
+    return (*placement.notes, *((BY_SEED,) if by_seed else ()), *((about,) if about else ()))
 
 
 def _placement(run: Path) -> NoisePlacement:

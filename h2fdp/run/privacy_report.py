@@ -37,6 +37,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
     claimed = planned_claim(run, accounts)
     return {
         "delta": run.config.privacy.delta,
+        "adjacency": run.config.privacy.adjacency,
         "factor": run.factor,
         "target": run.target,
         "observers": {
@@ -85,8 +86,11 @@ def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: flo
 def attained_about(run: RunSetup, devices: DeviceClass, delta: float) -> float | None:
     """What a dominating record of the worst of these devices really gets; None where no such record is known.
 
-    That is so for `clip_scope: record`: what one record moves depends on how many are drawn.
+    That is so for `clip_scope: record`, where what one record moves depends on how many are drawn, and for a record
+    that another one replaces.
     """
+    if run.config.privacy.adjacency == "replace":
+        return None
     assert run.noise is not None, "nothing is attained where nothing is promised"
     numbers = devices.devices
     company = 1 - (1 - run.blueprint.rates[numbers]) ** (run.data.sizes[numbers] - 1)

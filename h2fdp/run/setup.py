@@ -13,7 +13,7 @@ from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, observers, padded
+from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, adjacency, observers, padded
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
@@ -181,6 +181,8 @@ class RunSetup:
         by_seed = self.noise is not None and not self.has_noise_key
         sums = self.noise is not None and any(facts.trust_model.edge_sees == "sum" for facts in self.blueprint.facts())
         conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
+        if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):
+            conditions[note] = True
         return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))
 
     def cloud(self, edges: NodeGroup) -> Cloud:
@@ -208,6 +210,7 @@ class RunSetup:
             children=self.topology.children(None),
             parameters=self.initial.numel(),
             longest=self.blueprint.longest(),
+            adjacency=config.privacy.adjacency,
         )
         context = ServerContext(self.initial.numel(), self.blueprint.objective)
         return Cloud(

@@ -47,7 +47,7 @@ class SeveralRuns:
 
     Raises:
         UserError: a run is given twice, has no guarantee, or is about other data than another; their deltas differ, and
-            none is given; some protect records, others whole devices.
+            none is given; some protect records, others whole devices; their neighbours differ.
     """
 
     def __init__(self, runs: Sequence[Path], delta: float | None = None) -> None:
@@ -108,6 +108,8 @@ def _check_alike(paths: Sequence[Path], runs: Sequence[RunPrivacy]) -> None:
         raise UserError(f"the runs have different deltas ({found}); add --delta", where)
     if len({run.protects_devices for run in runs}) > 1:
         raise UserError("some of these runs protect records, others whole devices; account for each kind apart", where)
+    if len({run.adjacency for run in runs}) > 1:
+        raise UserError("neighbours differ by a null record in some of these runs, by another one in others", where)
     data = {path: run.data for path, run in zip(paths, runs, strict=True) if run.data is not None}
     if len(set(data.values())) > 1:
         found = "; ".join(f"{path}: {each}" for path, each in data.items())

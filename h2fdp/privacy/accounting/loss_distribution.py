@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from h2fdp.privacy.accounting.mixtures import Mixture, privacy_loss
+from h2fdp.privacy.accounting.mixtures import AnyMixture, privacy_loss
 from h2fdp.privacy.accounting.tilted_losses import LossDistribution
 
 COARSE_POINTS = 2048
@@ -73,18 +73,19 @@ class LossShape:
         return points
 
 
-def _moved_masses(mixture: Mixture, noise_multiplier: float, edges: np.ndarray) -> np.ndarray:
-    """(n + 1,) under P: below, between and above the edges."""
+def _moved_masses(mixture: AnyMixture, noise_multiplier: float, edges: np.ndarray, sign: int = 1) -> np.ndarray:
+    """(n + 1,) under P: below, between and above the edges; with a sign of -1 under its mirror image."""
     moved = np.zeros(edges.size + 1)
-    for shift, chance in zip(*mixture, strict=True):
-        moved += chance * normal_masses(edges, shift / noise_multiplier)
+    for shift, chance in zip(mixture.shifts, mixture.probabilities, strict=True):
+        moved += chance * normal_masses(edges, sign * shift / noise_multiplier)
     return moved
 
 
 @lru_cache(maxsize=1024)
-def loss_shape(mixture: Mixture, noise_multiplier: float, reach: float = LEAST_REACH) -> LossShape:
+def loss_shape(mixture: AnyMixture, noise_multiplier: float, reach: float = LEAST_REACH) -> LossShape:
     """That of a mixture, up to so many standard deviations beyond its outermost shifts."""
-    points = np.linspace(-reach, max(mixture.shifts) / noise_multiplier + reach, COARSE_POINTS)
+    last = max(mixture.shifts) / noise_multiplier + reach
+    points = np.linspace(-last if mixture.mirrored else -reach, last, COARSE_POINTS)
     losses = np.maximum.accumulate(privacy_loss(mixture, noise_multiplier, points))
     masses = _moved_masses(mixture, noise_multiplier, points)[1:-1]
     centres = (losses[1:] + losses[:-1]) / 2
@@ -94,9 +95,9 @@ def loss_shape(mixture: Mixture, noise_multiplier: float, reach: float = LEAST_R
 
 @lru_cache(maxsize=512)
 def loss_distributions(
-    mixture: Mixture, noise_multiplier: float, interval: float, reach: float = LEAST_REACH
+    mixture: AnyMixture, noise_multiplier: float, interval: float, reach: float = LEAST_REACH
 ) -> tuple[LossDistribution, LossDistribution]:
-    """Losses of P against Q under P, and of Q against P under Q; P the mixture, Q the noise alone.
+    """Losses of P against Q under P, and of Q against P under Q; P the mixture, Q the noise alone or its mirror image.
 
     Guarantee: each dominates the true one, so that every epsilon from them is an upper bound. One release adds less
     than interval^2 / 4 to the variance of the loss.
@@ -107,7 +108,8 @@ def loss_distributions(
     """
     shape, losses_at = loss_shape(mixture, noise_multiplier, reach), partial(privacy_loss, mixture, noise_multiplier)
     edges = shape.edges(losses_at, interval)
-    losses, unmoved = losses_at(edges), normal_masses(edges, 0.0)
+    losses = losses_at(edges)
+    unmoved = _moved_masses(mixture, noise_multiplier, edges, -1) if mixture.mirrored else normal_masses(edges, 0.0)
     moved = _moved_masses(mixture, noise_multiplier, edges)
     removed = _on_grid(losses, moved[1:-1], unmoved[1:-1], below=moved[0], above=moved[-1], interval=interval)
     reverse = slice(None, None, -1)

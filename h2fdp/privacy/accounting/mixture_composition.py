@@ -13,11 +13,11 @@ import numpy as np
 from h2fdp.privacy.accounting.conversion import epsilon_from_rdp
 from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, Parts, best_tilt, epsilon_of
 from h2fdp.privacy.accounting.loss_distribution import loss_distributions, loss_shape, reach_of
-from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, Mixture
+from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, AnyMixture
 from h2fdp.privacy.accounting.release_types import Composition, ReleaseType, revealing
 from h2fdp.privacy.accounting.renyi import renyi_divergence
 
-NoisyMixture: TypeAlias = tuple[Mixture, float]
+NoisyMixture: TypeAlias = tuple[AnyMixture, float]
 """A mixture and its noise multiplier."""
 _Parts: TypeAlias = tuple[tuple[NoisyMixture, int], ...]
 
@@ -30,7 +30,9 @@ LEAST_DELTA = 1e-200  # doubles end at 1e-308
 BOUNDLESS = 1e4  # an epsilon beyond which nothing is protected, and grids of losses are too coarse for doubles
 
 
-def epsilon_of_mixtures(composition: Composition, mixture_of: Callable[[ReleaseType], Mixture], delta: float) -> float:
+def epsilon_of_mixtures(
+    composition: Composition, mixture_of: Callable[[ReleaseType], AnyMixture], delta: float
+) -> float:
     """`mixtures_epsilon` of a composition, each release read as the mixture that the rule says; inf without noise."""
     mixtures: Counter[NoisyMixture] = Counter()
     for release, count in revealing(composition).items():

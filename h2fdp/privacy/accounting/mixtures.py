@@ -3,12 +3,15 @@
 Neighbouring relation: one record becomes a null record. Without the record a release is N(0, z^2), with it
 sum_j p_j N(s_j, z^2), where z is the noise multiplier and shifts s_j are in units of the sensitivity. A vector release
 is dominated by the scalar one whose shifts are the norms (Choquette-Choo, Ganesh, Steinke, Thakurta 2023, Cor. 4.7).
+
+Where the record becomes another one, both are drawn at the same steps: the laws are a mixture of shifts to one side,
+and its mirror image (docs/privacy.md, "Adjacency").
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,11 +31,36 @@ class Mixture(NamedTuple):
     shifts: tuple[float, ...]
     probabilities: tuple[float, ...]
 
+    @property
+    def mirrored(self) -> bool:
+        """Without the record the release is N(0, z^2)."""
+        return False
+
+    @property
+    def distance(self) -> float:
+        """The largest one between a centre with the record and a centre without it."""
+        return max(self.shifts)
+
+
+class MirroredMixture(NamedTuple):
+    """The same of a record that another one replaces: the other law is the mirror image, of shifts -s_j."""
+
+    shifts: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    mirrored: bool = True
+
+    @property
+    def distance(self) -> float:
+        """See `Mixture.distance`."""
+        return 2 * max(self.shifts)
+
+
+AnyMixture: TypeAlias = Mixture | MirroredMixture
 
 PLAIN_GAUSSIAN = Mixture((1.0,), (1.0,))
 
 
-def mixture_of(release: ReleaseType) -> Mixture:
+def mixture_of(release: ReleaseType) -> AnyMixture:
     """The accounted mixture: it dominates whatever m steps with this sampling can reveal.
 
     With Poisson batches the record is first drawn at step l with probability (1-q)^(l-1) q. Nothing changes before;
@@ -40,17 +68,21 @@ def mixture_of(release: ReleaseType) -> Mixture:
     batches are clipped; its own by r 2G, r = 1 / (2 q D), where records are (R4 of the spec of record sensitivity).
     Where steps do not expand, a record that is drawn J times moves the release by J of m parts, J ~ Bin(m, q) (R6).
     Assumes that everything in the update is bounded, and that no private state of the device outlives a release.
-    Fixed batches get a plain Gaussian.
+    Fixed batches get a plain Gaussian. A record that another one replaces gets the full shift whenever it is drawn.
 
     >>> mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5))
     Mixture(shifts=(1.0, 0.5, 0.0), probabilities=(0.5, 0.25, 0.25))
     >>> mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5, bound="record", own_gradient=0.25))
     Mixture(shifts=(1.0, 0.2, 0.0), probabilities=(0.5, 0.25, 0.25))
+    >>> mixture_of(ReleaseType(1.0, steps=1, sampling_rate=0.5, replaced=True))
+    MirroredMixture(shifts=(0.5, 0.0), probabilities=(0.5, 0.5), mirrored=True)
     >>> mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5, bound="draws")).shifts
     (0.0, 0.5, 1.0)
     """
     if release.sampling == "fixed":
         return PLAIN_GAUSSIAN
+    if release.replaced:
+        return coarse_mixture_of(release)
     if release.bound == "draws":
         return _binomial(release.steps, release.sampling_rate)
     m, missed, own = release.steps, 1 - release.sampling_rate, release.own_gradient
@@ -59,12 +91,14 @@ def mixture_of(release: ReleaseType) -> Mixture:
     return _mixture([*shifts, 0.0], [*first_draw, missed**m])
 
 
-def coarse_mixture_of(release: ReleaseType) -> Mixture:
+def coarse_mixture_of(release: ReleaseType) -> AnyMixture:
     """The simpler bound: the full shift whenever the record is drawn at all, with probability 1-(1-q)^m."""
     if release.sampling == "fixed":
         return PLAIN_GAUSSIAN
     never = (1 - release.sampling_rate) ** release.steps
     drawn = -math.expm1(release.steps * math.log1p(-release.sampling_rate)) if release.sampling_rate < 1 else 1.0
+    if release.replaced and never > 0 and drawn > 0:
+        return MirroredMixture((0.5, 0.0), (drawn, never))
     return _mixture([1.0, 0.0], [drawn, never])
 
 
@@ -101,14 +135,20 @@ def _mixture(shifts: list[float], probabilities: list[float]) -> Mixture:
     return Mixture(tuple(shift for shift, _ in kept), tuple(chance for _, chance in kept))
 
 
-def privacy_loss(mixture: Mixture, noise_multiplier: float, points: np.ndarray) -> np.ndarray:
-    """log density of the mixture / log density of N(0, z^2), at points z u; increasing in u.
+def privacy_loss(mixture: AnyMixture, noise_multiplier: float, points: np.ndarray) -> np.ndarray:
+    """Log of the density with the record over that without it, N(0, z^2) or the mirror image, at points z u.
 
-    Losses near 0 keep their relative precision (1e-15 in units of their largest summand).
+    It increases in u. Losses near 0 keep their relative precision (1e-15 in units of their largest summand).
 
     Args:
         points: (n,) u, in units of the noise's standard deviation.
     """
+    losses = over_noise(mixture, noise_multiplier, points)
+    return losses - over_noise(mixture, noise_multiplier, -points) if mixture.mirrored else losses
+
+
+def over_noise(mixture: AnyMixture, noise_multiplier: float, points: np.ndarray) -> np.ndarray:
+    """Log of the density with the record over that of N(0, z^2), at points z u (n,)."""
     height = np.asarray(mixture.shifts) / noise_multiplier
     chance = np.asarray(mixture.probabilities)
     rows = max(1, CHUNK // height.size)

@@ -42,6 +42,8 @@ def opacus_prv_epsilon(releases: Mapping[ReleaseType, int], delta: float) -> flo
             raise UnsupportedRelease(
                 f"prv accounts for one Poisson-sampled step a release, found {release.steps}: choose rdp or pld"
             )
+        if release.replaced and release.sampling == "poisson" and release.sampling_rate < 1:
+            raise UnsupportedRelease("prv knows no record that is replaced by another one: choose rdp or pld")
     bound = float(epsilon_from_rdp(np.sum([n * rdp_of(r) for r, n in releases.items()], axis=0), delta))
     error = max(ERROR_SHARE * bound, 1e-3)
     # opacus takes a mesh of error / sqrt(n log(12 000 / delta) / 2) over a range of at least epsilon to both sides

@@ -37,6 +37,8 @@ class ReleaseType:
         bound: how the sensitivity is known, which also says how much less a record does that is drawn later.
         own_gradient: of a draw under `record`: how far the record's own clipped gradient moves that step, in units of
             2 eta G; 1 elsewhere.
+        replaced: neighbours differ in a record that becomes another one, not a null record; the sensitivity is then the
+            distance of the two outputs.
     """
 
     noise_multiplier: float
@@ -46,6 +48,7 @@ class ReleaseType:
     attainable: bool = True
     bound: Bound = "batch"
     own_gradient: float = 1.0
+    replaced: bool = False
 
     def __post_init__(self) -> None:
         assert self.noise_multiplier >= 0, self

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from h2fdp.privacy.accounting.mixtures import Mixture, mixture_of, privacy_loss
+from h2fdp.privacy.accounting.mixtures import AnyMixture, mixture_of, over_noise, privacy_loss
 from h2fdp.privacy.accounting.release_types import ReleaseType
 
 ORDERS: np.ndarray = np.array(
@@ -51,24 +51,40 @@ def _silence() -> np.ndarray:
 
 
 @lru_cache(maxsize=4096)
-def renyi_divergence(mixture: Mixture, noise_multiplier: float) -> np.ndarray:
+def renyi_divergence(mixture: AnyMixture, noise_multiplier: float) -> np.ndarray:
     """(len(ORDERS),) the larger of D(P||Q) and D(Q||P) at each order; read-only. No noise is inf at every order."""
     if noise_multiplier == 0:
         return _frozen(np.full(ORDERS.size, np.inf))
-    highest = max(mixture.shifts) / noise_multiplier
-    plain = ORDERS * (highest**2 / 2)
+    plain = ORDERS * ((mixture.distance / noise_multiplier) ** 2 / 2)
     if len(mixture.shifts) == 1:
         return _frozen(plain)
     hopeful = plain <= HOPELESS
     divergence = plain.copy()
     if hopeful.any():
-        exact = np.maximum(*directed_divergences(mixture, noise_multiplier, ORDERS[hopeful])) * (1 + SAFETY)
+        directed = _mirrored_divergence if mixture.mirrored else _larger_divergence
+        exact = directed(mixture, noise_multiplier, ORDERS[hopeful]) * (1 + SAFETY)
         divergence[hopeful] = np.minimum(exact, plain[hopeful])
     return _frozen(divergence)
 
 
+def _larger_divergence(mixture: AnyMixture, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(*directed_divergences(mixture, noise_multiplier, orders)))
+
+
+def _mirrored_divergence(mixture: AnyMixture, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+    """(len(orders),) D(P||Q) = D(Q||P), Q the mirror image of P.
+
+    r^a Q has its bumps up to (2a - 1) times the highest shift, where hardly anything is unmoved; the nearest
+    singularity is where Q is 0, pi / highest off the real axis.
+    """
+    powers, highest = orders.astype(float), max(mixture.shifts) / noise_multiplier
+    first, last = -highest - MARGIN, (2 * float(orders[-1]) - 1) * highest + MARGIN
+    moments = _log_moment(mixture, noise_multiplier, powers, first, last, min(1 / 8, 1 / (4 * highest)))
+    return np.asarray(moments / (powers - 1))
+
+
 def directed_divergences(
-    mixture: Mixture, noise_multiplier: float, orders: np.ndarray
+    mixture: AnyMixture, noise_multiplier: float, orders: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """D(P||Q) and D(Q||P) at increasing whole orders, both (len(orders),), by quadrature.
 
@@ -91,19 +107,19 @@ def _range_removed(orders: np.ndarray, highest: float) -> tuple[float, float, fl
     return -MARGIN, float(orders[-1]) * highest + MARGIN, 0.5
 
 
-def _range_added(orders: np.ndarray, highest: float, mixture: Mixture) -> tuple[float, float, float]:
+def _range_added(orders: np.ndarray, highest: float, mixture: AnyMixture) -> tuple[float, float, float]:
     """r^(1-a) Q has its mass above -(a-1) highest; a chance p_0 of no shift bounds it by p_0^(1-a) Q as well.
 
     The tangent subtracted from it has the mass of P, up to `highest`. The nearest singularity is pi / highest off.
     """
     excess = float(orders[-1]) - 1
-    unmoved = sum(chance for shift, chance in zip(*mixture, strict=True) if shift == 0)
+    unmoved = sum(chance for shift, chance in zip(mixture.shifts, mixture.probabilities, strict=True) if shift == 0)
     reach = math.sqrt(-2 * excess * math.log(unmoved)) if unmoved > 0 else math.inf
     return -min(excess * highest, reach) - MARGIN, highest + MARGIN, min(1 / 8, 1 / (4 * highest))
 
 
 def _log_moment(
-    mixture: Mixture, noise_multiplier: float, powers: np.ndarray, first: float, last: float, step: float
+    mixture: AnyMixture, noise_multiplier: float, powers: np.ndarray, first: float, last: float, step: float
 ) -> np.ndarray:
     """(len(powers),) log E_Q[r^b], through E_Q[r^b - 1 - b (r - 1)] >= 0, which keeps its precision near 0.
 
@@ -112,6 +128,8 @@ def _log_moment(
     points = np.arange(math.floor(first / step), math.ceil(last / step) + 1) * step
     loss = privacy_loss(mixture, noise_multiplier, points)
     log_weight = -(points**2) / 2
+    if mixture.mirrored:
+        log_weight = log_weight + over_noise(mixture, noise_multiplier, -points)
     exponents = np.multiply.outer(powers, loss) + log_weight
     highest = exponents.max(axis=1)
     peaks = np.where(highest > 1, highest, 0.0)
