@@ -59,7 +59,7 @@ def builder_of(model: ModelSection, shape: tuple[int, ...], classes: int, seed_k
     """What builds the model of a `model:` section, with the same initial parameters each time; see `build`."""
     if isinstance(model, OwnPart):
         return partial(_build_own, model.function, model.origin, shape, classes, seed_key)
-    return partial(build, model.name, shape, classes, model.options(), seed_key)
+    return partial(build, model.name, shape, classes, model.architecture, seed_key)
 
 
 def _build_own(

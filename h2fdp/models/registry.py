@@ -6,12 +6,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from h2fdp.config.fields import Count, Flag, Options
+from pydantic import create_model
+
+from h2fdp.config.fields import Count, FilePath, Flag, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 
+_Startable: Any = create_model("_Startable", __base__=Options, **{"from": (FilePath | None, None)})  # type: ignore[call-overload]
 
-class ModelOptions(Options):
+
+FROM = "from"
+WARM_STARTED = (
+    "model.from: training starts with the model of a file; what that one has learned from these records is not in this "
+    "account (h2fdp privacy account composes runs)"
+)
+
+
+class ModelOptions(_Startable):  # type: ignore[misc]
     """The options of a named model under `model:`, and what is known of it without building it.
 
     Attributes:
@@ -20,12 +31,28 @@ class ModelOptions(Options):
             imported, so that a file can be checked and the models listed without torch.
         parameters: number of parameters at `shape` with 10 classes and default options.
         shape: the size that `parameters` refers to.
+        from: a file with the parameters that training starts with; null for random ones.
     """
 
     description: ClassVar[str]
     builder: ClassVar[str]
     parameters: ClassVar[int]
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
+
+    @property
+    def start(self) -> str | None:
+        """The file of `from`, a word of Python's own."""
+        found: str | None = getattr(self, FROM)
+        return found
+
+    @property
+    def architecture(self) -> dict[str, Any]:
+        """The options of the builder: all but where parameters come from."""
+        return {key: value for key, value in super().options().items() if key != FROM}
+
+    def options(self) -> dict[str, Any]:
+        """All but the name; without `from` where there is none."""
+        return self.architecture if self.start is None else {**self.architecture, FROM: self.start}
 
 
 CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model"))

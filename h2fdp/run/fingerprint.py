@@ -48,6 +48,7 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
             json.dumps(configuration, sort_keys=True),
             directory.topology.read_text(),
             run.blueprint.engine,
+            *([] if run.warm_start is None else [run.warm_start]),
         ],
         "noise key": id_of(run.noise_key),
         "versions": versions((*ARITHMETIC, *_libraries_of_noise(run))),

@@ -16,6 +16,7 @@ from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.secure_sums import check_secure_sums
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
+from h2fdp.models.warm_start import load_parameters
 from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.calibration import with_noise
@@ -96,6 +97,9 @@ def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own
     measuring = _measuring(config)
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
     initial = module()
+    warm_start = None
+    if not isinstance(config.model, OwnPart) and config.model.start is not None:
+        warm_start = load_parameters(initial, Path(config.model.start))
     vector = ParameterLayout(initial).to_vector(initial)
     rates = training.sampling_rates(data.sizes)
     local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
@@ -139,6 +143,7 @@ def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own
         faults=faults,
         world=streams,
         own=own,
+        warm_start=warm_start,
     )
 
 

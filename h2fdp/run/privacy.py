@@ -9,6 +9,7 @@ from typing import Any
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
+from h2fdp.models.registry import FROM, WARM_STARTED
 from h2fdp.privacy import (
     Accounts,
     NoisePlacement,
@@ -171,7 +172,10 @@ def _notes_of(run: Path) -> tuple[str, ...]:
     by_seed = placement.private and isinstance(section, dict) and section.get("noise_key") == "seed"
     stated = section.get("adjacency") if placement.private and isinstance(section, dict) else None
     about = adjacency.NOTES.get(str(stated))
-    return (*placement.notes, *((BY_SEED,) if by_seed else ()), *((about,) if about else ()))
+    model = _configuration(run).get("model")
+    warm = placement.private and isinstance(model, dict) and model.get(FROM) is not None
+    conditions = {BY_SEED: by_seed, WARM_STARTED: warm, str(about): about is not None}
+    return (*placement.notes, *(note for note, holds in conditions.items() if holds))
 
 
 def _placement(run: Path) -> NoisePlacement:

@@ -89,7 +89,7 @@ def load_model(run: str | Path) -> torch.nn.Module:
         raise UserError(f"this run trained a model of your own ({values['model']}); load model.pt into it", str(path))
     summary = read_summary(path) or {}
     spec = CHOICES.read(values["model"], path)
-    source, options = (spec.function, {}) if isinstance(spec, OwnPart) else (spec.name, spec.options())
+    source, options = (spec.function, {}) if isinstance(spec, OwnPart) else (spec.name, spec.architecture)
     module: torch.nn.Module = build(source, tuple(summary["shape"]), summary["classes"], options, 0)
     module.load_state_dict(state)
     return module

@@ -13,6 +13,7 @@ from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.models.registry import WARM_STARTED
 from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, adjacency, observers, padded
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
@@ -65,6 +66,7 @@ class RunSetup:
         iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
         factor: by which `calibration: accounted` multiplied the noises.
         own: a user's own parts.
+        warm_start: SHA-256 of the file that w(0) is from; None where it is random.
     """
 
     config: ExperimentFile
@@ -82,6 +84,7 @@ class RunSetup:
     iterations: int | None = None
     factor: float = 1.0
     own: OwnParts = OwnParts()
+    warm_start: str | None = None
 
     @property
     def placement(self) -> NoisePlacement:
@@ -181,6 +184,8 @@ class RunSetup:
         by_seed = self.noise is not None and not self.has_noise_key
         sums = self.noise is not None and any(facts.trust_model.edge_sees == "sum" for facts in self.blueprint.facts())
         conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
+        if self.noise is not None and self.warm_start is not None:
+            conditions[WARM_STARTED] = True
         if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):
             conditions[note] = True
         return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))

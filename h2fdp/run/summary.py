@@ -80,6 +80,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "secure_sum_edges": sum(subnet.trust == "secure-sum" for subnet in setup.topology.subnets),
         "parameters": setup.initial.numel(),
         "data": setup.data.name,
+        "model_from": setup.warm_start,
         "shape": list(setup.data.shape),
         "classes": setup.data.classes,
         # Whoever knows all records but one could find that one by a digest of them all.

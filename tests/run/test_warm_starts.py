@@ -1,0 +1,88 @@
+"""Models that start with the parameters of a file: from a run, from a state dict, after a kill, and what is refused."""
+
+import hashlib
+import json
+
+import pytest
+import torch
+
+import h2fdp
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.run import RunPrivacy
+
+SHARED = {"data": "digits", "method": "hfl", "local_steps": 2, "seed": 3}
+
+
+def experiment(**settings):
+    return Experiment(topology=Topology.regular(edges=2, devices=2, trust=0.5, seed=1), **{**SHARED, **settings})
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A run of three intervals."""
+    return experiment(intervals=3).run(tmp_path_factory.mktemp("runs") / "first")
+
+
+@pytest.mark.parametrize("part", ["", "model.pt"])
+def test_training_starts_with_the_model_of_the_file(first, part):
+    setup = experiment(model={"name": "softmax", "from": str(first.directory / part)}).prepare()
+    state = torch.load(first.directory / "model.pt", weights_only=True)
+    torch.testing.assert_close(setup.initial, torch.cat([value.flatten() for value in state.values()]), rtol=0, atol=0)
+
+
+def test_the_runs_record_has_a_digest_of_the_file(first, tmp_path):
+    run = experiment(model={"name": "softmax", "from": str(first.directory)}, intervals=2).run(tmp_path / "run")
+    content = (first.directory / "model.pt").read_bytes()
+    assert run.summary["model_from"] == hashlib.sha256(content).hexdigest()
+    assert experiment(intervals=1).run(tmp_path / "cold").summary["model_from"] is None
+    assert run.metrics["loss"].iloc[0] < first.metrics["loss"].iloc[0]
+    torch.testing.assert_close(h2fdp.load_model(run.directory).state_dict(), torch.load(run.directory / "model.pt"))
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(first, tmp_path):
+    warm = {"model": {"name": "softmax", "from": str(first.directory)}, "intervals": 4, "checkpoint_every": 1}
+    whole = experiment(**warm).run(tmp_path / "whole")
+
+    def stop(interval, *_):
+        if interval == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment(**warm).run(tmp_path / "stopped", on_interval=lambda row, *_: stop(row["interval"]))
+    resumed = h2fdp.resume(tmp_path / "stopped")
+    one, other = (torch.load(each.directory / "model.pt")["1.weight"] for each in (whole, resumed))
+    assert torch.equal(one, other)
+
+
+def test_what_the_first_model_knows_is_said_beside_every_account(first, tmp_path):
+    private = {"method": "hfl-dp", "epsilon": 50.0, "intervals": 1}
+    run = experiment(model={"name": "softmax", "from": str(first.directory)}, **private).run(tmp_path / "run")
+    (note,) = [note for note in RunPrivacy(run.directory).notes if note.startswith("model.from")]
+    assert note in run.summary["privacy"]["notes"]
+    assert not any(note.startswith("model.from") for note in experiment(**private).prepare().notes)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, "expected a run directory or a model's file, found .*none.pt"),
+        (lambda path: path.write_text("no model"), "which torch cannot read"),
+        (lambda path: torch.save([1, 2], path), "expected a state dict, names with tensors"),
+        (lambda path: torch.save({"1.weight": torch.zeros(3, 64)}, path), r"1.weight has the shape \(3, 64\)"),
+        (lambda path: torch.save({"weight": torch.zeros(10, 64)}, path), "has a parameter .*expected the same model"),
+        (lambda path: torch.save({"1.weight": torch.full((10, 64), torch.nan)}, path), "not finite everywhere"),
+    ],
+)
+def test_what_is_no_model_of_this_kind_is_refused(make, words, tmp_path):
+    file = tmp_path / "none.pt"
+    make(file)
+    with pytest.raises(UserError, match=f"model.from: .*{words}"):
+        experiment(model={"name": "softmax", "from": str(file)}).prepare()
+
+
+def test_a_relative_path_is_relative_to_the_experiment_file(first, tmp_path):
+    (tmp_path / "start.pt").write_bytes((first.directory / "model.pt").read_bytes())
+    file = tmp_path / "warm.yaml"
+    values = {**{key: SHARED[key] for key in ("data", "method")}, "model": {"name": "softmax", "from": "start.pt"}}
+    file.write_text(json.dumps(values | {"topology": {"edges": [{"name": "a", "devices": {"count": 2}}]}}))
+    assert Experiment.from_file(file).prepare().warm_start is not None
