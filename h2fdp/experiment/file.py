@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from h2fdp.config import Document, empty_document, parse, read_document
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.rules import aggregation_times, check_experiment
+from h2fdp.experiment.checking import check_experiment
+from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.secure_sums import check_secure_sums
 from h2fdp.topology import Topology, from_document, read

@@ -7,7 +7,8 @@ from typing import Any
 
 from h2fdp.config import Section
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection, TrainingSection
+from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection
+from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection
 

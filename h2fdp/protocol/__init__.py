@@ -6,7 +6,8 @@ from h2fdp.protocol.cloud import Cloud
 from h2fdp.protocol.devices import DeviceGroup
 from h2fdp.protocol.edge_server import EdgeServer
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts
-from h2fdp.protocol.messages import InProcessNodes, NodeGroup, Order, Plan, Upload
+from h2fdp.protocol.messages import Order, Plan, Upload
+from h2fdp.protocol.nodes import InProcessNodes, NodeGroup
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator
 from h2fdp.protocol.tree_plan import TierFacts

@@ -15,7 +15,8 @@ from h2fdp.estimation.loss_probes import SecantMeasurements, SecantOrder
 from h2fdp.privacy import ModularCode, TrustModel
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, in_step, weighted_sum
 from h2fdp.protocol.client_state import WorkAccumulator
-from h2fdp.protocol.messages import Arrivals, NodeGroup, Order, Plan, SecantPlan, Upload
+from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
+from h2fdp.protocol.nodes import NodeGroup
 from h2fdp.streams import Streams
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.work import TrainingResult

@@ -15,7 +15,7 @@ from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant
 from h2fdp.privacy.accounts import COARSE, MARGIN
 from h2fdp.privacy.mechanism import LARGEST_NOISE, SMALLEST_NOISE
-from h2fdp.protocol.tree_plan import most_of_tiers
+from h2fdp.protocol.tier_counts import most_of_tiers
 from h2fdp.run.forecast import first_interval, planned_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import Horizon

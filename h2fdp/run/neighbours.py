@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.experiment.rules import aggregation_times
+from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy.statement import epsilons
 from h2fdp.protocol import InProcessNodes, IntervalPlan

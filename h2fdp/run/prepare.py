@@ -11,7 +11,7 @@ from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
 from h2fdp.errors import UserError
-from h2fdp.experiment.rules import aggregation_times
+from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.secure_sums import check_secure_sums
 from h2fdp.models import ParameterLayout

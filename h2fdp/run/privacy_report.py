@@ -12,7 +12,7 @@ from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, Relea
 from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.statement import epsilons
-from h2fdp.protocol.tree_plan import tier_aggregations
+from h2fdp.protocol.tier_counts import tier_aggregations
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.topology import CLOUD

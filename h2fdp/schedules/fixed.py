@@ -64,6 +64,7 @@ class FixedOptions(ScheduleOptions):
     """`fixed` has no options; it ends early where the target allows fewer local iterations than are planned."""
 
     name: Literal["fixed"] = "fixed"
+    as_stated: ClassVar[bool] = True
     allows_epochs: ClassVar[bool] = True
     foreseen: ClassVar[bool] = True
     keeps_to_iterations: ClassVar[bool] = True

@@ -48,13 +48,14 @@ def reconciled(
     Raises:
         UserError: they contradict each other.
     """
-    adaptive, controlled = H2fdpOptions(), chosen(schedule).controlled
+    adaptive, traits = H2fdpOptions(), chosen(schedule)
+    controlled = traits.controlled
     if controlled and "enabled" in control.model_fields_set and not control.enabled:
         text = f"the method's schedule is {adaptive.name}; expected true, or a method with schedule fixed"
         raise UserError(text, key="control.enabled")
     if not controlled and not control.enabled:
         return schedule, control
-    if not controlled and not isinstance(schedule, FixedOptions):
+    if not controlled and not traits.as_stated:
         text = f"the method's schedule is {schedule.name}; expected false, or a method with schedule {adaptive.name}"
         raise UserError(text, key="control.enabled")
     return schedule if controlled else adaptive, control.model_copy(update={"enabled": True})

@@ -17,6 +17,7 @@ class ScheduleTraits(ABC):
     """A schedule before its run. The options of each schedule derive from it, and so does a user's `OwnSchedule`.
 
     Attributes:
+        as_stated: it decides nothing that the experiment file does not say, so the controller may take its place.
         varies_tau: intervals need not have the file's local steps; `longest_interval` is then stated, and the noise
             covers it.
         fixed_step_size: it plans with one step size, so that `training.step_decay` is none.
@@ -34,6 +35,7 @@ class ScheduleTraits(ABC):
             `control.estimates` says; or `secants`, for mu, Gamma, rho, beta and delta, always raw.
     """
 
+    as_stated: ClassVar[bool] = False
     varies_tau: ClassVar[bool] = False
     fixed_step_size: ClassVar[bool] = False
     allows_epochs: ClassVar[bool] = False

@@ -181,6 +181,7 @@ class DpSgd(NoisePlacement):
     rc_search: RcSearch = "safe"
     description: ClassVar[str] = "every device clips records' gradients and adds noise at each local step (DP-SGD)"
     clips: ClassVar[Clips] = "record"
+    noisy_steps: ClassVar[bool] = True
     unaudited: ClassVar[str | None] = (
         "canaries test noise on uploads; here it is on single steps, which nobody receives"
     )
@@ -188,6 +189,10 @@ class DpSgd(NoisePlacement):
     @property
     def noise_is_given(self) -> bool:
         return self.noise_multiplier is not None
+
+    @property
+    def tells_batch_sizes(self) -> bool:
+        return self.normalize == "drawn"
 
     @property
     def notes(self) -> tuple[str, ...]:

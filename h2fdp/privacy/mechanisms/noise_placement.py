@@ -61,7 +61,9 @@ class NoisePlacement(Protocol):
         clips: what `training.clip_norm` bounds: a step's gradient, one by one the records' gradients, a device's whole
             update, or nothing that the guarantee needs.
         accumulates: what is released are sums of several steps' gradients: a record turns those after its draw, too.
+        noisy_steps: each local step of every device is noisy, and nothing that a step has not made is released.
         accounted: whether there is a sound account of it.
+        about_replaced_records: its claim compares data sets in which a record is another one, not ones that lack it.
         trusted: observers that may see raw updates.
         unaudited: why canaries cannot test it; None where they can.
         models: names of the models that it is made for; None for any.
@@ -73,7 +75,9 @@ class NoisePlacement(Protocol):
     private: ClassVar[bool] = True
     clips: ClassVar[Clips]
     accumulates: ClassVar[bool] = False
+    noisy_steps: ClassVar[bool] = False
     accounted: ClassVar[bool] = True
+    about_replaced_records: ClassVar[bool] = False
     trusted: ClassVar[frozenset[Observer]] = frozenset()
     unaudited: ClassVar[str | None] = None
     models: ClassVar[frozenset[str] | None] = None
@@ -81,6 +85,11 @@ class NoisePlacement(Protocol):
     @property
     def noise_is_given(self) -> bool:
         """Whether its options state the noise, so that nothing is calibrated."""
+        return False
+
+    @property
+    def tells_batch_sizes(self) -> bool:
+        """Whether what is released says how many records a batch drew."""
         return False
 
     @property

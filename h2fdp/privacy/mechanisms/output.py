@@ -122,6 +122,7 @@ class OutputPerturbation(NoisePlacement):
 
     model_norm: float = 1.0
     noise_std: float | None = None
+    about_replaced_records: ClassVar[bool] = True
     description: ClassVar[str] = "every device clips its model and adds noise to it (output perturbation)"
     clips: ClassVar[Clips] = "nothing"
     unaudited: ClassVar[str | None] = "canaries test clipped gradients; here models are clipped"

@@ -1,0 +1,104 @@
+"""From a document to a checked experiment, with what its method makes of keys that are not stated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from h2fdp.algorithms import aggregation_of, objective_of
+from h2fdp.config import Document, check
+from h2fdp.errors import Problem, UserError
+from h2fdp.experiment import rules
+from h2fdp.experiment.sections import ExperimentFile, horizon
+from h2fdp.privacy import noise_placement_of
+from h2fdp.schedules.registry import chosen, reconciled
+
+
+def check_experiment(document: Document) -> ExperimentFile:
+    """The document as an experiment, with the defaults of its method.
+
+    Raises:
+        UserError: with every problem of the file.
+    """
+    experiment = _with_one_schedule(check(ExperimentFile, document), document)
+    method = experiment.method
+    try:
+        axes = rules.Axes(
+            noise_placement_of(method.privacy),
+            objective_of(method.objective),
+            chosen(method.schedule),
+            aggregation_of(method.aggregation),
+        )
+        found = [Problem(text, document.where(key.split(".")), key) for key, text in rules.problems(experiment, axes)]
+    except UserError as error:  # of a user's own part, once it is made
+        raise _located(error, document) from error.__cause__
+    if found:
+        raise UserError(found)
+    if axes.schedule.controlled:
+        _check_control(experiment, document)
+    return _with_privacy_defaults(experiment, axes)
+
+
+def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
+    """With `control.enabled` and the method's schedule in agreement; the schedule is what is read from here on."""
+    try:
+        schedule, control = reconciled(experiment.method.schedule, experiment.control)
+    except UserError as error:
+        raise _located(error, document) from None
+    method = experiment.method.model_copy(update={"schedule": schedule})
+    return experiment.model_copy(update={"method": method, "control": control})
+
+
+def _located(error: UserError, document: Document) -> UserError:
+    """The same problems with the lines of their keys."""
+    return UserError(replace(each, where=each.where or document.where(each.key.split("."))) for each in error.problems)
+
+
+def _check_control(experiment: ExperimentFile, document: Document) -> None:
+    """Raise for what the controller cannot do.
+
+    It weighs costs against the noise; accounted noise would have to be known before its choices are.
+    """
+    control = experiment.control
+    if control.estimates == "oracle" and experiment.privacy.budget:
+        text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
+        raise UserError(text, document.where(("privacy", "budget")), "privacy.budget")
+    if "step_decay" in experiment.training.model_fields_set and experiment.training.step_decay != "sqrt":
+        found = experiment.training.step_decay
+        text = f"the controller divides the step size by the square root of the interval; expected sqrt, found {found}"
+        raise UserError(text, document.where(("training", "step_decay")), "training.step_decay")
+    least = horizon(experiment).least_beta
+    largest = control.beta_max
+    if largest is not None and largest < least:
+        text = f"expected at least {least:.4g}, the beta at which gamma is training.step_size, found {largest:g}"
+        raise UserError(text, document.where(("control", "beta_max")), "control.beta_max")
+    if control.beta is not None and control.beta > horizon(experiment).largest_beta(control):
+        text = f"expected at most beta_max = {horizon(experiment).largest_beta(control):.4g}, found {control.beta:g}"
+        raise UserError(text, document.where(("control", "beta")), "control.beta")
+    if experiment.privacy.calibration == "accounted":
+        text = (
+            "expected paper: with control, tau and participation are not known in advance; "
+            "use privacy.budget to stop such a run in time"
+        )
+        raise UserError(text, document.where(("privacy", "calibration")), "privacy.calibration")
+
+
+def _with_privacy_defaults(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:
+    """With what the method's placement of noise makes of keys that are not stated."""
+    training, placement, schedule = experiment.training, axes.placement, axes.schedule
+    defaults: dict[str, Any] = {}
+    if not placement.private or placement.clips == "nothing" or placement.input_norm is not None:
+        defaults["clip_norm"] = None
+    if not placement.private and training.sampling == "poisson":
+        defaults["sampling"] = "fixed"
+    if placement.clips == "record":
+        defaults["clip_scope"] = "record"
+    update = {key: value for key, value in defaults.items() if key not in training.model_fields_set}
+    if schedule.fixed_step_size:
+        update["step_decay"] = "none"
+    changed: dict[str, Any] = {"training": training.model_copy(update=update)}
+    if experiment.privacy.calibration is None:
+        changed["privacy"] = experiment.privacy.model_copy(update={"calibration": rules.default_calibration(axes)})
+    if placement.private and schedule.measures == "secants":
+        changed["control"] = experiment.control.model_copy(update={"estimates": "oracle"})
+    return experiment.model_copy(update=changed)

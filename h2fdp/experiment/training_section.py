@@ -1,0 +1,164 @@
+"""`training:` of an experiment file: how devices train and how often subnets aggregate."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+
+from h2fdp.config import Section
+from h2fdp.config.fields import Count, Expect, Magnitude, Share, Whole, shape
+from h2fdp.protocol.interval_plan import Weighting
+from h2fdp.schedules.step_decay import StepDecay
+from h2fdp.training.batches import Sampling
+from h2fdp.training.clipping import ClipScope
+from h2fdp.training.epochs import steps_per_epoch
+from h2fdp.training.losses import CrossEntropyOptions, LossSection
+
+# A number for the lowest edge servers, a list of one for each tier from them up, or numbers by trust and by name.
+Slots = Annotated[
+    Annotated[Count | None, Tag("scalar")]
+    | Annotated[list[Count], Tag("list")]
+    | Annotated[dict[str, Count], Tag("mapping")],
+    Discriminator(shape),
+    Expect("a whole number of at least 1"),
+]
+Times = Annotated[
+    Annotated[Whole | None, Tag("scalar")] | Annotated[list[Whole], Tag("list")],
+    Discriminator(shape),
+    Expect("a whole number of at least 0"),
+]
+Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
+
+# Exactly one key of each pair is given; the first one's default holds where neither is.
+_PAIRS = {
+    ("aggregate_every", "aggregations_per_interval"): 5,
+    ("batch_size", "sampling_rate"): 32,
+    ("local_steps", "local_epochs"): 20,
+}
+
+
+class TrainingSection(Section):
+    """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
+
+    Attributes:
+        aggregate_every, aggregations_per_interval: of the lowest edge servers; a list goes on with the tiers above. In
+            a network of one tier `aggregate_every` may be a mapping: `{trusted: 1, untrusted: 5}`, or names.
+        local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
+            have no local aggregations.
+        loss: of a record's scores; devices minimise its mean.
+        momentum: of the local steps; it restarts at zero with each received model.
+    """
+
+    intervals: Count = 200
+    local_steps: Count | None = None
+    local_epochs: Count | None = None
+    aggregate_every: Slots = None
+    aggregations_per_interval: Times = None
+    batch_size: Count | None = None
+    sampling_rate: Share | None = None
+    step_size: Magnitude = 0.1
+    step_decay: StepDecay = "sqrt"
+    clip_norm: Magnitude | None = 1.0
+    clip_scope: ClipScope = "batch"
+    loss: LossSection = CrossEntropyOptions()
+    momentum: Decay = 0.0
+    sampling: Literal[Sampling, "shuffled"] = "poisson"
+    participation: Share = 1.0
+    weights: Weighting = "uniform"
+    evaluate_every: Count = 1
+
+    def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:
+        """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set.
+
+        Args:
+            sizes: (I,) D_i.
+        """
+        if self.sampling_rate is not None:
+            rates = np.full(len(sizes), self.sampling_rate)
+        else:
+            assert self.batch_size is not None
+            rates = np.minimum(1.0, self.batch_size / sizes)
+        if self.sampling == "poisson":
+            return rates
+        # A batch of fixed size holds whole records: the rate is the one that is really drawn.
+        return np.asarray(np.clip(np.rint(rates * sizes), 1, sizes) / sizes)
+
+    def interval_steps(self, sizes: np.ndarray, rates: np.ndarray) -> int:
+        """tau_0; where devices train in epochs, the local steps of the device that takes most.
+
+        Args:
+            sizes, rates: (I,) D_i and q_i.
+        """
+        if self.local_epochs is None:
+            assert self.local_steps is not None, "steps or epochs"
+            return self.local_steps
+        return self.local_epochs * int(steps_per_epoch(sizes, rates).max())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_pairs(cls, value: Any) -> Any:
+        """If neither key of a pair is given, the first one has its default."""
+        if not isinstance(value, dict):
+            return value
+        defaults = {first: default for (first, second), default in _PAIRS.items() if not {first, second} & set(value)}
+        return {**value, **defaults}
+
+    @field_validator("aggregations_per_interval", "sampling_rate", "local_epochs", mode="before")
+    @classmethod
+    def _not_both(cls, value: Any, info: ValidationInfo) -> Any:
+        first = next(first for first, second in _PAIRS if second == info.field_name)
+        if value is not None and info.data.get(first) is not None:
+            raise ValueError(f"expected exactly one of {first} and {info.field_name}, found both; set {first} to null")
+        return value
+
+    @field_validator("aggregate_every")
+    @classmethod
+    def _multiples(cls, value: Slots) -> Slots:
+        if value == {}:
+            raise ValueError("expected a number for trusted and untrusted edge servers, or for each by name")
+        if value == [] or (isinstance(value, list) and any(above % below for below, above in pairwise(value))):
+            text = "expected slots for each tier from the lowest up, each a multiple of the one before"
+            raise ValueError(f"{text}, found {value}")
+        return value
+
+    @field_validator("aggregations_per_interval")
+    @classmethod
+    def _divisors(cls, value: Times) -> Times:
+        if value == [] or (isinstance(value, list) and not all(_divides(*pair) for pair in pairwise(value))):
+            text = "expected a number for each tier from the lowest up, each a divisor of the one before, or 0"
+            raise ValueError(f"{text}, found {value}")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_epochs(cls, value: Any) -> Any:
+        """Epochs go through shuffled records, and know no local aggregations."""
+        if not isinstance(value, dict) or value.get("local_epochs") is None:
+            return value
+        aggregation_times = (
+            {} if {"aggregate_every", "aggregations_per_interval"} & set(value) else {"aggregations_per_interval": 0}
+        )
+        return {"sampling": "shuffled", **aggregation_times, **value}
+
+    @model_validator(mode="after")
+    def _epochs_are_shuffled(self) -> TrainingSection:
+        if (self.local_epochs is not None) != (self.sampling == "shuffled"):
+            raise ValueError("local_epochs requires sampling: shuffled, and the other way round")
+        if self.local_epochs is not None and (self.aggregations_per_interval != 0):
+            raise ValueError("devices end their epochs at different slots; expected aggregations_per_interval: 0")
+        return self
+
+    @model_validator(mode="after")
+    def _not_neither(self) -> TrainingSection:
+        for first, second in _PAIRS:
+            if getattr(self, first) is None and getattr(self, second) is None:
+                raise ValueError(f"expected exactly one of {first} and {second}, found neither")
+        return self
+
+
+def _divides(below: int, above: int) -> bool:
+    """Whether every n-th aggregation of one tier can be an aggregation of the tier above."""
+    return above == 0 or (below > 0 and below % above == 0)
