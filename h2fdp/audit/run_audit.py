@@ -16,7 +16,8 @@ from h2fdp.audit.observer_views import observations
 from h2fdp.audit.scope import UNSEEN, audited_devices, check_density, check_request, spies
 from h2fdp.errors import UserError
 from h2fdp.privacy import Observer
-from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, attained
+from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
+from h2fdp.run.attaining import attained_about
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.setup import RunSetup
@@ -37,6 +38,7 @@ class Audit:
         delta: of the guarantee under test.
         compositions: what the ledger of the same run says that the observer received of the audited devices: one
             for each distinct account, none if a budget allowed no interval.
+        attained: what an explicit adversary gets of the worst audited device; None where none is known.
     """
 
     observer: Observer
@@ -52,16 +54,11 @@ class Audit:
     delta: float
     clip_scope: str
     compositions: tuple[Composition, ...]
+    attained: float | None
 
     def accounted(self, accountant: str) -> float:
         """The ledger's epsilon about the worst audited device: what `epsilon_lower` must not exceed."""
         return max((ACCOUNTANTS[accountant].epsilon(each, self.delta) for each in self.compositions), default=0.0)
-
-    def attained(self) -> float | None:
-        """What a dominating record of the worst audited device gets; None where records are clipped one by one."""
-        if self.clip_scope == "record":
-            return None
-        return max((attained(each, self.delta) for each in self.compositions), default=0.0)
 
 
 def audit(
@@ -127,11 +124,12 @@ def audits(
         asked = np.isin(design.owners, devices)
         if asked.any():
             right, guesses = _right_guesses(scores[observer][asked], design.included[asked])
-            lower = epsilon_lower_bound(right, guesses, int(asked.sum()), run.config.privacy.delta, confidence)
+            bound = epsilon_lower_bound(right, guesses, int(asked.sum()), run.config.privacy.delta, confidence)
             owners = design.owners[asked]
-            compositions = tuple(
-                each.composition for each in watch.accounts.classes(observer) if np.isin(each.devices, owners).any()
-            )
+            held = [each for each in watch.accounts.classes(observer) if np.isin(each.devices, owners).any()]
+            lower = [
+                attained_about(run, watch.sightings, observer, np.intersect1d(each.devices, owners)) for each in held
+            ]
             found.append(
                 Audit(
                     observer=observer,
@@ -142,11 +140,12 @@ def audits(
                     intervals=intervals,
                     guesses=guesses,
                     right=right,
-                    epsilon_lower=lower,
+                    epsilon_lower=bound,
                     confidence=confidence,
                     delta=run.config.privacy.delta,
                     clip_scope=run.config.training.clip_scope,
-                    compositions=compositions,
+                    compositions=tuple(each.composition for each in held),
+                    attained=max((each for each in lower if each is not None), default=None),
                 )
             )
     return found
@@ -210,7 +209,6 @@ def as_dict(found: Audit) -> dict[str, Any]:
     """The audit with the numbers that it is held against: for tables and JSON."""
     numbers = {key: value for key, value in vars(found).items() if key != "compositions"}
     return numbers | {
-        "attained": found.attained(),
         "rdp": found.accounted("rdp"),
         "pld": found.accounted("pld"),
     }

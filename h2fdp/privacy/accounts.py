@@ -35,12 +35,11 @@ def release_type(release: Release) -> ReleaseType:
     1.66666
     """
     ratio, replaced = release.noise_std / release.sensitivity, isinstance(release, Replaced)
-    attainable = release.kind != "estimate"  # its sensitivity is a bound that no record is known to reach
     public = release.steps, release.sampling_rate, release.sampling
     own = _rounded_up(release.own_gradient)
     if release.steps == 1 and own < 1:
         own = _HALF_A_TURN  # of a single step it is all there is: such releases are of one type
-    return ReleaseType(_rounded_down(ratio), *public, attainable, release.bound, own, replaced)
+    return ReleaseType(_rounded_down(ratio), *public, release.bound, own, replaced)
 
 
 def _coarsened(kind: ReleaseType) -> ReleaseType:

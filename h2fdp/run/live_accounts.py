@@ -10,10 +10,11 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.sightings import Sightings
 from h2fdp.privacy.statement import statement
 from h2fdp.protocol import IntervalPlan
+from h2fdp.run.attaining import attained_about, is_attackable, seen_interval
 from h2fdp.run.forecast import accounts_of_one_interval
-from h2fdp.run.privacy_report import attained_about
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
 
@@ -61,6 +62,8 @@ class LiveAccounts(Recorder):
         self._delta = setup.config.privacy.delta
         self._facts = {facts.name: facts for facts in setup.blueprint.facts()}
         self.accounts = setup.empty_accounts()
+        self.sightings = Sightings(setup.sizes)
+        self._attackable = is_attackable(setup)
         self._filter: BudgetFilter | None = None
         if setup.noise is not None and budgets:
             interval = accounts_of_one_interval(setup)
@@ -81,6 +84,8 @@ class LiveAccounts(Recorder):
         if self._filter is not None and (observer := self._filter.exceeded(self.accounts)) is not None:
             self.accounts.add(releases, times=-1)
             return observer
+        if self._attackable:
+            self.sightings.add(seen_interval(self._setup, plan, releases).sightings())
         made = [part.releasing for part in plan.subnets.values()]
         self._local += max((int(each[:-1].sum()) for each in made), default=0)
         self._global += any(each[-1] for each in made)
@@ -108,14 +113,22 @@ class LiveAccounts(Recorder):
         row.update(self.columns())
 
     def state(self) -> dict[str, Any]:
-        """The aggregations so far that the paper's claim counts; the accounts are the ledger's."""
+        """The aggregations so far that the claim counts, and what was received; the accounts are the ledger's."""
         tiers = [[*tier, count] for tier, count in self._tiers.items()]
-        return {"local": self._local, "global": self._global, "unplanned": self._unplanned, "tiers": tiers}
+        seen = self.sightings.state()
+        return {
+            "local": self._local,
+            "global": self._global,
+            "unplanned": self._unplanned,
+            "tiers": tiers,
+            "seen": seen,
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Recorder`; `enter` the ledger's releases too, so that no account ever starts again at zero."""
         self._local, self._global, self._unplanned = state["local"], state["global"], state["unplanned"]
         self._tiers = Counter({(height, above): count for height, above, count in state["tiers"]})
+        self.sightings.load(state.get("seen", ()))
 
     def enter(self, releases: Iterable[Release]) -> None:
         """Enter the releases of intervals that are done."""
@@ -147,8 +160,8 @@ class LiveAccounts(Recorder):
     def summary(self) -> dict[str, Any] | None:
         """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without.
 
-        About the worst device there is more: what a dominating record `attained`, and the `verdict` on the target that
-        noise was calibrated to, or else on the claim.
+        About the worst device there is more: what an explicit adversary `attained`, and the `verdict` on the target
+        that noise was calibrated to, or else on the claim.
         """
         if self._setup.noise is None or self._setup.leaks:
             return None
@@ -166,7 +179,10 @@ class LiveAccounts(Recorder):
         return noise.claimed(self.accounts, AggregationCounts(self._local, self._global, self._unplanned, self._tiers))
 
     def _attained(self, observer: Observer) -> float | None:
-        """About the device that is worst by `rdp`; as every attained epsilon, a lower bound."""
+        """About the device that is worst by `rdp`; as every attained epsilon, a lower bound.
+
+        Intervals whose outcome was lost are left out.
+        """
         rdp = ACCOUNTANTS["rdp"]
         worst = max(self.accounts.classes(observer), key=lambda each: rdp.epsilon(each.composition, self._delta))
-        return attained_about(self._setup, worst, self._delta)
+        return attained_about(self._setup, self.sightings, observer, worst.devices)

@@ -9,10 +9,11 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, ReleaseKind
-from h2fdp.privacy.accounting import ACCOUNTANTS, attained, coarse
-from h2fdp.privacy.accounts import DeviceClass
+from h2fdp.privacy.accounting import ACCOUNTANTS, coarse
+from h2fdp.privacy.sightings import Sightings
 from h2fdp.privacy.statement import epsilons
 from h2fdp.protocol.tier_counts import tier_aggregations
+from h2fdp.run.attaining import attained_about, planned_sightings
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.topology import CLOUD
@@ -33,7 +34,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         UserError: the method adds no noise.
     """
     check_explainable(run)
-    accounts = planned_accounts(run)
+    accounts, sightings = planned_accounts(run), planned_sightings(run)
     claimed = planned_claim(run, accounts)
     return {
         "delta": run.config.privacy.delta,
@@ -41,7 +42,8 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         "factor": run.factor,
         "target": run.target,
         "observers": {
-            observer: {"claimed": claimed, **_numbers(run, accounts, observer, claimed)} for observer in run.observers
+            observer: {"claimed": claimed, **_numbers(run, accounts, sightings, observer, claimed)}
+            for observer in run.observers
         },
         "noises": noises(run),
         "iterations": run.iterations,
@@ -61,7 +63,9 @@ def check_explainable(run: RunSetup) -> None:
         raise UserError(LEAKS, key="control.estimates")
 
 
-def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
+def _numbers(
+    run: RunSetup, accounts: Accounts, sightings: Sightings, observer: Observer, claimed: float | None
+) -> dict[str, Any]:
     delta = run.config.privacy.delta
     classes = list(accounts.classes(observer))
     if not classes:
@@ -70,7 +74,7 @@ def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: flo
     compositions = [each.composition for each in classes]
     (by_rdp, rdp), (by_pld, pld) = (epsilons(name, compositions, delta) for name in ("rdp", "pld"))
     closely = [each for each, found in zip(classes, by_pld, strict=True) if found is not None]
-    lower = [attained_about(run, each, delta) for each in closely]
+    lower = [attained_about(run, sightings, observer, each.devices) for each in closely]
     numbers = {
         "rdp": rdp,
         "pld": pld,
@@ -81,21 +85,6 @@ def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: flo
     subnet = next(each for each in run.topology.subnets if each.name == edge)
     verdict = run.verdict(observer, claimed, min(rdp, pld), numbers["attained"])
     return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
-
-
-def attained_about(run: RunSetup, devices: DeviceClass, delta: float) -> float | None:
-    """What a dominating record of the worst of these devices really gets; None where no such record is known.
-
-    That is so for `clip_scope: record`, where what one record moves depends on how many are drawn, and for a record
-    that another one replaces.
-    """
-    if run.config.privacy.adjacency == "replace":
-        return None
-    assert run.noise is not None, "nothing is attained where nothing is promised"
-    numbers = devices.devices
-    company = 1 - (1 - run.blueprint.rates[numbers]) ** (run.data.sizes[numbers] - 1)
-    met = run.noise.attained_by(devices.composition, float(company.max()))
-    return None if met is None else attained(met, delta)
 
 
 def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:

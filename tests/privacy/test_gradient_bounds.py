@@ -10,8 +10,8 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.privacy import Release
-from h2fdp.privacy.accounting import ReleaseType, mixture_of
-from h2fdp.privacy.accounting.mixtures import attained_mixture_of
+from h2fdp.privacy.accounting import ReleaseType, SeenUpload, mixture_of
+from h2fdp.privacy.accounting.adversaries import upload_law
 from h2fdp.privacy.accounts import release_type
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, LinearScores, StepsDoNotExpand
 from h2fdp.training import Clipping, DeviceRecords
@@ -206,9 +206,10 @@ def test_the_accounts_shifts_are_the_bounds_by_the_first_draw():
 def test_a_record_that_never_turns_attains_what_is_stated(steps, batch):
     """A linear loss of one record, beside records without a gradient: each draw is a step of G / b, G at most."""
     norm = 0.5
-    attained = attained_mixture_of(ReleaseType(1.0, steps, 1.0, bound="record", own_gradient=min(1.0, 0.5 / batch)))
+    law = upload_law(SeenUpload(1.0, steps, batch / 1200, "poisson", "record"), 1200, "pushing")
     sensitivity = float(ClippedRecords(norm).sensitivity(0.1, steps, np.array([batch]))[0])
-    assert attained.shifts == (pytest.approx(0.1 * steps * norm * min(1 / batch, 1.0) / sensitivity),)
+    reach = law.unit * steps
+    assert reach == pytest.approx(0.1 * steps * norm * min(1 / batch, 1.0) / sensitivity)
 
 
 def test_single_steps_over_equal_batches_are_of_one_type():

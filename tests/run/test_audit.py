@@ -107,8 +107,8 @@ def test_it_finds_a_good_part_of_a_true_epsilon_of_8():
     """An ideal audit of an (8, 1e-5) Gaussian with 1,000 canaries finds about 2.7; q = 1/2 costs some of it."""
     run = prepared(devices=1000, epsilon=8.0, accountant="pld")
     found = audit(run, "edge", 1000, "dominating")
-    assert found.attained() == pytest.approx(8.0, rel=0.01)
-    assert 1.5 < found.epsilon_lower < found.attained()
+    assert 6.0 < found.attained < found.accounted("pld") == pytest.approx(8.0, rel=0.01)
+    assert 1.5 < found.epsilon_lower < found.attained
 
 
 def test_with_the_right_noise_no_account_is_refuted_by_20_seeds():

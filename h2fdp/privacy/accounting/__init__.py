@@ -11,6 +11,7 @@ from h2fdp.privacy.accounting.mixtures import Mixture, mixture_of
 from h2fdp.privacy.accounting.release_budget import largest_count
 from h2fdp.privacy.accounting.release_types import Bound, Composition, ReleaseType, UnsupportedRelease
 from h2fdp.privacy.accounting.renyi import ORDERS, rdp_of
+from h2fdp.privacy.accounting.seen_vectors import Effect, SeenUpload, SeenVector, SeenVectors
 
 __all__ = [
     "ACCOUNTANTS",
@@ -19,9 +20,13 @@ __all__ = [
     "AccountantName",
     "Bound",
     "Composition",
+    "Effect",
     "Mixture",
     "RcSearch",
     "ReleaseType",
+    "SeenUpload",
+    "SeenVector",
+    "SeenVectors",
     "UnsupportedRelease",
     "attained",
     "coarse",

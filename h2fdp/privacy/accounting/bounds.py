@@ -5,31 +5,35 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from h2fdp.privacy.accounting.adversaries import ADVERSARIES, pair_of
 from h2fdp.privacy.accounting.mixture_composition import epsilon_of_mixtures
-from h2fdp.privacy.accounting.mixtures import attained_mixture_of, coarse_mixture_of
+from h2fdp.privacy.accounting.mixtures import coarse_mixture_of
 from h2fdp.privacy.accounting.output_pairs import OutputPair
 from h2fdp.privacy.accounting.pair_composition import attained_epsilon
-from h2fdp.privacy.accounting.release_types import Composition, revealing
+from h2fdp.privacy.accounting.release_types import Composition
+from h2fdp.privacy.accounting.seen_vectors import SeenVectors
 
 
-def attained(composition: Composition, delta: float) -> float:
-    """The epsilon that a dominating record really gets: a lower bound on the truth, by the binomial mixture.
+def attained(vectors: SeenVectors, records: int, delta: float) -> float:
+    """The epsilon that an explicit adversary really gets, the better one of `ADVERSARIES`: a lower bound on the truth.
 
-    A run's releases are independent given the models, as their batches are.
+    Vectors are independent, as batches and noises are: a record's adversary starts anew after each release.
+
+    Args:
+        vectors: what an observer has about one device.
+        records: D of that device, the attacked one included.
     """
-    pairs: Counter[OutputPair] = Counter()
-    for release, count in revealing(composition).items():
-        if not release.attainable:
-            continue
-        if release.noise_multiplier == 0:
-            return math.inf
-        shifts, chances = attained_mixture_of(release)
-        centres, present = zip(*sorted(zip(shifts, chances, strict=True)), strict=True)
-        if centres[0] != 0:
-            centres, present = (0.0, *centres), (0.0, *present)
-        absent = (1.0, *(0.0 for _ in centres[1:]))
-        pairs[OutputPair(tuple(each / release.noise_multiplier for each in centres), present, absent)] += count
-    return attained_epsilon(pairs, delta)
+    seen = {vector: count for vector, count in vectors.items() if count and vector}
+    if any(upload.noise_multiplier == 0 for vector in seen for upload in vector):
+        return math.inf
+    found = 0.0
+    for adversary in ADVERSARIES:
+        pairs: Counter[OutputPair] = Counter()
+        for vector, count in seen.items():
+            if (pair := pair_of(vector, records, adversary)) is not None:
+                pairs[pair] += count
+        found = max(found, attained_epsilon(pairs, delta))
+    return found
 
 
 def coarse(composition: Composition, delta: float) -> float:

@@ -27,7 +27,7 @@ HOPELESS = 100.0  # an epsilon beyond which 1 % is precise enough
 MOST_POINTS = 1 << 18  # of the grid of one release with up to 16 components; fewer for more
 MOST_COMPOSED = 1 << 23
 LEAST_DELTA = 1e-200  # doubles end at 1e-308
-BOUNDLESS = 1e4  # an epsilon beyond which nothing is protected, and grids of losses are too coarse for doubles
+BOUNDLESS = 1e4  # an epsilon of one release beyond which nothing is protected, and grids are too coarse for doubles
 
 
 def epsilon_of_mixtures(
@@ -46,17 +46,18 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float) -> floa
     """An upper bound on the epsilon of releasing each mixture `count` times, all with noise above 0.
 
     Guarantee: never below the exact one, up to rounding: its grid dominates. It is refined until what is left of the
-    error is below 0.05 % (or 1e-5; beyond 100, 1 %). Below a delta of 1e-200, and beyond an epsilon of 10,000, it is
-    the bound by Renyi divergences. Cached.
+    error is below 0.05 % (or 1e-5; beyond 100, 1 %). Below a delta of 1e-200, and where one release alone may give away
+    10,000, it is the bound by Renyi divergences, and never above that. Cached.
     Neighbours: those of the mixtures, both directions.
     Source: Koskela et al. 2020; Doroshenko et al. 2022; dp-accounting.
     """
+    by_renyi = math.inf
     if mixtures and (delta < LEAST_DELTA or _of_full_shifts(mixtures, delta) > BOUNDLESS):
         divergences = [count * renyi_divergence(*mixture) for mixture, count in mixtures.items()]
         by_renyi = float(epsilon_from_rdp(np.sum(divergences, axis=0), delta))
-        if delta < LEAST_DELTA or by_renyi > BOUNDLESS:
+        if delta < LEAST_DELTA or any(1 / noise**2 > BOUNDLESS for _, noise in mixtures):
             return by_renyi
-    return _converged(tuple(sorted(_gaussians_merged(mixtures).items())), delta)
+    return min(by_renyi, _converged(tuple(sorted(_gaussians_merged(mixtures).items())), delta))
 
 
 def _of_full_shifts(mixtures: Mapping[NoisyMixture, int], delta: float) -> float:

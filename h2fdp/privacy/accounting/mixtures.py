@@ -102,32 +102,14 @@ def coarse_mixture_of(release: ReleaseType) -> AnyMixture:
     return _mixture([1.0, 0.0], [drawn, never])
 
 
-def attained_mixture_of(release: ReleaseType) -> Mixture:
-    """What a dominating record really does: a shift of j/m with the binomial(m, q) probability of j.
-
-    It turns a clipped batch gradient by 2G whenever it is drawn. This is a true output distribution, so its epsilon
-    is a lower bound on the mechanism's. It holds for fixed batches as well: each is drawn without replacement, but
-    anew at every step, so that the record is in it with probability q independently of the other steps.
-
-    >>> mixture = attained_mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5))
-    >>> mixture.shifts, [round(chance, 9) for chance in mixture.probabilities]
-    ((0.0, 0.5, 1.0), [0.25, 0.5, 0.25])
-    """
-    if release.bound == "record":
-        # Beside records without a gradient it moves each step by its own, from nothing: half a turn at most.
-        own = min(release.own_gradient, 0.5) / (release.steps - 1 + release.own_gradient)
-        return _binomial(release.steps, release.sampling_rate, release.steps * own)
-    return _binomial(release.steps, release.sampling_rate)
-
-
-def _binomial(m: int, q: float, reach: float = 1.0) -> Mixture:
-    """A shift of j/m of the reach with the binomial(m, q) probability of j."""
+def _binomial(m: int, q: float) -> Mixture:
+    """A shift of j/m with the binomial(m, q) probability of j."""
     if q == 1:
-        return Mixture((reach,), (1.0,))
+        return PLAIN_GAUSSIAN
     log_coefficients = [math.lgamma(m + 1) - math.lgamma(j + 1) - math.lgamma(m - j + 1) for j in range(m + 1)]
     chances = [math.exp(log_c + j * math.log(q) + (m - j) * math.log1p(-q)) for j, log_c in enumerate(log_coefficients)]
     total = math.fsum(chances)
-    return _mixture([reach * j / m for j in range(m + 1)], [chance / total for chance in chances])
+    return _mixture([j / m for j in range(m + 1)], [chance / total for chance in chances])
 
 
 def _mixture(shifts: list[float], probabilities: list[float]) -> Mixture:

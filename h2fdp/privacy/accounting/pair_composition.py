@@ -21,22 +21,23 @@ FIRST_INTERVAL = 0.125  # standard deviations of one vector's loss, in the quadr
 MOST_POINTS, MOST_COMPOSED = 1 << 17, 1 << 21
 LEAST_DELTA = 1e-200
 _BELOW = 6.0  # deviations
-BOUNDLESS = 1e4  # a loss of one vector beyond which nothing is protected, and grids are too coarse for doubles
+BOUNDLESS = 50.0  # deviations between the centres of one vector beyond which doubles hold hardly a point of both laws
 
 
 def attained_epsilon(pairs: Mapping[OutputPair, int], delta: float) -> float:
     """The epsilon of observing each pair `count` times, at least.
 
-    Guarantee: some test really attains it, short of rounding. The grid is refined until that gains less than 0.05 % (or
-    1e-5). Below a delta of 1e-200 it is 0; where one vector alone gives away thousands, it is that of one. Cached.
+    Guarantee: some test really attains it, short of rounding. The grid is refined until another one would gain some
+    0.05 % (or 1e-5): what it loses is of second order, a third of the last gain. Below a delta of 1e-200 it is 0; where
+    one vector alone gives away thousands, it is that of one, or of all others. Cached.
     Neighbours: those of the pairs, both directions.
     """
     told = tuple(sorted((pair, count) for pair, count in pairs.items() if count and pair.present != pair.absent))
     if not told or delta < LEAST_DELTA:
         return 0.0
-    if any(pair.centres[-1] ** 2 * count > BOUNDLESS for pair, count in told):
-        return max(_of_one_vector(pair, delta) for pair, _ in told)
-    return _converged(told, delta)
+    weak = tuple((pair, count) for pair, count in told if pair.centres[-1] <= BOUNDLESS)
+    strong = [_of_one_vector(pair, delta) for pair, _ in told if pair.centres[-1] > BOUNDLESS]
+    return max(strong, default=0.0) if not weak else max(_converged(weak, delta), *strong, 0.0)
 
 
 def _of_one_vector(pair: OutputPair, delta: float) -> float:
@@ -75,7 +76,9 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
     reach = reach_of(delta, sum(count for _, count in parts))
     moments = [(pair_moments(pair), count) for pair, count in parts]
     deviation = math.sqrt(math.fsum(count * each[0] ** 2 for each, count in moments))
-    finest = max(*(each[1] / MOST_POINTS for each, _ in moments), 20 * deviation / MOST_COMPOSED)
+    points = [MOST_POINTS * min(1.0, 16 / len(pair.centres)) for pair, _ in parts]
+    single = (each[1] / most for (each, _), most in zip(moments, points, strict=True))
+    finest = max(*single, 20 * deviation / MOST_COMPOSED)
     interval = 2.0 ** math.floor(math.log2(FIRST_INTERVAL * deviation / math.sqrt(sum(count for _, count in parts))))
     interval = max(interval, finest)
     tilt = best_tilt(on_grid(interval), interval, delta)
@@ -87,6 +90,6 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
         interval /= 2
         finer = epsilon_of(on_grid(interval), interval, delta, "lower", tilt)
         gain, found = finer - found, max(found, finer)
-        if gain <= max((TOLERANCE if found <= HOPELESS else 0.01) * found, ABSOLUTE_TOLERANCE):
+        if gain / 3 <= max((TOLERANCE if found <= HOPELESS else 0.01) * found, ABSOLUTE_TOLERANCE):
             break
     return found

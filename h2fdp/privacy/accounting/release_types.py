@@ -33,7 +33,6 @@ class ReleaseType:
         sampling_rate: q, the probability that one step's batch holds the record.
         sampling: `poisson` draws the record independently of everything else, so that sampling amplifies; `fixed`
             batches claim no amplification: a plain Gaussian of the full sensitivity.
-        attainable: some record moves it by the sensitivity that is stated; a lower bound must leave others out.
         bound: how the sensitivity is known, which also says how much less a record does that is drawn later.
         own_gradient: of a draw under `record`: how far the record's own clipped gradient moves that step, in units of
             2 eta G; 1 elsewhere.
@@ -45,7 +44,6 @@ class ReleaseType:
     steps: int
     sampling_rate: float
     sampling: Literal["poisson", "fixed"] = "poisson"
-    attainable: bool = True
     bound: Bound = "batch"
     own_gradient: float = 1.0
     replaced: bool = False

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from h2fdp.privacy.accounting import Composition
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.clipping import clip_rows
@@ -93,9 +92,10 @@ class CentralMechanism(Mechanism):
         promised = self.unit.noise_std("global", 1.0, 1.0) * self.unit.epsilon / self.noise_multiplier
         return promised * math.sqrt(made.global_ / self.unit.global_releases)
 
-    def attained_by(self, composition: Composition, company: float) -> Composition | None:
-        """All of it: a device may send C in one direction in every interval."""
-        return composition
+    @property
+    def attained(self) -> bool:
+        """A device may send C in one direction in every interval."""
+        return True
 
     def scaled(self, factor: float) -> CentralMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)

@@ -64,6 +64,7 @@ class DpSgdMechanism(Mechanism):
         amplified: whether sampling hides a record. A sum that is divided by the number of records drawn tells that
             number by the scale of its noise; given b of D, the record is in the batch with probability b/D, and no
             amplification by q is left.
+        plain_steps: whether an upload is the plain sum of its noisy steps.
     """
 
     noise_multiplier: float
@@ -73,6 +74,7 @@ class DpSgdMechanism(Mechanism):
     planned: int
     search: RcSearch | None
     amplified: bool = True
+    plain_steps: bool = True
 
     def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """(len(segments), s) standard deviations on the sum."""
@@ -123,6 +125,10 @@ class DpSgdMechanism(Mechanism):
                 drawn[replace(self.exposed, noise_multiplier=step.noise_multiplier)] += count
             found = max(found, classic.epsilon(drawn, self.delta))
         return found
+
+    @property
+    def attained(self) -> bool:
+        return self.amplified and self.plain_steps
 
     def scaled(self, factor: float) -> DpSgdMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
@@ -227,7 +233,8 @@ class DpSgd(NoisePlacement):
         noise = self.noise_multiplier or planned_multiplier(setting, exposed)
         search = None if self.noise_multiplier is None else self.rc_search
         amplified = self.normalize == "expected"
-        return DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified)
+        plain = setting.plain_steps
+        return DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified, plain)
 
 
 def planned_multiplier(setting: MechanismContext, exposed: ReleaseType) -> float:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from h2fdp.privacy.accounting import Composition, ReleaseType
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
 from h2fdp.privacy.gradient_bounds import GradientBound, expected_batches
@@ -26,13 +25,13 @@ class GradientSumMechanism(Mechanism):
     Attributes:
         bound: how far one record moves an upload.
         sensitivity: `paper` takes tau_k steps for every release; `tight` the steps that the upload accumulated.
-        attained: whether some record moves an upload by the stated sensitivity.
+        plain_steps: whether an upload is the plain sum of its steps' gradients, whose laws are known.
     """
 
     calibration: Calibration
     bound: GradientBound
     sensitivity: SensitivityRule
-    attained: bool = True
+    plain_steps: bool = True
 
     def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """See `Mechanism.of_subnet`.
@@ -135,19 +134,9 @@ class GradientSumMechanism(Mechanism):
         """See `Mechanism.claimed`: the larger of what (15) says of local and of global releases."""
         return None if made.unplanned_noise else self.calibration.claimed(made.local, made.global_, made.tiers)
 
-    def attained_by(self, composition: Composition, company: float) -> Composition | None:
-        """See `Mechanism.attained_by`.
-
-        A dominating record turns the clipped batch gradient by 2G when other records are drawn with it. Alone it moves
-        it by G at most, from nothing: such draws are left out, which keeps this a lower bound for small batches.
-        """
-        if not self.attained or self.bound.name != "batch":
-            return None
-        found: dict[ReleaseType, int] = {}
-        for kind, count in composition.items():
-            seen = replace(kind, sampling_rate=kind.sampling_rate * company)
-            found[seen] = found.get(seen, 0) + count
-        return found
+    @property
+    def attained(self) -> bool:
+        return self.plain_steps
 
     def scaled(self, factor: float) -> GradientSumMechanism:
         return replace(self, calibration=self.calibration.scaled(factor))

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, Self
 
 import numpy as np
 
-from h2fdp.privacy.accounting import Accountant, Composition
+from h2fdp.privacy.accounting import Accountant
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.releases import PlannedUpload, Release, Sampling
@@ -32,7 +32,7 @@ class MechanismContext:
         by_record: each record's gradient is clipped, and their sum divided by the public q_i D_i.
         own_objective: the objective is a user's own, of which no more is known than that it keeps 2 eta m G.
         step_size: the largest that the schedule can choose.
-        gradients_attained: a clipped gradient counts as one whole step, so that a record can turn the update by all.
+        plain_steps: each local step follows a bounded gradient and nothing else: an upload is their plain sum.
         mu: of the proximal pull; 0 for none.
         biased: whether the model has a bias: a feature that is always 1.
         accounted: the noise will be scaled until an account meets the target; what a formula asks for is a beginning.
@@ -53,7 +53,7 @@ class MechanismContext:
     by_record: bool
     own_objective: bool
     step_size: float
-    gradients_attained: bool
+    plain_steps: bool
     mu: float
     biased: bool
     tiers: Mapping[Tier, int] = field(default_factory=dict)
@@ -136,13 +136,10 @@ class Mechanism(Protocol):
         """The epsilon that the mechanism's source promises so far; None where its formula says nothing any more."""
         ...
 
-    def attained_by(self, composition: Composition, company: float) -> Composition | None:
-        """What a dominating record really meets, of the releases that an observer has received; None: unknown.
-
-        Args:
-            company: the probability that the batch of a drawn record contains other records too.
-        """
-        return None
+    @property
+    def attained(self) -> bool:
+        """Whether explicit adversaries are known against its releases, see `privacy.accounting.adversaries`."""
+        return False
 
     @property
     def step_noise_multiplier(self) -> float | None:

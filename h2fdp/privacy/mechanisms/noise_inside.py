@@ -72,6 +72,10 @@ class NoiseInside(Mechanism):
         """None: the noise is made for all planned steps."""
         return None
 
+    @property
+    def attained(self) -> bool:
+        return self.steps.attained
+
     def scaled(self, factor: float) -> NoiseInside:
         return replace(self, steps=self.steps.scaled(factor), sums=self.sums.scaled(factor))
 
@@ -106,5 +110,6 @@ class HierarchicalSteps(HierarchicalDp):
         exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
         planned = setting.intervals * setting.local_steps
         noise = planned_multiplier(setting, exposed)
-        steps = DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, None)
-        return NoiseInside(steps, GradientSumMechanism(EqualMultipliers(noise), self._bound(setting), "tight", False))
+        plain = setting.plain_steps
+        steps = DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, None, plain_steps=plain)
+        return NoiseInside(steps, GradientSumMechanism(EqualMultipliers(noise), self._bound(setting), "tight", plain))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from h2fdp.privacy.accounting import ReleaseType, mixture_of
-from h2fdp.privacy.accounting.mixtures import attained_mixture_of
 from tests.privacy.accounting.hockey_stick import both_directions, line_density, plane_density
 
 STEPS, RATE, NOISE = 3, 0.3, 0.7
@@ -38,10 +37,11 @@ def test_a_record_that_turns_all_gradients_from_its_first_draw_on_is_the_mixture
     np.testing.assert_allclose(divergences([reach(draws) for draws in DRAWS]), ACCOUNTED, atol=1e-12)
 
 
-def test_a_record_that_turns_its_own_gradients_is_the_attained_mixture_and_dominated():
+def test_a_record_that_turns_its_own_gradients_is_the_account_by_draws_and_dominated():
     own = divergences([sum(draws) / STEPS for draws in DRAWS])
-    attained = both_directions(line_density(*attained_mixture_of(RELEASE), NOISE, LINE), EMPTY, EPSILONS, 0.004)
-    np.testing.assert_allclose(own, attained, atol=1e-12)
+    by_draws = mixture_of(ReleaseType(NOISE, STEPS, RATE, bound="draws"))
+    expected = both_directions(line_density(*by_draws, NOISE, LINE), EMPTY, EPSILONS, 0.004)
+    np.testing.assert_allclose(own, expected, atol=1e-12)
     assert (own <= ACCOUNTED + ROUNDING).all()
     assert own[0, 0] < 0.7 * ACCOUNTED[0, 0]
 

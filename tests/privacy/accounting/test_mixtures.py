@@ -1,6 +1,7 @@
 """Which shift has which probability, and the privacy loss of a mixture."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.privacy.accounting import ReleaseType, mixture_of
-from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, attained_mixture_of, coarse_mixture_of, privacy_loss
+from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, coarse_mixture_of, privacy_loss
 
 RELEASES = st.builds(ReleaseType, st.floats(0.05, 1e4), steps=st.integers(1, 200), sampling_rate=st.floats(1e-6, 1.0))
 
@@ -27,8 +28,8 @@ def test_the_accounted_shift_counts_the_steps_from_the_first_draw():
     assert found == pytest.approx({1.0: 0.3, 2 / 3: 0.21, 1 / 3: 0.147, 0.0: 0.343})
 
 
-def test_the_attained_shift_counts_the_draws():
-    found = as_dictionary(attained_mixture_of(ReleaseType(1.0, steps=3, sampling_rate=0.3)))
+def test_the_shift_counts_the_draws_where_steps_do_not_expand():
+    found = as_dictionary(mixture_of(ReleaseType(1.0, steps=3, sampling_rate=0.3, bound="draws")))
     assert found == pytest.approx({0.0: 0.343, 1 / 3: 0.441, 2 / 3: 0.189, 1.0: 0.027})
 
 
@@ -37,20 +38,19 @@ def test_the_coarse_shift_is_full_once_drawn():
     assert found == pytest.approx({0.0: 0.343, 1.0: 0.657})
 
 
-def test_fixed_batches_are_not_amplified_but_attain_no_more():
-    poisson, fixed = ReleaseType(1.0, 3, 0.3), ReleaseType(1.0, 3, 0.3, "fixed")
+def test_fixed_batches_are_not_amplified():
+    fixed = ReleaseType(1.0, 3, 0.3, "fixed")
     assert mixture_of(fixed) == coarse_mixture_of(fixed) == PLAIN_GAUSSIAN
-    assert attained_mixture_of(fixed) == attained_mixture_of(poisson)
 
 
-@pytest.mark.parametrize("rule", [mixture_of, attained_mixture_of, coarse_mixture_of])
+@pytest.mark.parametrize("rule", [mixture_of, coarse_mixture_of])
 def test_a_record_in_every_batch_is_a_plain_gaussian(rule):
     assert rule(ReleaseType(1.0, 7, 1.0)) == PLAIN_GAUSSIAN
 
 
 @given(RELEASES)
 def test_probabilities_are_positive_and_sum_to_one(release):
-    for rule in (mixture_of, attained_mixture_of, coarse_mixture_of):
+    for rule in (mixture_of, coarse_mixture_of):
         mixture = rule(release)
         assert min(mixture.probabilities) > 0
         assert math.fsum(mixture.probabilities) == pytest.approx(1, abs=1e-12)
@@ -59,11 +59,12 @@ def test_probabilities_are_positive_and_sum_to_one(release):
 
 
 @given(RELEASES)
-def test_attained_accounted_and_coarse_are_ordered_stochastically(release):
-    attained, accounted, coarse = (rule(release) for rule in (attained_mixture_of, mixture_of, coarse_mixture_of))
+def test_draws_first_draws_and_any_draw_are_ordered_stochastically(release):
+    draws = mixture_of(replace(release, bound="draws"))
+    accounted, coarse = mixture_of(release), coarse_mixture_of(release)
     for step in range(1, release.steps + 1):
         shift = step / release.steps
-        assert at_least(attained, shift) <= at_least(accounted, shift) + 1e-12
+        assert at_least(draws, shift) <= at_least(accounted, shift) + 1e-12
         assert at_least(accounted, shift) <= at_least(coarse, shift) + 1e-12
 
 
