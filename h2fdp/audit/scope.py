@@ -57,6 +57,9 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError(f"expected a whole number of at least 1, found {canaries}", key="canaries")
     if not 0 < confidence < 1:
         raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
+    if run.placement.cloud_sums:
+        text = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
+        raise UserError(f"{text}; expected false", key="method.privacy.secure_sum.cloud")
     if run.placement.unaudited is not None:
         raise UserError(run.placement.unaudited, key="method" if run.noise is None else "method.privacy")
     if run.blueprint.measuring is not None:

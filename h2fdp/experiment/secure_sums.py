@@ -22,12 +22,14 @@ def check_secure_sums(experiment: ExperimentFile, topology: Topology, document: 
     """Raise for what no secure sum of this network can do; other methods treat its edge servers as untrusted.
 
     Raises:
-        UserError: too few devices for what is to be withstood, secure sums of edge servers, private estimates, a
-            controller that would have to know of drop-outs, another aggregation than the average.
+        UserError: too few devices for what is to be withstood, private estimates, a controller that would have to know
+            of drop-outs, another aggregation than the average; at the cloud a star, or a schedule that learns.
     """
-    trust_model = noise_placement_of(experiment.method.privacy).trust_model("secure-sum")
+    placement = noise_placement_of(experiment.method.privacy)
+    trust_model = placement.trust_model("secure-sum")
     holds = any(server.trust == "secure-sum" for server in topology.servers())
-    if not isinstance(trust_model, SecureSum) or not holds or experiment.method.topology == "star":
+    star = experiment.method.topology == "star" or topology.subnets[0].relays is not None
+    if not isinstance(trust_model, SecureSum) or not (placement.cloud_sums or (holds and not star)):
         return
     found = [
         Problem(text, "" if document is None else document.where(key.split(".")), key)
@@ -39,10 +41,8 @@ def check_secure_sums(experiment: ExperimentFile, topology: Topology, document: 
 
 def _problems(experiment: ExperimentFile, topology: Topology, sums: SecureSum) -> Iterator[tuple[str, str]]:
     method, tolerance, schedule = experiment.method, sums.tolerance, chosen(experiment.method.schedule)
-    for aggregator in topology.aggregators:
-        if aggregator.trust == "secure-sum":
-            text = f"{aggregator.name} is above edge servers, and sums of edge servers are not supported"
-            yield "topology", f"{text}; expected secure-sum at edge servers with devices, else trusted or untrusted"
+    if method.privacy.build().cloud_sums:
+        yield from _of_the_cloud(experiment, topology)
     if not isinstance(method.aggregation, WeightedAverageOptions):
         text = "under secure sums devices weigh their uploads before they know who drops out"
         yield "method.aggregation", f"{text}; expected average, found {method.aggregation.name}"
@@ -67,3 +67,13 @@ def _problems(experiment: ExperimentFile, topology: Topology, sums: SecureSum) -
             text = f"of {begin} devices of {subnet.name} that take part, {tolerance.colluding} may collude and {lost}"
             yield _KEY, f"{text} drop out, which leaves nobody whose share of the noise is unknown; expected fewer"
             return
+
+
+def _of_the_cloud(experiment: ExperimentFile, topology: Topology) -> Iterator[tuple[str, str]]:
+    """What does not go with a secure sum at the cloud."""
+    if experiment.method.topology == "star" or topology.subnets[0].relays is not None:
+        text = "in a star the cloud's own edge server has the devices, whose trust the topology states"
+        yield f"{_KEY}.cloud", f"{text}; expected false"
+    if not chosen(experiment.method.schedule).foreseen:
+        text = "the schedule learns from what each child of the cloud uploads, and a sum does not show that"
+        yield f"{_KEY}.cloud", f"{text}; expected false, or a schedule that is fixed before the run"

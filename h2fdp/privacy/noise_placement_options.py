@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from h2fdp.config.fields import LARGEST_INTEGER, Count, Expect, Magnitude, Options, Section, Whole
+from h2fdp.config.fields import LARGEST_INTEGER, Count, Expect, Flag, Magnitude, Options, Section, Whole
 from h2fdp.config.named_options import Choices
 from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
@@ -64,7 +64,7 @@ class SecureSumSection(Section):
 
     `dropouts` is a number of devices, or a share below 1 of those that begin. `key_bits` and `share_bits` are the sizes
     of what they exchange for every sum, a public key and a share of a secret. With `rounding: b` what they add up are
-    integers modulo 2^b under discrete noise.
+    integers modulo 2^b under discrete noise. With `cloud: true` the cloud holds one too, of what its children send.
     """
 
     colluding: Whole = 0
@@ -72,6 +72,7 @@ class SecureSumSection(Section):
     key_bits: Count = 256
     share_bits: Count = 256
     rounding: Bits | None = None
+    cloud: Flag = False
 
     def tolerance(self) -> Tolerance:
         """What they withstand."""
@@ -99,7 +100,7 @@ class HierarchicalOptions(NoisePlacementOptions):
         """The placement."""
         sums = self.secure_sum or SecureSumSection()
         placement = HierarchicalSteps if self.noise == "steps" else HierarchicalDp
-        return placement(self.input_bound, sums.tolerance(), sums.sizes(), sums.rounding)
+        return placement(self.input_bound, sums.tolerance(), sums.sizes(), sums.rounding, sums.cloud)
 
 
 @NOISE_PLACEMENTS.register

@@ -6,7 +6,7 @@ Rows are computed from the plan of an interval before it starts, so they can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Literal
@@ -65,6 +65,8 @@ def views(
     trusted: int = 0,
     passed: int = 1,
     edge_is_cloud: bool = False,
+    sums: Collection[int] = (),
+    cloud_sums: bool = False,
 ) -> dict[Observer, int]:
     """Who sees what of an upload: each observer's level, see `PlannedUpload`.
 
@@ -78,6 +80,9 @@ def views(
         trusted: how many of them, from the first on, form its chain of trust.
         passed: how many of them average the upload: the aggregation is the last one's, or the cloud's after all.
         edge_is_cloud: the edge server is the cloud's own (a star), so that the cloud sees what an edge server would.
+        sums: places in `heights`, from 1 on, of aggregators that see the sum of what their children send and nothing
+            else; of edge servers the trust model says it.
+        cloud_sums: the aggregation is the cloud's, which sees such a sum: then nobody sees what its children send.
 
     >>> views(TrustModel("device")), views(TrustModel("edge"), trusted=1)
     ({'edge': 0, 'peer': 1, 'cloud': 1, 'public': 1}, {'peer': 1, 'cloud': 1, 'public': 1})
@@ -85,17 +90,21 @@ def views(
     {'tier-2': 1, 'tier-3': 2, 'peer': 2, 'cloud': 2, 'public': 2}
     >>> views(TrustModel("device", edge_sees="sum")), views(TrustModel("cloud"))
     ({'edge': 1, 'peer': 1, 'cloud': 1, 'public': 1}, {'peer': 1, 'public': 1})
+    >>> views(TrustModel("device"), heights=(1, 2), passed=2, sums={1}, cloud_sums=True)
+    {'edge': 0, 'tier-2': 2, 'peer': 3, 'cloud': 3, 'public': 3}
     """
     if not trust_model.noisy:
         return {}
     if trust_model.cloud_adds_noise:
         return {"peer": passed, "public": passed}
-    lowest = trust_model.edge_level
+    lowest, last = trust_model.edge_level, passed + cloud_sums
     above = {
-        tier_name(height): max(lowest, min(place, passed)) for place, height in enumerate(heights) if place >= trusted
+        tier_name(height): max(lowest, min(place + (place in sums), last))
+        for place, height in enumerate(heights)
+        if place >= trusted
     }
-    cloud = lowest if edge_is_cloud and trust_model.devices_add_noise else passed
-    return {**above, "peer": passed, "cloud": cloud, "public": passed}
+    cloud = lowest if edge_is_cloud and trust_model.devices_add_noise else last
+    return {**above, "peer": last, "cloud": cloud, "public": last}
 
 
 @dataclass(frozen=True, slots=True)

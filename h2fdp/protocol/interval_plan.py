@@ -48,6 +48,9 @@ class SubnetFacts:
         trusted: how many of these aggregators, from the edge server on, form the trusted chain; 0 where trust does not
             matter.
         company: devices below the highest of them, which see its broadcasts; None: those of the subnet.
+        sums: places in `heights`, from 1 on, of aggregators that hold secure sums of what their children send.
+        cloud_sums: whether the cloud holds one.
+        network: devices of the whole network: all receive the models of a cloud that does.
     """
 
     name: str
@@ -61,6 +64,9 @@ class SubnetFacts:
     depth: int = 1
     trusted: int = 0
     company: int | None = None
+    sums: frozenset[int] = frozenset()
+    cloud_sums: bool = False
+    network: int = 0
 
     def passed(self, height: int) -> int:
         """How many aggregators above the devices average what an aggregation of this height, or the cloud's, is of."""
@@ -71,10 +77,21 @@ class SubnetFacts:
         place = self.passed(height)
         return self.heights[place - 1], (*self.heights, self.depth + 1)[place]
 
-    def views(self, passed: int) -> dict[Observer, int]:
-        """Who sees what of an upload that this number of aggregators average."""
+    def views(self, passed: int, cloud_sums: bool = False) -> dict[Observer, int]:
+        """Who sees what of an upload that this number of aggregators average.
+
+        Args:
+            cloud_sums: the aggregation is a secure sum of the cloud's.
+        """
         trusted = max(self.trusted, 1) if self.trust_model.edge_adds_noise else 0
-        return views(self.trust_model, self.heights, trusted, passed, self.edge_is_cloud)
+        return views(
+            self.trust_model, self.heights, trusted, passed, self.edge_is_cloud, self.sums, cloud_sums=cloud_sums
+        )
+
+    @property
+    def sees_sums(self) -> bool:
+        """Whether anybody above its devices is assumed to see sums alone."""
+        return self.trust_model.edge_sees == "sum" or bool(self.sums) or self.cloud_sums
 
     @property
     def points(self) -> Points:
@@ -191,7 +208,7 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         step_size=subnet.step_size,
         share=share,
         cloud_noise_std=plan.noise_std,
-        size=facts.company or len(facts.records),
+        size=facts.network if facts.cloud_sums else facts.company or len(facts.records),
         sampling=facts.sampling,
     )
     heights = plan.heights or (*(1 for _ in subnet.segments[:-1]), 2)
@@ -206,7 +223,9 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
     for segment, end in enumerate(subnet.ends()):
         part = subnet.aggregation(segment)
         kind = subnet.kind(segment)
-        seen: dict[str, Any] = {"views": seen_by[facts.passed(heights[segment])], "tiers": above.get(segment, ())}
+        passed, summed = facts.passed(heights[segment]), facts.cloud_sums and kind == "global"
+        views_of = facts.views(passed, cloud_sums=True) if summed else seen_by[passed]
+        seen: dict[str, Any] = {"views": views_of, "tiers": above.get(segment, ())}
         if part.rows.size:
             seen["rounding"] = subnet.rounding(segment)
         noise = subnet.accounted_noise(segment)

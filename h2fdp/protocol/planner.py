@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import Mechanism, ModularCode, NoiseRequest, Release, SecureSum, TrustModel, code_for
+from h2fdp.privacy import Mechanism, ModularCode, NoiseRequest, Release, SecureSum, TierVector, TrustModel, code_for
 from h2fdp.privacy.adjacency import Adjacency, under
 from h2fdp.protocol.averaging import Averaging, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, numbers_released, uploads_of
 from h2fdp.protocol.messages import Plan
-from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
+from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, summed, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
 from h2fdp.world import CompletedWork, Faults, completed_epochs, completed_work, reached
@@ -86,7 +86,23 @@ class Planner:
         plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost)
         if self.tiers:
             plan = self._with_tiers(plan, averages)
+        elif self.cloud_sums:
+            plan = replace(plan, vectors=self._summed(plan))
         return replace(plan, noise_std=self._own_noise(plan))
+
+    @property
+    def cloud_sums(self) -> bool:
+        """Whether the cloud sees the sum of its children alone."""
+        return any(each.cloud_sums for each in self.subnets)
+
+    def _summed(self, plan: IntervalPlan) -> dict[str, dict[int, tuple[TierVector, ...]]]:
+        """The cloud's secure sum above each subnet's last average, in a network of one tier."""
+        averaged = [
+            (name, share, self._hidden_variances(plan, name)[-1])
+            for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
+            if subnet.aggregation(-1).rows.size
+        ]
+        return summed({name: len(part.segments) - 1 for name, part in plan.subnets.items()}, averaged)
 
     @property
     def depth(self) -> int:
@@ -107,6 +123,7 @@ class Planner:
             subnets=plan.subnets,
             noise_variances={name: self._noise_variances(plan, name) for name in plan.subnets},
             hidden_variances={name: self._hidden_variances(plan, name) for name in plan.subnets},
+            cloud_sums=self.cloud_sums,
         )
         branches, shares = planner.root(self.children), planner.shares(self.children)
         weights = weights_below(branches.parts, branches.weights)

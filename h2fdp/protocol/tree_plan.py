@@ -86,6 +86,7 @@ class TreePlanner:
         hidden_variances: the same of what colluding devices do not tell.
         heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest: everywhere the
             highest node up to that height aggregates.
+        cloud_sums: the cloud sees the sum of what its children send, and nothing else.
         vectors: subnet -> segment -> the vectors above its average; filled as the tree is planned.
     """
 
@@ -99,6 +100,7 @@ class TreePlanner:
     subnets: Mapping[str, Plan]
     noise_variances: Mapping[str, np.ndarray]
     hidden_variances: Mapping[str, np.ndarray]
+    cloud_sums: bool = False
     vectors: dict[str, dict[int, tuple[TierVector, ...]]] = field(default_factory=dict)
 
     def root(self, children: Sequence[str]) -> BranchPlans:
@@ -108,6 +110,10 @@ class TreePlanner:
         raw = [each.last.exposure for each in present.values() if each.last is not None]
         assert not any(raw), "the cloud sees no raw update"
         shares, weights = self._weights(present, 0, len(self.heights))
+        if self.cloud_sums:
+            last = zip(weights.tolist(), (each.last for each in present.values()), strict=True)
+            fresh = [(share, vector) for share, vector in last if vector is not None]
+            self._note(fresh, 0.0, len(self.heights) - 1)
         return BranchPlans(
             parts={name: each.part for name, each in present.items()},
             shares=shares,
@@ -225,6 +231,13 @@ class TreePlanner:
             lengths = sum(any_plan.segments), any_plan.segments[segment]
             level = self.noise.of_aggregator(tier, any_plan.step_size, *lengths, exposure) * self.noise_factor
             exposure = 0.0
+        variance, known, shares = self._note(fresh, level, segment)
+        return _Vector(variance, exposure, known, shares), level
+
+    def _note(
+        self, fresh: Sequence[tuple[float, _Vector]], level: float, segment: int
+    ) -> tuple[float, dict[str, float], dict[str, float]]:
+        """An average of vectors, as one above those of the subnets in it: its variance, and `known` and `shares`."""
         variance = level**2 + sum(share**2 * vector.variance for share, vector in fresh)
         known: dict[str, float] = {}
         shares: dict[str, float] = {}
@@ -237,7 +250,7 @@ class TreePlanner:
             seen = TierVector(share=share, noise_std=math.sqrt(variance), known=math.sqrt(known[subnet]))
             of_segments = self.vectors.setdefault(subnet, {})
             of_segments[segment] = (*of_segments.get(segment, ()), seen)
-        return _Vector(variance, exposure, known, shares), level
+        return variance, known, shares
 
     def _stage(
         self, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool, level: float
@@ -269,6 +282,24 @@ class TreePlanner:
             return None
         above = next(each for each in self.tiers.values() if facts.name in each.children)
         return above.tier if self._ends_here(above, segment) else self._tier_above(above, segment)
+
+
+def summed(
+    last: Mapping[str, int], averaged: Sequence[tuple[str, float, float]]
+) -> dict[str, dict[int, tuple[TierVector, ...]]]:
+    """Subnet -> segment -> the vector that a sum of subnets' last averages is, see `IntervalPlan.vectors`.
+
+    Args:
+        last: subnet -> number of its last segment.
+        averaged: of each subnet of which anything new is in it: name, weight, variance of the noise on its average.
+    """
+    parts = {name: weight**2 * variance for name, weight, variance in averaged}
+    level = math.sqrt(sum(parts.values()))
+    found: dict[str, dict[int, tuple[TierVector, ...]]] = {}
+    for name, weight, _ in averaged:
+        known = max((part for other, part in parts.items() if other != name), default=0.0)
+        found[name] = {last[name]: (TierVector(share=weight, noise_std=level, known=math.sqrt(known)),)}
+    return found
 
 
 def weights_below(parts: Mapping[str, Plan | TierPlan], weights: np.ndarray) -> dict[str, float]:

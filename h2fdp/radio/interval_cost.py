@@ -33,15 +33,15 @@ keys down to the slowest, each device's shares down, and the shares that remove 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from h2fdp.radio.active import Active, Failing, active_devices
 from h2fdp.radio.messages import DrawnCosts
-from h2fdp.radio.secure_messages import SumMessages
-from h2fdp.radio.wires import Wires, beyond_edge, path_seconds
+from h2fdp.radio.secure_messages import ExchangeSizes, SumMessages
+from h2fdp.radio.wires import NO_SUMS, Wires, beyond_edge, path_seconds
 from h2fdp.topology import Topology
 from h2fdp.topology.network import Floats, Integers
 from h2fdp.wireless import gathered
@@ -88,6 +88,7 @@ def interval_cost(
     failing: Sequence[Failing | None] | None = None,
     heights: Sequence[int] | None = None,
     sums: Sequence[SumMessages | None] | None = None,
+    upper_sums: Mapping[str | None, ExchangeSizes] = NO_SUMS,
 ) -> IntervalCost:
     """The cost of an interval.
 
@@ -102,6 +103,8 @@ def interval_cost(
         heights: of the aggregation after each segment, the same for all subnets; the cloud's, which is last, counts as
             `topology.height(None)`. None where all others happen at the lowest edge servers.
         sums: what each of them does for secure sums; None where it has none.
+        upper_sums: what the children of aggregators, or of the cloud (None), exchange that hold secure sums. Energy and
+            clock have it, and `delay_s`, which counts models there and back, has not.
     """
     nothing = [None] * len(rows)
     active = active_devices(topology, subnets, rows, segments, failing or nothing, sums or nothing)
@@ -111,7 +114,7 @@ def interval_cost(
     wire_seconds = costs.relay_seconds[active.rows] + active.each(path_seconds(costs, topology, top)[active.subnets])
     local, last = active.local, active.last
     at_edge, round_trips_below = _local_delays(active, costs, topology, heights)
-    wires, sent_before = _climbed(active, costs, topology, heights)
+    wires, sent_before = _climbed(active, costs, topology, heights, upper_sums)
 
     link_joules = costs.link_joules[active.subnets]
     local_wired = link_joules * sent_before[active.subnets]
@@ -168,7 +171,11 @@ def _local_delays(
 
 
 def _climbed(
-    active: Active, costs: DrawnCosts, topology: Topology, heights: Sequence[int] | None
+    active: Active,
+    costs: DrawnCosts,
+    topology: Topology,
+    heights: Sequence[int] | None,
+    sums: Mapping[str | None, ExchangeSizes],
 ) -> tuple[Wires, Floats]:
     """The wires after the interval, and (N,) the messages of each lowest edge server before the global aggregation."""
     _, sizes = topology.access_points
@@ -177,7 +184,7 @@ def _climbed(
     uploading = active.local + active.last > 0
     farthest = np.zeros(topology.edges)
     np.maximum.at(farthest, owners[uploading], costs.relay_seconds[active.rows][uploading])
-    wires = Wires(topology, costs, farthest)
+    wires = Wires(topology, costs, farthest, sums)
     on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
     uploads, once = np.zeros(0, dtype=bool), np.zeros(len(sizes))
 

@@ -39,6 +39,10 @@ class ExchangeSizes:
         """Those of so many bits each."""
         return cls(key / message, share / message, vector / message)
 
+    def sent(self, parties: int) -> float:
+        """Keys and shares that one of so many sends for a sum that is opened."""
+        return 2 * self.key + (3 * parties - 2) * self.share
+
     def keys_and_shares(self, devices: int) -> float:
         """What a device sends and receives for a sum of so many, beside its vector."""
         return 2 * devices * self.key + (5 * devices - 4) * self.share

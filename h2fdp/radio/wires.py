@@ -6,16 +6,19 @@ it, from the lowest up, and the result comes back down. With T(v) the time at wh
 
     T(v) = max T(child) + 2 max tbar(child)
 
-over the children that send, so that servers work side by side and the delays of a path add up.
+over the children that send, so that servers work side by side and the delays of a path add up. To a server that holds
+a secure sum of theirs, children send and receive keys and shares besides (:mod:`h2fdp.radio.secure_messages`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from h2fdp.radio.messages import MessageCosts
+from h2fdp.radio.secure_messages import ExchangeSizes
 from h2fdp.topology import Topology
 from h2fdp.topology.network import Floats
 
@@ -37,20 +40,32 @@ def path_seconds(costs: MessageCosts, topology: Topology, height: int) -> Floats
     return seconds
 
 
+NO_SUMS: Mapping[str | None, ExchangeSizes] = MappingProxyType({})
+
+
 class Wires:
     """Who has anything to send up, and each access point's clock, over the aggregations of one interval.
 
     Attributes:
-        sent: (N,) messages that each lowest edge server has sent up; `upper_sent` (A,) each aggregator.
+        sent: (N,) messages that each lowest edge server has sent up, keys and shares as parts of one; `upper_sent` (A,)
+            each aggregator.
         clock: (P,) seconds at each access point, an edge server but in a star, at the last aggregation above it.
     """
 
-    def __init__(self, topology: Topology, costs: MessageCosts, farthest: Floats) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        costs: MessageCosts,
+        farthest: Floats,
+        sums: Mapping[str | None, ExchangeSizes] = NO_SUMS,
+    ) -> None:
         """Before an interval.
 
         Args:
             farthest: (N,) seconds of the longest relay of a subnet's devices, in a star.
+            sums: aggregators, or the cloud (None), that hold secure sums of what their children send.
         """
+        self._sums = sums
         self._topology = topology
         self._low_seconds, self._upper_seconds = costs.link_seconds + farthest, costs.upper_seconds
         self._low_fresh = np.zeros(topology.edges, dtype=bool)
@@ -85,9 +100,13 @@ class Wires:
         low, upper = self._children[node]
         low, upper = low[self._low_fresh[low]], upper[self._upper_fresh[upper]]
         wire = max(self._low_seconds[low].max(initial=0.0), self._upper_seconds[upper].max(initial=0.0))
-        self.clock[below] = self.clock[below].max(initial=0.0) + 2 * wire
-        self.sent[low] += 1
-        self.upper_sent[upper] += 1
+        sent, exchanged, parties = 1.0, 2.0, low.size + upper.size
+        if parties and node in self._sums:
+            sent += self._sums[node].sent(parties)
+            exchanged += self._sums[node].keys_and_shares(parties)
+        self.clock[below] = self.clock[below].max(initial=0.0) + exchanged * wire
+        self.sent[low] += sent
+        self.upper_sent[upper] += sent
         self._low_fresh[low], self._upper_fresh[upper] = False, False
         self._arrived = bool(low.size or upper.size)
 

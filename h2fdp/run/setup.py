@@ -31,8 +31,8 @@ from h2fdp.training.local_objective import pull_of
 from h2fdp.world import Faults
 
 SUMS_ALONE = (
-    "secure sums: the account of some edge servers assumes that they see the sum of their devices' uploads and nothing "
-    "else; whoever uses such a network must have secure aggregation in it"
+    "secure sums: the account of edge servers, or of the cloud, assumes that they see the sum of what is sent to them "
+    "and nothing else; whoever uses such a network must have secure aggregation in it"
 )
 
 
@@ -182,7 +182,7 @@ class RunSetup:
     def notes(self) -> tuple[str, ...]:
         """What must be said beside every epsilon of this run."""
         by_seed = self.noise is not None and not self.has_noise_key
-        sums = self.noise is not None and any(facts.trust_model.edge_sees == "sum" for facts in self.blueprint.facts())
+        sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts())
         conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
         if self.noise is not None and self.warm_start is not None:
             conditions[WARM_STARTED] = True
@@ -245,6 +245,7 @@ class RunSetup:
             [_failing(subnet) for subnet in parts.values()],
             plan.heights or None,
             [self._sum_messages(subnet) for subnet in parts.values()],
+            self._upper_sums,
         )
         slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
         return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
@@ -259,6 +260,15 @@ class RunSetup:
         if model.rounding is not None:
             vector = model.rounding * padded(self.initial.numel())
         return ExchangeSizes.of_bits(key=sizes.key_bits, share=sizes.share_bits, vector=vector, message=message)
+
+    @cached_property
+    def _upper_sums(self) -> dict[str | None, ExchangeSizes]:
+        """What the children of those above edge servers exchange that hold secure sums."""
+        sizes = self.exchange_sizes
+        if sizes is None:
+            return {}
+        holders = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
+        return dict.fromkeys([*holders, None] if self.placement.cloud_sums else holders, sizes)
 
     def _sum_messages(self, subnet: Plan) -> SumMessages | None:
         sizes = self.exchange_sizes

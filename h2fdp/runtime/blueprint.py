@@ -124,6 +124,9 @@ class Blueprint:
                 self.topology.depth,
                 self._chain(subnet.name),
                 self._company(subnet.name),
+                self._sums(subnet.name),
+                self.noise_placement.cloud_sums,
+                self.topology.devices,
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
@@ -162,6 +165,17 @@ class Blueprint:
     def _chain(self, subnet: str) -> int:
         """How many aggregators above a device are trusted, from its edge server on without a gap."""
         return len(list(takewhile(self._trusted.__getitem__, self.topology.path(subnet))))
+
+    def _sums(self, subnet: str) -> frozenset[int]:
+        """Places among the aggregators above a subnet, from 1 on, of those that hold secure sums."""
+        if not self.trust_model("secure-sum").shares_noise:
+            return frozenset()
+        path = self.topology.path(subnet)
+        return frozenset(place for place, name in enumerate(path) if place and self._upper_trust[name] == "secure-sum")
+
+    @cached_property
+    def _upper_trust(self) -> dict[str, Trust]:
+        return {each.name: each.trust for each in self.topology.aggregators}
 
     def _guarded(self, name: str) -> frozenset[str]:
         """The children of an aggregator whose trusted chain includes it."""

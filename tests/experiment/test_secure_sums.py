@@ -79,10 +79,19 @@ def test_other_aggregations_private_estimates_and_tolerances_under_control_are_r
     assert line.startswith("e.yaml:11: control.estimates: a secure-sum edge server sees no estimates")
 
 
-def test_sums_of_edge_servers_are_refused(told):
+def test_what_a_secure_sum_at_the_cloud_does_not_go_with(told):
+    cloud = ("secure_sum: {", "secure_sum: {cloud: true, ")
+    (line,) = told(cloud, ("method:\n", "method:\n  topology: star\n"))
+    assert line.startswith("e.yaml:10: method.privacy.secure_sum.cloud: in a star the cloud's own edge server has the")
+    found = told(cloud, ("control: {}", "control: {enabled: true}"), ("colluding: 1, dropouts: 1", "colluding: 0"))
+    assert found[0].startswith("e.yaml:9: method.privacy.secure_sum.cloud: the schedule learns from what each child")
+
+
+def test_edge_servers_above_others_may_hold_secure_sums(tmp_path):
     start, end = FILE.index("edges:"), FILE.index("data:")
-    (line,) = told((FILE[start:end], f"{UPPER}\n"))
-    assert "topology: top is above edge servers, and sums of edge servers are not supported" in line
+    (tmp_path / "e.yaml").write_text(FILE.replace(FILE[start:end], f"{UPPER}\n"))
+    experiment, topology = read_experiment(tmp_path / "e.yaml")
+    check_secure_sums(experiment, topology)
 
 
 @pytest.mark.parametrize("method", ["hfl", "hfl-dp", "fedavg"])

@@ -127,12 +127,18 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
         return (node, slot) if "noise" in purpose else borrowed(self, node, purpose, interval, slot, skipped)
 
     levels = {facts.name: facts.trust_model.edge_level for facts in setup.blueprint.facts()}
-    see_devices = h2fdp.protocol.edge_server._Subnet.arrived
+    held = {each.name for each in setup.topology.aggregators if each.trust == "secure-sum"}
+    sums = (held if setup.placement.trust_model("secure-sum").shares_noise else set()) | (
+        {"cloud"} if setup.placement.cloud_sums else set()
+    )
+    see_devices, see_nodes = h2fdp.protocol.edge_server._Subnet.arrived, h2fdp.protocol.tiers._Subtrees.arrived
+    begin = h2fdp.protocol.tiers.UpperAggregator.begin
 
     def hear(node, answers):
         for child, answer in answers.items():
             vectors = answer.updates if isinstance(answer, TrainingResult) else [answer.update]
-            seen = [] if isinstance(answer, TrainingResult) and levels[node] else heard.received.setdefault(node, [])
+            hidden = levels[node] if isinstance(answer, TrainingResult) else node in sums
+            seen = [] if hidden else heard.received.setdefault(node, [])
             for known in (seen, heard.sent.setdefault(child, [])):
                 known += map(_plain, vectors)
 
@@ -141,6 +147,17 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
         name = subnet._server.name
         if levels[name]:
             heard.received.setdefault(name, []).append(weights @ np.array([_plain(each) for each in vectors]))
+        return vectors, weights
+
+    def begun(server, *arguments):
+        children = begin(server, *arguments)
+        children.name = server.name
+        return children
+
+    def nodes_summed(children, *arguments):
+        vectors, weights = see_nodes(children, *arguments)
+        if children.name in sums:
+            heard.received.setdefault(children.name, []).append(weights @ np.array([_plain(each) for each in vectors]))
         return vectors, weights
 
     def listening(intervals, perform):
@@ -169,6 +186,8 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
                 patched.setattr(module, "add_gaussian_noise", add)
             patched.setattr(output, "clip_rows", lambda models, norm: models)  # it would not be linear
         patched.setattr(h2fdp.protocol.edge_server._Subnet, "arrived", seen_summed)
+        patched.setattr(h2fdp.protocol.tiers._Subtrees, "arrived", nodes_summed)
+        patched.setattr(h2fdp.protocol.tiers.UpperAggregator, "begin", begun)
         for module in (h2fdp.protocol.edge_server, h2fdp.protocol.tiers):
             patched.setattr(module, "in_step", listening)
         names = [subnet.name for subnet in setup.topology.subnets]

@@ -36,7 +36,8 @@ def random_tree(rng):
             name = f"n{len(subnets) + len(aggregators)}"
             trusted = bool(rng.random() < trust)
             if tier < most and rng.random() < 0.7:
-                aggregators.append(Aggregator(name, trusted, parent=parent))
+                level = "secure-sum" if not trusted and rng.random() < 0.8 else trusted
+                aggregators.append(Aggregator(name, level, parent=parent))
                 grow(name, tier + 1, most)
             else:
                 size = int(rng.integers(1, 5))
@@ -75,7 +76,8 @@ def drawn_settings(tree, rng):
     if drawn["aggregate_every"] is None:
         drawn["aggregations_per_interval"] = 0
     if drawn["method"] == "h2fdp":
-        drawn["method"] = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": _tolerance(tree, rng)}}
+        sums = _tolerance(tree, rng) | {"cloud": bool(rng.random() < 0.5)}
+        drawn["method"] = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": sums}}
     return drawn
 
 
@@ -117,6 +119,7 @@ class Views:
         sums = {each.name for each in self.tree.subnets if each.trust == "secure-sum" and guarded}
         tolerance = setup.config.method.privacy.secure_sum if guarded else None
         self.colluding = dict.fromkeys(sums, 0 if tolerance is None else tolerance.colluding)
+        self.cloud_sums = tolerance is not None and tolerance.cloud
 
     def path(self, device):
         return self.tree.path(device[0])
@@ -140,13 +143,21 @@ class Views:
         return [node for node in self.path(device) if self.tree.height(node) <= heights[slot]][-1]
 
     def company(self, device):
-        """The other devices below the highest edge server above a device."""
-        return [other for other in self.devices if self.path(other)[-1] == self.path(device)[-1] and other != device]
+        """The other devices that receive its broadcasts, or may know noise in them: below the highest edge server above
+        it, and all where the cloud holds a secure sum."""
+        highest = self.path(device)[-1]
+        others = [other for other in self.devices if other != device]
+        return [other for other in others if self.cloud_sums or self.path(other)[-1] == highest]
 
     def other_branches(self, device):
-        """Edge servers below that highest one, which are not above the device: the highest of each branch."""
+        """Edge servers below that highest one, which are not above the device: the highest of each branch; also those
+        of other branches of the cloud where it holds a secure sum."""
         path = self.path(device)
-        return [child for node in path for child in self.tree.children(node) if child not in path]
+        nodes = (None, *path) if self.cloud_sums else path
+        return [child for node in nodes for child in self.tree.children(node) if child not in path]
+
+    def is_global(self, slot):
+        return slot % sum(self.segments) == 0
 
     def below(self, node):
         """Names of all nodes and devices in a branch, its root too."""
@@ -183,7 +194,7 @@ def test_no_observer_learns_more_than_its_rows_say(run):
             allowed[key] = allowed.get(key, 0.0) + (row.sensitivity / row.noise_std) ** 2
     for device in {whose for whose, _ in heard.signals.values()}:
         has = {observer: [(heard.had_by(node), set())] for observer, node in views.outside_chain(device).items()}
-        has["cloud"] = [([*heard.received["cloud"], *heard.models], set())]
+        has["cloud"] = [([*heard.received.get("cloud", ()), *heard.models], set())]
         has["public"] = [(heard.models, set())]
         has["peer"] = []
         for node, known in views.peers(device):
@@ -265,13 +276,15 @@ def test_every_row_is_a_vector_that_left_and_nothing_left_without_a_row(run):
             found[key] = row.sensitivity, row.noise_std
     for place, (device, slot) in heard.signals.items():
         path, aggregator = views.path(device), views.aggregator(device, slot)
-        inside = views.below(aggregator)
-        average = first_with(place, heard.sent[aggregator])  # of the node that broadcasts, or the last below the cloud
+        summed = views.cloud_sums and views.is_global(slot)
+        inside = set().union(*map(views.below, views.tree.children(None))) if summed else views.below(aggregator)
+        # Of the node that broadcasts, or the last below the cloud unless that holds a secure sum.
+        average = first_with(place, heard.models if summed else heard.sent[aggregator])
         active = {node for at, (node, when) in heard.noises.items() if when == slot and average[at]}
         inside -= views.colluders(device, active)
         moved, noise = heard.made_of(average, place, inside)
         for observer, node in [*views.outside_chain(device).items(), ("cloud", "cloud"), ("public", None)]:
-            seen = first_with(place, heard.models if node is None else heard.received[node])
+            seen = first_with(place, heard.received.get(node, heard.models))
             values = heard.made_of(seen, place, inside)
             if node not in path or path.index(node) > path.index(aggregator):  # in other units
                 np.testing.assert_allclose(values[0] / values[1], moved / noise)

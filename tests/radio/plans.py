@@ -15,12 +15,12 @@ PLAIN = Radio(bandwidth_hz=1.0, noise_dbm_per_hz=0.0, pathloss={"beta0_db": 0.0,
 THREE = 10 * log10(3)  # R = log2(1 + 3) = 2 bits a second
 
 
-def cost(topology, subnets, rows, segments, bits=8, seed=1, interval=0, failing=None, heights=None, sums=None):
+def cost(topology, subnets, rows, segments, bits=8, seed=1, interval=0, failing=None, heights=None, sums=None, **more):
     radio = replace(topology.radio, bits_per_parameter=1)
     network = replace(topology, radio=radio)
     drawn = NetworkCosts(network, bits, Streams(seed)).drawn(interval)
     rows = [np.array(each, dtype=np.int64) for each in rows]
-    return interval_cost(drawn, network, subnets, rows, segments, failing, heights, sums)
+    return interval_cost(drawn, network, subnets, rows, segments, failing, heights, sums, **more)
 
 
 def everybody(topology, segments, **options):

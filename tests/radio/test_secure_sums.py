@@ -101,3 +101,30 @@ def test_other_subnets_cost_what_they_did():
     assert mixed.device_delay_s - plain.device_delay_s == pytest.approx([0, 0, 21, 21])
     assert mixed.clock_s - plain.clock_s == pytest.approx(3 * 12)
     assert (mixed.wired_energy_j == plain.wired_energy_j).all()
+
+
+def test_children_of_a_region_and_of_the_cloud_exchange_keys_and_shares_by_wire():
+    """A message takes 1 s and 1 J on the wires of a and b to their region and 2 s and 2 J on that of the region; c is
+    below the cloud, 4 s and 4 J. Of two parties each sends two keys and two shares, and two shares in the end: a
+    message of 8 bits; it receives 6 bits. Once at the region, once on the way to the cloud at both."""
+
+    def wire(seconds):
+        return Link(8 / seconds, 30.0 + 0.0)
+
+    subnets = tuple(
+        Subnet(name, "untrusted", [1.0], [THREE], wire(seconds), parent=parent)
+        for name, seconds, parent in (("a", 1, "r"), ("b", 1, "r"), ("c", 4, None))
+    )
+    topology = Topology("net", subnets, PLAIN, aggregators=(Aggregator("r", "secure-sum", wire(2)),))
+    plain, summed = (
+        cost(topology, range(3), [[0]] * 3, [(1, 1)] * 3, heights=(2, 3), upper_sums=sums)
+        for sums in ({}, {"r": SIZES, None: SIZES})
+    )
+    assert plain.energy_j == pytest.approx(6 * E + (1 + 1) * 2 + 2 + 4)
+    assert summed.energy_j - plain.energy_j == pytest.approx(2 * (1 + 1) + 2 + 4)
+    assert summed.wired_energy_j.tolist() == pytest.approx([4, 4, 8])
+    assert summed.aggregator_energy_j.tolist() == pytest.approx([4])
+    # Both go through the region twice, 1.75 s more each, and wait for c, whose 4 s wire takes 7 s more.
+    assert plain.clock_s == pytest.approx(2 * 8 + 2 * 2 + 2 * 4)
+    assert summed.clock_s == pytest.approx(plain.clock_s + 2 * 1.75 + 4 * 1.75)
+    assert summed.delay_s == plain.delay_s

@@ -56,6 +56,7 @@ class HierarchicalDp(NoisePlacement):
         tolerance: of secure sums.
         sizes: of what devices exchange for them.
         rounding: bits of the integers that they add up; None for real vectors.
+        cloud_sums: the cloud holds a secure sum of what its children send.
 
     >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
     ['the edge server', 'the devices, each a share', 'each device']
@@ -65,6 +66,7 @@ class HierarchicalDp(NoisePlacement):
     tolerance: Tolerance = Tolerance()  # noqa: RUF009 - a frozen value
     sizes: KeySizes = KeySizes()  # noqa: RUF009 - a frozen value
     rounding: int | None = None
+    cloud_sums: bool = False
     description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
     clips: ClassVar[Clips] = "gradient"
     accumulates: ClassVar[bool] = True

@@ -97,6 +97,11 @@ class NoisePlacement(Protocol):
         return None
 
     @property
+    def cloud_sums(self) -> bool:
+        """Whether the cloud holds a secure sum: it sees the sum of what its children send, and nothing else."""
+        return False
+
+    @property
     def notes(self) -> tuple[str, ...]:
         return ()
 
