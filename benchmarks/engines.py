@@ -19,8 +19,9 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.models import ParameterLayout, build
 from h2fdp.streams import Streams
-from h2fdp.training import ENGINES, BatchSampler, Clipping, DeviceRecords, Engine, build_engine
+from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine, engines_for
 from h2fdp.training.batches import padded_width, row_length
+from h2fdp.training.losses import CROSS_ENTROPY
 
 RECORDS, BATCH, CLASSES = 600, 32, 10
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -28,6 +29,7 @@ CLIPPINGS = {"none": None, "batch": Clipping(1.0, "batch"), "record": Clipping(1
 # model, shape of a record, devices, steps, turns
 GROUPS = (
     ("softmax", (1, 28, 28), 50, 10, 20),
+    ("mlp", (1, 28, 28), 10, 4, 8),
     ("ali-cnn-28", (1, 28, 28), 8, 2, 8),
     ("ali-cnn-32", (3, 32, 32), 1, 2, 4),
 )
@@ -48,7 +50,7 @@ def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -
         rates, length = batches / RECORDS, row_length(sampling, BATCH)
         sampler = BatchSampler(Streams(1), "edge", sampling, records.sizes, rates, length)
         for clip, clipping in CLIPPINGS.items():
-            for name in ENGINES:
+            for name in engines_for(module, DEVICE, Plain(), CROSS_ENTROPY, shape):
                 engine = build_engine(name, module, clipping, Plain(), padded_width(sampling, batches))
                 yield f"{name:<8} {sampling:<8} clip {clip}", partial(segment, sampler, engine)
 

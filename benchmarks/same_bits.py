@@ -78,6 +78,12 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     yield "mlp", {"model": "mlp"}
     yield "engine-loop", {"runtime": "{backend: inline, engine: loop}"}
     yield "engine-loop-scaffold", {"method": "scaffold", "runtime": "{backend: inline, engine: loop}"}
+    compiled = "{backend: inline, engine: compiled}"
+    yield "engine-compiled", {"runtime": compiled}
+    yield "engine-compiled-clip-record", {"training": training(clip_scope="record"), "runtime": compiled}
+    yield "engine-compiled-mlp-scaffold", {"method": "scaffold", "model": "mlp", "runtime": compiled}
+    yield "engine-compiled-dp-sgd", {"method": "{privacy: dp-sgd}", "runtime": compiled}
+    yield "engine-compiled-threads", {"runtime": "{backend: inline, engine: compiled, hosts: 2}"}
     yield "central", {"method": "{extends: fedavg, privacy: central}"}
     yield "central-tree", {"method": "{privacy: central}", "training": training(aggregate_every=4)}
     yield "dp-sgd-tree", {"method": "{privacy: dp-sgd}"}

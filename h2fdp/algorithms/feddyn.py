@@ -17,7 +17,7 @@ from h2fdp.algorithms.registry import (
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.config.fields import Magnitude
-from h2fdp.training.local_objective import Gradient, LocalObjective, LocalWork
+from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, LocalWork
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class FedDyn:
         """The gradient and the pull; h_i comes as the correction."""
         pull = (model - received).mul_(self.alpha)
         return pull.add_(gradient(model)), None
+
+    @property
+    def closed_form(self) -> ClosedForm:
+        """The gradient and the pull."""
+        return ClosedForm(pull=self.alpha)
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """h_i is a function of all that came before."""

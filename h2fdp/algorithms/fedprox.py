@@ -10,7 +10,7 @@ from torch import Tensor
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
 from h2fdp.config.fields import Expect
-from h2fdp.training.local_objective import Gradient, LocalObjective, StatelessObjective
+from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, StatelessObjective
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class Proximal(StatelessObjective):
     def pull(self) -> float:
         """mu."""
         return self.mu
+
+    @property
+    def closed_form(self) -> ClosedForm:
+        """The gradient and the pull."""
+        return ClosedForm(pull=self.mu)
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """While eta mu <= 2; with momentum nothing is shown of a pull."""

@@ -18,7 +18,7 @@ from h2fdp.algorithms.registry import (
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.config.fields import Magnitude
-from h2fdp.training.local_objective import Gradient, LocalObjective, LocalWork
+from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, LocalWork
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class Scaffold:
     ) -> tuple[Tensor, Tensor | None]:
         """The gradient; the variates come as the correction."""
         return gradient(model), None
+
+    @property
+    def closed_form(self) -> ClosedForm:
+        """The gradient."""
+        return ClosedForm()
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """The variates are functions of all that came before."""

@@ -24,7 +24,7 @@ from h2fdp.records import PACKAGE, RunDirectory, versions
 from h2fdp.run.noise_key import id_of
 from h2fdp.run.own_code import code_of, own_parts_of
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.hardware import ARITHMETIC, processor
+from h2fdp.runtime.hardware import ARITHMETIC, COMPILERS, processor
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
 _NOT_COUNTED = ("name", "runtime", "sweep", "tracking")
@@ -51,7 +51,7 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
             *([] if run.warm_start is None else [run.warm_start]),
         ],
         "noise key": id_of(run.noise_key),
-        "versions": versions((*ARITHMETIC, *_libraries_of_noise(run))),
+        "versions": versions((*ARITHMETIC, *_libraries_of_noise(run), *_compilers_of(run))),
         "hardware": hardware,
     }
     return {name: hash_of([json.dumps(value)]) for name, value in parts.items()}
@@ -93,6 +93,10 @@ def _module(path: Path) -> str:
 
 def _libraries_of_noise(run: RunSetup) -> tuple[str, ...]:
     return () if run.noise is None else ACCOUNTANTS[run.config.privacy.accountant].libraries
+
+
+def _compilers_of(run: RunSetup) -> tuple[str, ...]:
+    return COMPILERS if run.blueprint.engine == "compiled" else ()
 
 
 def _hardware(device: torch.device) -> dict[str, Any]:

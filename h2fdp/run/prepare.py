@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import torch
+from torch import nn
 
 from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.config.own_parts import OwnPart
@@ -32,7 +36,10 @@ from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
 from h2fdp.training.clipping import ClipScope
-from h2fdp.training.losses import loss_of
+from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
+from h2fdp.training.engine import EngineName
+from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.losses import Loss, loss_of
 
 DataSource = Callable[[Topology, Streams, Path | None], DeviceData]
 DeviceFunction = Callable[[str], tuple[Any, Any]]
@@ -104,6 +111,7 @@ def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own
     rates = training.sampling_rates(data.sizes)
     local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
+    objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
     norm = None if placement.clips == "update" else training.clip_norm
 
     blueprint = Blueprint(
@@ -111,8 +119,8 @@ def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own
         topology=network,
         data=data,
         module=module,
-        engine=chosen_engine(initial, device) if engine == "auto" or engine == "fastest" else engine,
-        objective=objective_of(method.objective),
+        engine=_engine(engine, initial, device, objective, loss, data.shape),
+        objective=objective,
         clipping=None if norm is None else _clipping(norm, training.clip_scope, placement),
         # An order of all records amplifies no more than fixed batches do.
         sampling="poisson" if training.sampling == "poisson" else "fixed",
@@ -125,7 +133,7 @@ def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own
         epochs=training.local_epochs,
         probes=chosen(method.schedule).measures == "secants",
         clip_norm=training.clip_norm,
-        loss=loss_of(training.loss, data.classes),
+        loss=loss,
         edge_sees=aggregation_of(method.aggregation).sees,
     )
     if engine == "fastest":
@@ -145,6 +153,36 @@ def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own
         own=own,
         warm_start=warm_start,
     )
+
+
+def _engine(
+    asked: Literal["auto", "fastest"] | EngineName,
+    module: nn.Module,
+    device: torch.device,
+    objective: LocalObjective,
+    loss: Loss,
+    shape: tuple[int, ...],
+) -> EngineName:
+    """The engine that a run begins with; `stacked` for `compiled` where there is no numba, with a message.
+
+    Raises:
+        UserError: a model, a loss, an objective or a processor that has no compiled steps.
+    """
+    if asked == "auto" or asked == "fastest":
+        return chosen_engine(module, device)
+    if asked != "compiled":
+        return asked
+    reason = why_not_compiled(module, objective, loss, shape)
+    if device.type != "cpu":
+        reason = "it compiles for CPUs, and runtime.gpus_per_host requests a GPU"
+    if reason is not None:
+        raise UserError(f"expected auto, stacked or loop, found compiled: {reason}", key="runtime.engine")
+    if not numba_is_there():
+        print(
+            "note: runtime.engine: compiled needs numba, which is not installed; training with stacked", file=sys.stderr
+        )
+        return "stacked"
+    return "compiled"
 
 
 def _clipping(norm: float, scope: ClipScope, placement: NoisePlacement) -> Clipping:

@@ -16,7 +16,17 @@ from h2fdp.protocol import NodeGroup
 from h2fdp.records import versions
 
 ARITHMETIC = ("numpy", "torch")  # libraries that compute every run
-_VARIABLES = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "DNNL_MAX_CPU_ISA")
+COMPILERS = ("llvmlite", "numba")  # those that write what the compiled engine runs
+_VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "OPENBLAS_CORETYPE",
+    "NPY_DISABLE_CPU_FEATURES",
+    "DNNL_MAX_CPU_ISA",
+    "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
+    "NUMBA_OPT",
+)
 
 
 @cache
@@ -37,7 +47,7 @@ def processor() -> str:
 
 def arithmetic() -> str:
     """A digest of the `processor` and of the versions of what computes."""
-    return _digest([processor(), versions(ARITHMETIC)])
+    return _digest([processor(), versions((*ARITHMETIC, *COMPILERS))])
 
 
 def _digest(known: object) -> str:

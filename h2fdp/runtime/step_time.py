@@ -12,7 +12,7 @@ from torch import Tensor
 from h2fdp.protocol import Order
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import run_arithmetic
-from h2fdp.training import ENGINES
+from h2fdp.training import engines_for
 from h2fdp.training.engine import EngineName
 
 _STEPS, _REPEATS = 5, 3
@@ -45,4 +45,5 @@ def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
 
 def fastest_engine(blueprint: Blueprint, model: Tensor) -> EngineName:
     """The engine that takes the least time here and now; another run may find another, with other last bits."""
-    return min(ENGINES, key=lambda name: seconds_per_step(replace(blueprint, engine=name), model))
+    known = (blueprint.module(), blueprint.device, blueprint.objective, blueprint.loss, blueprint.data.shape)
+    return min(engines_for(*known), key=lambda name: seconds_per_step(replace(blueprint, engine=name), model))

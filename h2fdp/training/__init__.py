@@ -3,7 +3,7 @@
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.engine import ENGINES, Engine, build_engine, chosen_engine
+from h2fdp.training.engine import ENGINES, Engine, build_engine, chosen_engine, engines_for
 from h2fdp.training.evaluation import Evaluation, evaluate
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "Evaluation",
     "build_engine",
     "chosen_engine",
+    "engines_for",
     "evaluate",
 ]

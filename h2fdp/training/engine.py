@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
+from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.gradients import is_layered
 from h2fdp.training.local_objective import LocalObjective
@@ -46,8 +47,18 @@ class Engine(Protocol):
         ...
 
 
-EngineName = Literal["loop", "stacked"]
+EngineName = Literal["loop", "stacked", "compiled"]
 EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int, float, Loss], Engine]
+
+
+
+def _compiled(
+    module: nn.Module, clipping: Clipping | None, objective: LocalObjective, _width: int, momentum: float, loss: Loss
+) -> Engine:
+    from h2fdp.training.compiled.engine import CompiledEngine  # numba is for those who ask for it
+
+    return CompiledEngine(module, clipping, objective, momentum, loss)
+
 
 ENGINES: Mapping[EngineName, EngineBuilder] = MappingProxyType(
     {
@@ -55,6 +66,7 @@ ENGINES: Mapping[EngineName, EngineBuilder] = MappingProxyType(
             module, clipping, objective, momentum, loss
         ),
         "stacked": StackedEngine,
+        "compiled": _compiled,
     }
 )
 
@@ -73,6 +85,9 @@ def build_engine(
     Args:
         width: records of a device that a batched engine computes at once, the same in the whole network.
         momentum: of the steps (see `Descent`).
+
+    Raises:
+        UserError: `compiled` for a model, a loss or an objective that has no compiled steps.
     """
     return ENGINES[name](module, clipping, objective, width, momentum, loss)
 
@@ -87,6 +102,18 @@ def chosen_engine(module: nn.Module, device: torch.device) -> EngineName:
     if device.type == "cpu" and convolutions and not is_layered(module):
         return "loop"
     return "stacked"
+
+
+def engines_for(
+    module: nn.Module, device: torch.device, objective: LocalObjective, loss: Loss, shape: tuple[int, ...]
+) -> list[EngineName]:
+    """The engines that can train this model here.
+
+    Args:
+        shape: one record's.
+    """
+    compiles = device.type == "cpu" and numba_is_there() and why_not_compiled(module, objective, loss, shape) is None
+    return [name for name in ENGINES if compiles or name != "compiled"]
 
 
 class ThreadLocalEngine:

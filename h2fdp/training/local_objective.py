@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -67,6 +68,37 @@ class LocalObjective(Protocol):
 def pull_of(objective: LocalObjective) -> float | None:
     """The objective's pull; None of a user's own that does not state it."""
     return getattr(objective, "pull", None)
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """A direction in numbers, for engines that cannot call `direction`: with no inner steps g(w) + pull (w - received).
+
+    Attributes:
+        pull: of that term.
+        inner_steps, inner_step_size, penalty: k, a and lambda of a personal model: k times
+            theta <- theta - a (g(theta) + lambda (theta - w)), then lambda (w - theta) is the direction.
+        contrast, temperature: mu and T of an objective that compares features z, whose `feature_loss` is
+            mu log(1 + exp((sim(z, z_previous) - sim(z, z_received)) / T)), with sim the cosine.
+    """
+
+    pull: float = 0.0
+    inner_steps: int = 0
+    inner_step_size: float = 0.0
+    penalty: float = 0.0
+    contrast: float = 0.0
+    temperature: float = 1.0
+
+
+def closed_form_of(objective: LocalObjective) -> ClosedForm | None:
+    """The objective's `closed_form`; None where it has none, or where a class below it wrote another direction."""
+    for kind in type(objective).__mro__:
+        if "closed_form" in vars(kind):
+            form: ClosedForm = objective.closed_form  # type: ignore[attr-defined]
+            return form
+        if {"direction", "feature_loss"} & set(vars(kind)):
+            return None
+    return None
 
 
 @runtime_checkable

@@ -35,15 +35,21 @@ def chain_of(module: nn.Module) -> list[Step] | None:
 
     Parameters that are frozen or shared by two layers make it none: their gradients are not their layer's alone.
     """
-    parameters = [name for name, held in module.named_parameters(remove_duplicate=False) if held.requires_grad]
-    if any(_is_hooked(part) for part in module.modules()):  # a hook is code that no layer here would run
+    if not is_trained_as_it_is(module):
         return None
     steps = _steps(module, "")
-    if steps is None or parameters != [name for name, _ in module.named_parameters()]:
+    if steps is None:
         return None
     if _ends_in_probabilities(module) and isinstance(steps[-2], Parametrised):
         steps[-1] = Probabilities()
     return steps
+
+
+def is_trained_as_it_is(module: nn.Module) -> bool:
+    """Whether its layers say all: no hooks, which no layer here would run, no frozen parameters and no shared ones."""
+    parameters = [name for name, held in module.named_parameters(remove_duplicate=False) if held.requires_grad]
+    hooked = any(_is_hooked(part) for part in module.modules())
+    return not hooked and parameters == [name for name, _ in module.named_parameters()]
 
 
 def _ends_in_probabilities(module: nn.Module) -> bool:

@@ -1,0 +1,20 @@
+"""How kernels are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+from numba import njit
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+_RELAXED = {"reassoc", "contract", "nsz", "arcp"}  # of what is fast; what is not finite is not assumed away
+
+
+def kernel(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """A function that is compiled into the kernels that call it.
+
+    Its sums may be taken in any order that the compiler finds, but by the same code for each device.
+    """
+    return cast("Callable[Parameters, Result]", njit(fastmath=_RELAXED)(function))

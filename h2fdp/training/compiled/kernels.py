@@ -1,0 +1,278 @@
+"""The compiled arithmetic of local steps.
+
+Records go through the chain some at a time, against rows of weights, along the features: the records stay in the first
+cache, and the innermost loops are nothing but products and sums of vectors (`vectors.py`). Sums elsewhere may be taken
+in any order that the compiler finds (`reassoc`), but by the same code for each device, whoever is computed beside it.
+What is not finite is not assumed away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Integers, Network, Rules
+from h2fdp.training.compiled.jit import kernel
+from h2fdp.training.compiled.layers import BLOCK, Memory, add_rows, backward, block_of, forward
+from h2fdp.training.compiled.losses import loss_gradient
+
+_PART = 1024  # numbers whose squares are added in float32, before the sums are added in float64
+
+
+@kernel
+def _loaded(held: Held, position: int, row: Floats) -> np.float32:
+    """A record as the model sees it, into `row` (K,); its squared norm."""
+    if held.bytes.shape[0]:
+        return _scaled(held.bytes[position], held.scale, held.shift, row)
+    return _scaled(held.numbers[position], held.scale, held.shift, row)
+
+
+@kernel
+def _scaled(stored: NDArray[np.uint8] | Floats, scale: Floats, shift: Floats, row: Floats) -> np.float32:
+    total = np.float32(0.0)
+    if scale.shape[0] == 1:
+        for k in range(row.shape[0]):
+            value = np.float32(stored[k]) * scale[0] + shift[0]
+            row[k] = value
+            total += value * value
+    else:
+        for k in range(row.shape[0]):
+            value = np.float32(stored[k]) * scale[k] + shift[k]
+            row[k] = value
+            total += value * value
+    return total
+
+
+@kernel
+def _clip_factor(norm: float, bound: float) -> float:
+    """What a vector of this norm is multiplied by; 0 where the norm is not finite."""
+    return bound / max(norm, bound) if math.isfinite(norm) else 0.0
+
+
+@kernel
+def _squares(vector: Floats) -> np.float32:
+    total = np.float32(0.0)
+    for k in range(vector.shape[0]):
+        total += vector[k] * vector[k]
+    return total
+
+
+@kernel
+def _clip_records(network: Network, bound: float, memory: Memory, count: int) -> None:
+    """Scale the gradient of each of a block's records; rows that hold no record, or none that is finite, become zero.
+
+    The gradient of a layer's weights is an outer product, whose norm is the product of norms.
+    """
+    layers = network.inputs.shape[0]
+    for r in range(BLOCK):
+        factor = 1.0 if r < count else 0.0
+        if factor and math.isfinite(bound):
+            total = 0.0
+            for layer in range(layers):
+                inputs = memory.input_norms[r] if layer == 0 else _squares(block_of(memory.values, network, layer)[r])
+                own = _squares(block_of(memory.deltas, network, layer + 1)[r])
+                total += np.float64(own) * (np.float64(inputs) + (1.0 if network.biased[layer] else 0.0))
+            factor = _clip_factor(math.sqrt(total), bound)
+        if factor == 1.0:
+            continue
+        for layer in range(layers):
+            deltas = block_of(memory.deltas, network, layer + 1)[r]
+            if factor == 0.0:  # a product with 0 would leave undefined numbers where there were infinite ones
+                deltas[:] = np.float32(0.0)
+                block_of(memory.values, network, layer)[r][:] = np.float32(0.0)
+            else:
+                for c in range(deltas.shape[0]):
+                    deltas[c] *= np.float32(factor)
+
+
+@kernel
+def _add_block(network: Network, memory: Memory) -> None:
+    """Add the gradients of a block's records."""
+    for layer in range(network.inputs.shape[0]):
+        inputs, outputs, first = network.inputs[layer], network.outputs[layer], network.first[layer]
+        deltas = block_of(memory.deltas, network, layer + 1)
+        weights = memory.gradient[first : first + outputs * inputs].reshape((outputs, inputs))
+        add_rows(block_of(memory.values, network, layer), deltas, weights)
+        if network.biased[layer]:
+            biases = memory.gradient[first + outputs * inputs : first + outputs * (inputs + 1)]
+            for c in range(outputs):
+                for r in range(BLOCK):
+                    biases[c] += deltas[r, c]
+
+
+@kernel
+def _gradient(
+    model: Floats,
+    network: Network,
+    rules: Rules,
+    held: Held,
+    begin: int,
+    indices: Integers,
+    divisor: float,
+    received: Floats,
+    previous: Floats,
+    memory: Memory,
+) -> None:
+    """(M,) into `memory.gradient`: the sum over the drawn records / divisor, records and the whole clipped as asked."""
+    layers, gradient = network.inputs.shape[0], memory.gradient
+    gradient[:] = np.float32(0.0)
+    if indices.shape[0] == 0:
+        return
+    inputs = block_of(memory.values, network, 0)
+    scores, deltas = block_of(memory.values, network, layers), block_of(memory.deltas, network, layers)
+    for first in range(0, indices.shape[0], BLOCK):
+        count = min(BLOCK, indices.shape[0] - first)
+        for r in range(BLOCK):
+            if r < count:
+                memory.input_norms[r] = _loaded(held, begin + indices[first + r], inputs[r])
+            else:
+                inputs[r][:] = np.float32(0.0)
+        forward(model, network, memory.values, layers)
+        if rules.contrast != 0.0 and layers > 1:
+            block_of(memory.received, network, 0)[:] = inputs
+            block_of(memory.previous, network, 0)[:] = inputs
+            forward(received, network, memory.received, layers - 1)
+            forward(previous, network, memory.previous, layers - 1)
+        for r in range(BLOCK):
+            if r < count:
+                loss_gradient(rules, scores[r], held.y[begin + indices[first + r]], deltas[r])
+            else:
+                deltas[r][:] = np.float32(0.0)
+        backward(model, network, rules, memory)
+        _clip_records(network, rules.record_norm, memory, count)
+        _add_block(network, memory)
+    share = np.float32(1.0 / divisor)
+    for k in range(gradient.shape[0]):
+        gradient[k] *= share
+    if math.isfinite(rules.batch_norm):
+        squares = 0.0
+        for first in range(0, gradient.shape[0], _PART):
+            squares += np.float64(_squares(gradient[first : first + _PART]))
+        factor = np.float32(_clip_factor(math.sqrt(squares), rules.batch_norm))
+        if factor == 0.0:
+            gradient[:] = np.float32(0.0)
+        elif factor != 1.0:
+            for k in range(gradient.shape[0]):
+                gradient[k] *= factor
+
+
+@kernel
+def _step(
+    network: Network,
+    rules: Rules,
+    held: Held,
+    drawn: Drawn,
+    carried: Carried,
+    device: int,
+    slot: int,
+    memory: Memory,
+) -> None:
+    """One local step of one device."""
+    way, model, received = memory.gradient, carried.models[device], carried.received[device]
+    indices = drawn.indices[slot, device, : drawn.counts[slot, device]]
+    begin, divisor = drawn.begins[device], drawn.divisors[slot, device]
+    previous = carried.previous[device] if carried.previous.shape[0] else received
+    parameters = model.shape[0]
+    if rules.inner_steps:
+        personal = carried.personal[device]
+        for _ in range(rules.inner_steps):
+            _gradient(personal, network, rules, held, begin, indices, divisor, received, previous, memory)
+            if carried.noise.shape[0]:
+                _add(way, carried.noise[device])
+            for k in range(parameters):
+                way[k] += rules.penalty * (personal[k] - model[k])
+                personal[k] -= rules.inner_step_size * way[k]
+        for k in range(parameters):
+            way[k] = rules.penalty * (model[k] - personal[k])
+    else:
+        _gradient(model, network, rules, held, begin, indices, divisor, received, previous, memory)
+        if carried.noise.shape[0]:
+            _add(way, carried.noise[device])
+        if rules.pull != 0.0:
+            for k in range(parameters):
+                way[k] += rules.pull * (model[k] - received[k])
+    if carried.corrections.shape[0]:
+        _add(way, carried.corrections[device])
+    if rules.momentum != 0.0:
+        velocity = carried.velocities[device]
+        for k in range(parameters):
+            velocity[k] = rules.momentum * velocity[k] + way[k]
+            way[k] = velocity[k]
+    if carried.last.shape[0] and slot == drawn.steps[device] - 1:
+        last = carried.last[device]
+        for k in range(parameters):
+            moved = model[k] - rules.step_size * way[k]
+            last[k] = model[k] - moved
+            model[k] = moved
+    else:
+        for k in range(parameters):
+            model[k] -= rules.step_size * way[k]
+
+
+@kernel
+def _add(vector: Floats, other: Floats) -> None:
+    for k in range(vector.shape[0]):
+        vector[k] += other[k]
+
+
+def digest_of_sources(folder: Path = Path(__file__).parent) -> int:
+    """63 bits of a digest of all files of this folder."""
+    texts = [file.name.encode() + b"|" + file.read_bytes() for file in sorted(folder.glob("*.py"))]
+    return int.from_bytes(blake2b(b"||".join(texts), digest_size=8).digest(), "little") >> 1
+
+
+def _entry(sources: int) -> Callable[..., None]:
+    """The one kernel that Python calls; the others are compiled into it.
+
+    Its machine code is kept on disk: in NUMBA_CACHE_DIR, beside this file or in the user's cache folder, the first that
+    can be written to. Numba would take it from there as long as the date of this file is the same, whatever changed in
+    the others; but what a kernel closes over counts too, so it closes over a digest of them all.
+    """
+
+    def train(
+        network: Network,
+        rules: Rules,
+        held: Held,
+        drawn: Drawn,
+        carried: Carried,
+        first_slot: int,
+        last_slot: int,
+    ) -> None:
+        assert sources >= 0
+        parameters = carried.models.shape[1]
+        block = network.places[-1] + BLOCK * network.outputs[-1]
+        compared = block if rules.contrast != 0.0 else 0
+        memory = Memory(
+            np.empty(block, np.float32),
+            np.empty(block, np.float32),
+            np.empty(compared, np.float32),
+            np.empty(compared, np.float32),
+            np.empty(BLOCK, np.float32),
+            np.empty(parameters, np.float32),
+        )
+        for device in range(carried.models.shape[0]):
+            for slot in range(first_slot, min(last_slot, drawn.steps[device])):
+                _step(network, rules, held, drawn, carried, device, slot, memory)
+
+    try:
+        compiled = njit(nogil=True, cache=True)(train)
+    except RuntimeError:  # there is no place to write to: each process compiles its own
+        compiled = njit(nogil=True)(train)
+    return cast("Callable[..., None]", compiled)
+
+
+_train = _entry(digest_of_sources())
+
+
+def train(
+    network: Network, rules: Rules, held: Held, drawn: Drawn, carried: Carried, first_slot: int, last_slot: int
+) -> None:
+    """The local steps of all devices at the slots from the first to before the last, without the interpreter's lock."""
+    _train(network, rules, held, drawn, carried, first_slot, last_slot)

@@ -1,0 +1,355 @@
+"""The compiled engine against the reference, feature by feature; its bits for every split; what it refuses."""
+
+import shutil
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from h2fdp.algorithms.fedavg import Plain
+from h2fdp.algorithms.feddyn import FedDyn
+from h2fdp.algorithms.fedprox import Proximal
+from h2fdp.algorithms.moon import Moon
+from h2fdp.algorithms.pfedme import PFedMe
+from h2fdp.algorithms.scaffold import Scaffold
+from h2fdp.errors import UserError
+from h2fdp.models import ParameterLayout
+from h2fdp.rows import Rows
+from h2fdp.training import Clipping, DeviceRecords, build_engine, engines_for
+from h2fdp.training.batches import Batches
+from h2fdp.training.compiled import kernels
+from h2fdp.training.compiled.layers import BLOCK
+from h2fdp.training.losses import CROSS_ENTROPY, Hinge, LabelSmoothing
+from h2fdp.training.work import PLAIN_TERMS, StepTerms
+from tests.training.groups import draw, records
+
+CLIPPINGS = {
+    "none": None,
+    "batch": Clipping(0.5, "batch"),
+    "record": Clipping(0.5, "record"),
+    "mean too": Clipping(0.5, "record", mean_too=True),
+}
+OBJECTIVES = {
+    "plain": Plain(),
+    "proximal": Proximal(0.3),
+    "scaffold": Scaffold(),
+    "feddyn": FedDyn(0.2),
+    "pfedme": PFedMe(penalty=2.0, inner_steps=3, inner_step_size=0.05),
+    "moon": Moon(mu=2.0, temperature=0.5),
+}
+LOSSES = {"cross-entropy": CROSS_ENTROPY, "smoothed": LabelSmoothing(0.2), "hinge": Hinge(0.7)}
+SHAPE, CLASSES = (3, 5), 7  # of 15 features, which fill no register of any processor
+MODELS = {
+    "softmax": lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 7, bias=False)),
+    "logistic": lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 7)),
+    "double": lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 7), nn.Softmax(dim=1)),
+    "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 37), nn.ReLU(), nn.Linear(37, 7)),
+    "deep": lambda: nn.Sequential(
+        nn.Sequential(nn.Flatten(), nn.Linear(15, 18, bias=False), nn.Tanh()),
+        nn.Linear(18, 11),
+        nn.Sigmoid(),
+        nn.Identity(),
+        nn.Linear(11, 7),
+    ),
+}
+SIZES, RATES = np.array([30, 9, 60, 14, 33]), np.array([0.3, 0.4, 0.25, 0.05, 0.3])
+
+
+@dataclass(frozen=True)
+class KnownNoise(Rows):
+    """Noise by device and slot, of a level divided as the gradients are."""
+
+    names: np.ndarray
+
+    def add(self, gradients, slot, divisors):
+        for gradient, name, divisor in zip(gradients, self.names, divisors, strict=True):
+            generator = torch.Generator().manual_seed(1000 * int(name) + slot)
+            gradient += torch.randn(len(gradient), generator=generator) / float(divisor)
+
+
+def model_and_starts(name, devices):
+    torch.manual_seed(3)
+    module = MODELS[name]()
+    start = ParameterLayout(module).to_vector(module)
+    return module, start + 0.02 * torch.randn(devices, len(start), generator=torch.Generator().manual_seed(4))
+
+
+def terms_for(objective, starts, noisy=False, watched=False):
+    """Corrections, or for Moon models to compare with, of which one device has none."""
+    corrections = None
+    if isinstance(objective, (Scaffold, FedDyn, Moon)):
+        corrections = 0.1 * torch.randn(starts.shape, generator=torch.Generator().manual_seed(5))
+        corrections[1] = 0.0
+    return StepTerms(corrections, KnownNoise(np.arange(len(starts))) if noisy else None, watched)
+
+
+def trained(engine, name, clipping, objective, batches, *, terms=None, momentum=0.0, loss=CROSS_ENTROPY, held=None):
+    devices = batches.counts.shape[1]
+    module, starts = model_and_starts(name, devices)
+    made = build_engine(engine, module, clipping, objective, 8, momentum, loss)
+    held = records(SHAPE, SIZES) if held is None else held
+    labels = held.y % CLASSES
+    held = DeviceRecords(held.x, labels, held.offsets, held.scale, held.shift)
+    given_terms = terms_for(objective, starts) if terms is None else terms(starts)
+    return made.train(starts, held, np.arange(devices), batches, 0.1, given_terms)
+
+
+def assert_alike(found, expected):
+    """Within 1e-5 of each device's own."""
+    for name in ("updates", "personal", "last_steps"):
+        a, b = getattr(found, name), getattr(expected, name)
+        assert (a is None) == (b is None), name
+        if a is not None:
+            assert ((a - b).norm(dim=1) <= 1e-5 * b.norm(dim=1) + 1e-7).all(), name
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_clipping_and_objective_is_the_loops(name, clipping, objective):
+    batches = draw("poisson", SIZES, RATES, 3)
+    assert batches.counts.min() == 0, "some batches are empty"
+    assert batches.counts.max() > BLOCK, "some take several blocks"
+    given_here = CLIPPINGS[clipping], OBJECTIVES[objective], batches
+    assert_alike(trained("compiled", name, *given_here), trained("loop", name, *given_here))
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ["logistic", "double", "deep"])
+def test_every_loss_is_the_loops(name, loss, clipping):
+    batches = draw("fixed", SIZES, RATES, 2)
+    given_here = {"loss": LOSSES[loss]}
+    found, expected = (
+        trained(engine, name, CLIPPINGS[clipping], Plain(), batches, **given_here) for engine in ("compiled", "loop")
+    )
+    assert_alike(found, expected)
+
+
+def test_equal_scores_share_the_gradient_of_the_hinge():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(15, 7, bias=False))
+    held, batches = records(SHAPE, SIZES), draw("fixed", SIZES, RATES, 1)
+    held = DeviceRecords(held.x, held.y % CLASSES, held.offsets, held.scale, held.shift)
+    starts = torch.zeros(5, 105)
+    found, expected = (
+        build_engine(engine, module, None, Plain(), 8, 0.0, Hinge(1.0)).train(starts, held, np.arange(5), batches, 0.1)
+        for engine in ("compiled", "loop")
+    )
+    assert_alike(found, expected)
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    rate=st.floats(0.02, 1.0),
+    steps=st.integers(1, 4),
+    name=st.sampled_from(list(MODELS)),
+    clipping=st.sampled_from(list(CLIPPINGS)),
+    objective=st.sampled_from(list(OBJECTIVES)),
+    momentum=st.sampled_from([0.0, 0.6]),
+    noisy=st.booleans(),
+    watched=st.booleans(),
+    by_expected=st.booleans(),
+    seed=st.integers(0, 2**20),
+    data=st.data(),
+)
+def test_any_sizes_stragglers_momentum_noise_and_divisors(
+    sizes, rate, steps, name, clipping, objective, momentum, noisy, watched, by_expected, seed, data
+):
+    drawn = draw("poisson", sizes, np.full(len(sizes), rate), steps, seed)
+    done = np.array(data.draw(st.lists(st.integers(0, steps), min_size=len(sizes), max_size=len(sizes))))
+    expected_sizes = rate * np.array(sizes) + 0.5 if by_expected else None
+    batches = Batches(drawn.indices, drawn.counts, done, expected_sizes)
+
+    def run(engine):
+        chosen = OBJECTIVES[objective]
+
+        def terms(starts):
+            corrections = None
+            if isinstance(chosen, (Scaffold, FedDyn, Moon)):
+                corrections = 0.1 * torch.randn(starts.shape, generator=torch.Generator().manual_seed(seed))
+            return StepTerms(corrections, KnownNoise(np.arange(len(starts))) if noisy else None, watched)
+
+        held = records(SHAPE, sizes, seed)
+        return trained(engine, name, CLIPPINGS[clipping], chosen, batches, terms=terms, momentum=momentum, held=held)
+
+    assert_alike(run("compiled"), run("loop"))
+
+
+@pytest.mark.parametrize("stored", ["bytes", "float32"])
+@pytest.mark.parametrize("scaling", ["one", "each", "mixed"])
+def test_records_are_scaled_as_they_are_stored(stored, scaling):
+    held = records(SHAPE, SIZES)
+    random = torch.Generator().manual_seed(6)
+    scale = torch.tensor(1 / 64) if scaling == "one" else torch.rand(SHAPE, generator=random) / 64
+    shift = torch.tensor(-0.7) if scaling != "each" else torch.rand(5, generator=random)
+    x = held.x if stored == "bytes" else held.x.float() * 0.37
+    held = DeviceRecords(x, held.y, held.offsets, scale, shift)
+    batches = draw("poisson", SIZES, RATES, 3)
+    found, expected = (
+        trained(engine, "logistic", CLIPPINGS["record"], Plain(), batches, held=held) for engine in ("compiled", "loop")
+    )
+    assert_alike(found, expected)
+
+
+@pytest.mark.parametrize("clipping", ["batch", "record", "mean too"])
+@pytest.mark.parametrize("name", ["softmax", "mlp", "deep"])
+def test_what_is_not_finite_never_gets_out_under_clipping(name, clipping):
+    held = records(SHAPE, [12, 12])
+    broken = held.x.float()
+    broken[3, 0, 2], broken[4, 0, 1] = float("inf"), float("nan")
+    held = DeviceRecords(broken, held.y, held.offsets, held.scale, held.shift)
+    batches = Batches(np.array([[[3, 4, 5], [3, 4, 5]]]), np.array([[3, 3]]))
+    found, expected = (
+        trained(engine, name, CLIPPINGS[clipping], Plain(), batches, held=held) for engine in ("compiled", "loop")
+    )
+    assert found.updates.isfinite().all()
+    assert found.updates[1].any(), "the other device learns"
+    assert_alike(found, expected)
+
+
+def test_what_is_not_finite_is_seen_without_clipping():
+    held = records(SHAPE, [12])
+    broken = held.x.float()
+    broken[3, 0, 2] = float("nan")
+    held = DeviceRecords(broken, held.y, held.offsets, held.scale, held.shift)
+    batches = Batches(np.array([[[3, 4, 5]]]), np.array([[3]]))
+    assert trained("compiled", "mlp", None, Plain(), batches, held=held).updates.isnan().any()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_record_with_a_huge_gradient_moves_an_update_by_at_most_its_share(name):
+    held = records(SHAPE, [12])
+    large = held.x.float()
+    large[3] *= 1e6
+    held = DeviceRecords(large, held.y, held.offsets, held.scale, held.shift)
+
+    def update(indices):
+        batches = Batches(np.array([[indices]]), np.array([[8]]))
+        return trained("compiled", name, CLIPPINGS["record"], Plain(), batches, held=held).updates[0]
+
+    others = [0, 1, 2, 4, 5, 6, 7]
+    assert (update([3, *others]) - update([8, *others])).norm() <= 2 * 0.1 * 0.5 / 8 * (1 + 1e-5)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.integers(1, 60), min_size=2, max_size=20),
+    st.floats(0.05, 0.9),
+    st.sampled_from(list(MODELS)),
+    st.sampled_from(list(CLIPPINGS)),
+    st.sampled_from(list(OBJECTIVES)),
+    st.booleans(),
+    st.integers(0, 2**20),
+)
+def test_any_split_of_any_devices_gives_the_same_bits(sizes, rate, name, clipping, objective, noisy, seed):
+    random = np.random.default_rng(seed)
+    drawn = draw("poisson", sizes, np.full(len(sizes), rate), 3, seed)
+    batches = Batches(drawn.indices, drawn.counts, random.integers(0, 4, len(sizes)))
+    held = records(SHAPE, sizes)
+    held = DeviceRecords(held.x, held.y % CLASSES, held.offsets, held.scale, held.shift)
+    chosen = OBJECTIVES[objective]
+    module, starts = model_and_starts(name, len(sizes))
+    terms = terms_for(chosen, starts, noisy, watched=True)
+
+    def of(rows):
+        made = build_engine("compiled", module, CLIPPINGS[clipping], chosen, 8, 0.5)
+        return made.train(starts[rows], held, rows, batches.part(rows), 0.1, terms.part(rows))
+
+    whole = of(np.arange(len(sizes)))
+    cuts = np.flatnonzero(random.random(len(sizes) - 1) < 0.4) + 1
+    for rows in np.split(random.permutation(len(sizes)), cuts):
+        part = of(rows)
+        assert part.updates.equal(whole.updates[rows])
+        assert part.last_steps.equal(whole.last_steps[rows])
+
+
+def test_a_start_that_is_shared_is_not_changed():
+    module, starts = model_and_starts("logistic", 1)
+    held, batches = records(SHAPE, SIZES), draw("fixed", SIZES, RATES, 2)
+    held = DeviceRecords(held.x, held.y % CLASSES, held.offsets, held.scale, held.shift)
+    before = starts.clone()
+    made = build_engine("compiled", module, None, Plain())
+    expanded = made.train(starts.expand(5, -1), held, np.arange(5), batches, 0.1, PLAIN_TERMS)
+    assert starts.equal(before)
+    assert expanded.updates.equal(made.train(starts.repeat(5, 1), held, np.arange(5), batches, 0.1).updates)
+
+
+def test_nothing_is_compiled_twice_whatever_the_arrays_are():
+    for stored in ("bytes", "float32"):
+        held = records(SHAPE, SIZES)
+        x = held.x if stored == "bytes" else held.x.float()
+        held = DeviceRecords(x, held.y, held.offsets, held.scale, held.shift)
+        for objective in OBJECTIVES.values():
+            drawn = draw("fixed", SIZES, RATES, 1)
+            assert not drawn.counts.flags.writeable
+            trained("compiled", "logistic", None, objective, drawn, held=held, momentum=0.5)
+            trained("compiled", "deep", None, objective, draw("poisson", SIZES, RATES, 3), held=held)
+    assert len(kernels._train.signatures) == 1
+
+
+class OwnDirection(Plain):
+    """A direction of its own under an inherited closed form."""
+
+    def direction(self, model, gradient, received, personal):
+        return 2 * gradient(model), None
+
+
+class OwnHinge(Hinge):
+    """A loss of its own with the options of another."""
+
+    def each(self, scores, labels):
+        return 2 * super().each(scores, labels)
+
+
+@pytest.mark.parametrize(
+    ("module", "objective", "loss", "reason"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)), Plain(), CROSS_ENTROPY, r"0 \(Conv2d\)"),
+        (nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2)), Plain(), CROSS_ENTROPY, r"1 \(GELU\)"),
+        (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Tanh()), Plain(), CROSS_ENTROPY, r"2 \(Tanh\) does not directly"),
+        (nn.Sequential(*[nn.Linear(4, 4)] * 2), Plain(), CROSS_ENTROPY, "two layers share"),
+        (nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2)), Plain(), CROSS_ENTROPY, "frozen"),
+        (nn.Linear(4, 2), OwnDirection(), CROSS_ENTROPY, "none of your own"),
+        (nn.Linear(4, 2), Plain(), OwnHinge(0.5), "no loss of your own"),
+    ],
+    ids=["convolution", "gelu", "two activations", "tied", "frozen", "own objective", "own loss"],
+)
+def test_what_has_no_compiled_steps_is_refused_with_the_reason(module, objective, loss, reason):
+    with pytest.raises(UserError, match=reason) as caught:
+        build_engine("compiled", module, None, objective, 8, 0.0, loss)
+    assert caught.value.problems[0].key == "runtime.engine"
+    assert "compiled" not in engines_for(module, torch.device("cpu"), objective, loss, (4,))
+
+
+def test_a_model_that_takes_records_apart_is_not_among_those_that_compile():
+    by_row = nn.Sequential(nn.Linear(5, 7))
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert "compiled" not in engines_for(by_row, cpu, Plain(), CROSS_ENTROPY, (3, 5))
+    assert "compiled" in engines_for(by_row, cpu, Plain(), CROSS_ENTROPY, (5,))
+    assert "compiled" not in engines_for(by_row, gpu, Plain(), CROSS_ENTROPY, (5,))
+
+
+def test_machine_code_on_disk_is_that_of_these_sources(tmp_path):
+    """Numba looks at the date of one file; the digest in its key is of all, and differs with any."""
+    folder = tmp_path / "compiled"
+    shutil.copytree(kernels.__file__.rpartition("/")[0], folder, ignore=shutil.ignore_patterns("__pycache__"))
+    before = kernels.digest_of_sources(folder)
+    assert before == kernels.digest_of_sources()
+    assert before in [cell.cell_contents for cell in kernels._train.py_func.__closure__]
+    for file in sorted(folder.glob("*.py")):
+        text = file.read_text()
+        file.write_text(text + "\n")
+        assert kernels.digest_of_sources(folder) != before, file.name
+        file.write_text(text)
+
+
+def test_without_a_place_for_machine_code_kernels_compile_all_the_same(monkeypatch):
+    from numba.core.caching import CompileResultCacheImpl
+
+    monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
+    assert callable(kernels._entry(1))
