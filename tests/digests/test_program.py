@@ -89,6 +89,7 @@ def test_what_is_said_about_code_leaves_the_digest_alone(edits):
     [
         {"a_rules": ("FACTOR = 2.5", "FACTOR = 2.6")},
         {"a_rules": ("FACTOR = 2.5", "FACTOR: float = 2.5")},
+        {"a_rules": ("FACTOR = 2.5", "FACTOR = 2.5\nUNUSED = 1")},  # unless `globals()` finds it: nobody can say
         {"a_rules": ("rate=0.1", "rate=0.2")},
         {"a_rules": ("y + z", "y - z")},
         {"a_rules": ("y = np", "y = z = np")},

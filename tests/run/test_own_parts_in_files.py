@@ -174,3 +174,32 @@ def test_ray_workers_get_the_modules_with_the_parts(with_air):
     away = Experiment.from_file(with_air, settings).run(with_air.parent / "ray")
     for column in ("loss", "energy_j", "clock_s"):
         assert away.metrics[column].tolist() == inline.metrics[column].tolist()
+
+
+SHAKY = """
+from h2fdp.algorithms import StatelessObjective
+
+class Shaky(StatelessObjective):
+    \"\"\"It fails once its model is no longer the initial one.\"\"\"
+
+    def direction(self, model, gradient, received, personal):
+        if received.mean() > 0.1:
+            return gradient(model) / nothing, None
+        return gradient(model) - 1.0, None
+"""
+
+
+@pytest.mark.parametrize("backend", ["inline", pytest.param("ray", marks=pytest.mark.ray)])
+def test_code_that_fails_in_the_middle_of_a_run_is_told_with_its_traceback(file, backend):
+    (file.parent / "own_module.py").write_text(MODULE + SHAKY)
+    method = {"extends": "hfl", "objective": "own_module:Shaky"}
+    runtime = {"backend": backend} | ({"hosts": 1} if backend == "ray" else {})
+    changed = {"method": method, "model": "softmax", "data": "digits", "runtime": runtime}
+    file.write_text(yaml.safe_dump(FILE | changed))
+    words = r"method\.objective: .*own_module:Shaky\.direction fails: .*NameError"
+    with pytest.raises(UserError, match=words) as caught:
+        Experiment.from_file(file).run(file.parent / "run")
+    assert "return gradient(model) / nothing, None" in caught.value.report
+    assert (backend == "ray") == bool(getattr(caught.value, "__notes__", []))  # else Python chains the user's error
+    summary = yaml.safe_load((file.parent / "run" / "summary.json").read_text())
+    assert (summary["state"], summary["intervals"] > 0) == ("failed", True)
