@@ -65,6 +65,8 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     if run.blueprint.measuring is not None:
         text = "the audit supports control.estimates: released only"
         raise UserError(text, key="control.estimates")
+    if run.config.training.clipping != "clip":
+        raise UserError("canaries are as long as clipped gradients; expected clip", key="training.clipping")
     if run.blueprint.momentum:
         raise UserError("canaries do not support momentum; expected 0", key="training.momentum")
     if observer == "public" and (run.config.method.server.name != "average" or run.config.method.upcycle is not None):

@@ -45,6 +45,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
+    yield from _of_clipping(experiment, axes)
     yield from _of_adjacency(experiment, axes)
     yield from axes.placement.problems(_requested(experiment, axes))
 
@@ -118,6 +119,19 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
     elif control.estimates == "released" and "estimates" in control.model_fields_set:
         text = f"{name} uses raw measurements of the losses on devices, which leak"
         yield "control.estimates", f"{text}; expected oracle (the run is marked), or the constants in method.schedule"
+
+
+def _of_clipping(experiment: ExperimentFile, axes: Axes) -> Found:
+    training, key = experiment.training, "training.clipping"
+    if training.clipping == "clip":
+        return
+    bounded = axes.placement.private and axes.placement.clips != "nothing" and axes.placement.input_norm is None
+    if training.clip_norm is None or not (bounded or "clip_norm" in training.model_fields_set):
+        yield key, "normalized gradients have the length clip_norm; expected a stated clip_norm, or clip"
+    if axes.placement.clips == "update":
+        yield key, "normalized is about gradients, and central clips updates; expected clip"
+    if axes.schedule.controlled:
+        yield key, "the controller's estimates are those of clipped gradients; expected clip"
 
 
 def _of_adjacency(experiment: ExperimentFile, axes: Axes) -> Found:

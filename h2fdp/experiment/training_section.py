@@ -13,7 +13,7 @@ from h2fdp.config.fields import Count, Expect, Magnitude, Share, Whole, shape
 from h2fdp.protocol.interval_plan import Weighting
 from h2fdp.schedules.step_decay import StepDecay
 from h2fdp.training.batches import Sampling
-from h2fdp.training.clipping import ClipScope
+from h2fdp.training.clipping import ClippingRule, ClipScope
 from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.training.losses import CrossEntropyOptions, LossSection
 
@@ -48,6 +48,7 @@ class TrainingSection(Section):
             a network of one tier `aggregate_every` may be a mapping: `{trusted: 1, untrusted: 5}`, or names.
         local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
             have no local aggregations.
+        clipping: `clip` cuts gradients that are longer than `clip_norm`, `normalized` makes all nearly that long.
         loss: of a record's scores; devices minimise its mean.
         momentum: of the local steps; it restarts at zero with each received model.
     """
@@ -63,6 +64,7 @@ class TrainingSection(Section):
     step_decay: StepDecay = "sqrt"
     clip_norm: Magnitude | None = 1.0
     clip_scope: ClipScope = "batch"
+    clipping: ClippingRule = "clip"
     loss: LossSection = CrossEntropyOptions()
     momentum: Decay = 0.0
     sampling: Literal[Sampling, "shuffled"] = "poisson"

@@ -182,7 +182,7 @@ def _changes(setup: RunSetup) -> Iterator[tuple[str, Any]]:
     if training.local_steps is not None:
         yield from _both("local_steps", training.local_steps)
         yield from _rhythms(setup)
-    if training.clip_norm is not None:
+    if training.clip_norm is not None and training.clipping == "clip":  # normalised ones shrink as much as the noise
         yield "clip_norm", training.clip_norm / 2
 
 

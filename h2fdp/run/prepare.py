@@ -18,6 +18,7 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.secure_sums import check_secure_sums
+from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
 from h2fdp.models.warm_start import load_parameters
@@ -35,9 +36,9 @@ from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping, chosen_engine
-from h2fdp.training.clipping import ClipScope
+from h2fdp.training.clipping import GAMMA
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
-from h2fdp.training.engine import EngineName
+from h2fdp.training.engine import NORMALISING, EngineName
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.losses import Loss, loss_of
 
@@ -119,9 +120,9 @@ def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own
         topology=network,
         data=data,
         module=module,
-        engine=_engine(engine, initial, device, objective, loss, data.shape),
+        engine=_normalising(_engine(engine, initial, device, objective, loss, data.shape), training),
         objective=objective,
-        clipping=None if norm is None else _clipping(norm, training.clip_scope, placement),
+        clipping=None if norm is None else _clipping(norm, training, placement),
         # An order of all records amplifies no more than fixed batches do.
         sampling="poisson" if training.sampling == "poisson" else "fixed",
         rates=rates,
@@ -185,8 +186,24 @@ def _engine(
     return "compiled"
 
 
-def _clipping(norm: float, scope: ClipScope, placement: NoisePlacement) -> Clipping:
-    return Clipping(norm, scope, mean_too=scope == "record" and placement.accumulates)
+def _normalising(engine: EngineName, training: TrainingSection) -> EngineName:
+    """The engine, if it knows what the gradients' rule asks for.
+
+    Raises:
+        UserError: it does not.
+    """
+    if training.clipping == "normalized" and engine not in NORMALISING:
+        text = (
+            f"{engine} does not normalise gradients; expected auto, {', '.join(sorted(NORMALISING))}, or clipping: clip"
+        )
+        raise UserError(text, key="runtime.engine")
+    return engine
+
+
+def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement) -> Clipping:
+    scope = training.clip_scope
+    mean_too = scope == "record" and placement.accumulates
+    return Clipping(norm, scope, mean_too, GAMMA if training.clipping == "normalized" else None)
 
 
 def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool] = DataRequest.read) -> DataSource:

@@ -13,7 +13,7 @@ from h2fdp.protocol import Order
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.training import engines_for
-from h2fdp.training.engine import EngineName
+from h2fdp.training.engine import NORMALISING, EngineName
 
 _STEPS, _REPEATS = 5, 3
 _MOST_DEVICES = 50  # that are timed together
@@ -46,4 +46,6 @@ def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
 def fastest_engine(blueprint: Blueprint, model: Tensor) -> EngineName:
     """The engine that takes the least time here and now; another run may find another, with other last bits."""
     known = (blueprint.module(), blueprint.device, blueprint.objective, blueprint.loss, blueprint.data.shape)
-    return min(engines_for(*known), key=lambda name: seconds_per_step(replace(blueprint, engine=name), model))
+    normalised = blueprint.clipping is not None and blueprint.clipping.gamma is not None
+    names = [name for name in engines_for(*known) if not normalised or name in NORMALISING]
+    return min(names, key=lambda name: seconds_per_step(replace(blueprint, engine=name), model))

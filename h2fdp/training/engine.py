@@ -51,7 +51,6 @@ EngineName = Literal["loop", "stacked", "compiled"]
 EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int, float, Loss], Engine]
 
 
-
 def _compiled(
     module: nn.Module, clipping: Clipping | None, objective: LocalObjective, _width: int, momentum: float, loss: Loss
 ) -> Engine:
@@ -69,6 +68,9 @@ ENGINES: Mapping[EngineName, EngineBuilder] = MappingProxyType(
         "compiled": _compiled,
     }
 )
+
+
+NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked"})  # engines that know `Clipping.gamma`
 
 
 def build_engine(
@@ -89,6 +91,7 @@ def build_engine(
     Raises:
         UserError: `compiled` for a model, a loss or an objective that has no compiled steps.
     """
+    assert clipping is None or clipping.gamma is None or name in NORMALISING, f"{name} cuts gradients, and no more"
     return ENGINES[name](module, clipping, objective, width, momentum, loss)
 
 

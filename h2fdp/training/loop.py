@@ -107,7 +107,7 @@ class LoopEngine:
         """A batch's mean gradient, clipped where batches are."""
         if self._clipping is None or not self._clipping.of_batches:
             return gradient
-        return self._clipping.apply(gradient)
+        return self._clipping.for_batches.apply(gradient)
 
     def _record_loss(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
         return self._losses.mean(model, x[None], y[None], *others)

@@ -49,8 +49,9 @@ class StackedEngine:
         per_record = clipping is not None and clipping.scope == "record"
         self._compares = comparison_of(objective)
         norm = clipping.norm if clipping is not None and per_record else None
-        self._rule = gradient_rule(module, norm, loss, self._compares)
-        self._batch_clipping = clipping if clipping is not None and clipping.of_batches else None
+        gamma = clipping.gamma if clipping is not None else None
+        self._rule = gradient_rule(module, norm, loss, self._compares, gamma)
+        self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
         self._descent = Descent(objective, momentum)
         self._width = width
         self._stack_size = cache(partial(_stack_size, module, width))

@@ -13,7 +13,12 @@ from h2fdp.training.gradients import gradient_rule
 from tests.training.groups import draw, records
 
 SHAPE, SIZES = (1, 4, 4), [9, 5, 12]
-CLIPPINGS = [None, Clipping(0.05, "batch"), Clipping(0.05, "record")]
+CLIPPINGS = {
+    "none": None,
+    "batch": Clipping(0.05, "batch"),
+    "record": Clipping(0.05, "record"),
+    "normalized": Clipping(0.05, "record", mean_too=True, gamma=0.02),
+}
 
 
 class Doubled(nn.Module):
@@ -57,7 +62,7 @@ MODULES = {
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("clipping", CLIPPINGS, ids=["none", "batch", "record"])
+@pytest.mark.parametrize("clipping", CLIPPINGS.values(), ids=CLIPPINGS)
 @pytest.mark.parametrize("name", MODULES)
 def test_the_stacked_engine_trains_what_the_loop_trains(name, clipping):
     torch.manual_seed(3)

@@ -69,6 +69,18 @@ def test_clipping_each_records_gradient():
     check(Clipping(0.4, "record"), lambda each: clip(each, 0.4).mean(axis=0))
 
 
+def normalised(gradients, norm, gamma):
+    return norm * gradients / (np.sqrt((gradients**2).sum(axis=(-2, -1), keepdims=True)) + gamma)
+
+
+def test_normalising_each_records_gradient():
+    check(Clipping(0.4, "record", gamma=0.3), lambda each: normalised(each, 0.4, 0.3).mean(axis=0))
+
+
+def test_normalising_the_batch_gradient():
+    check(Clipping(0.4, "batch", gamma=0.3), lambda each: normalised(each.mean(axis=0), 0.4, 0.3))
+
+
 def test_an_update_is_never_longer_than_its_steps_allow():
     batches = Batches(np.zeros((9, 2, 1), dtype=np.int64), np.ones((9, 2), dtype=np.int64))
     engine = build_engine("loop", module(), Clipping(0.01), Plain())

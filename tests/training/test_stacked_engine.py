@@ -18,7 +18,12 @@ from tests.training.groups import SHAPES, draw, model_and_start, records
 SIZES = np.array([30, 9, 60, 14, 33])
 RATES = np.array([0.3, 0.4, 0.2, 0.05, 0.3])  # batches of 9, 3.6, 12, 0.7 and 9.9: empty ones, and ones of three passes
 WIDTH = 5
-CLIPPINGS = {"none": None, "batch": Clipping(0.5, "batch"), "record": Clipping(0.5, "record")}
+CLIPPINGS = {
+    "none": None,
+    "batch": Clipping(0.5, "batch"),
+    "record": Clipping(0.5, "record"),
+    "normalized": Clipping(0.5, "record", gamma=0.1),
+}
 POOLED = ("cnn12", "ali-cnn-28", "ali-cnn-32")
 
 

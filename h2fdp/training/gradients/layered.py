@@ -20,12 +20,18 @@ from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 class LayeredGradients:
     def __init__(
-        self, module: nn.Module, chain: list[Step], record_norm: float | None, loss: Loss = CROSS_ENTROPY
+        self,
+        module: nn.Module,
+        chain: list[Step],
+        record_norm: float | None,
+        loss: Loss = CROSS_ENTROPY,
+        gamma: float | None = None,
     ) -> None:
         self._loss = loss
         self._flat = ParameterLayout(module)
         self._chain = chain
         self._record_norm = record_norm
+        self._gamma = gamma
         # One layer that ends the chain, but for probabilities, needs no autograd from the scores to its output.
         layers = sum(isinstance(step, Parametrised) for step in chain)
         self._end = chain[-1] if isinstance(chain[-1], Probabilities) else None
@@ -81,5 +87,5 @@ class LayeredGradients:
         bad = total.isfinite().logical_not_()
         if bad.is_cuda or bad.any():  # a GPU would have to be waited for, to know
             records = [[piece.without(bad) for piece in found] for found in records]
-        factors = clip_factors(total.sqrt_(), self._record_norm).mul_(shares)
+        factors = clip_factors(total.sqrt_(), self._record_norm, self._gamma).mul_(shares)
         return [[piece.weighted(factors) for piece in found] for found in records]

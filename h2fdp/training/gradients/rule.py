@@ -46,17 +46,19 @@ def gradient_rule(
     record_norm: float | None,
     loss: Loss = CROSS_ENTROPY,
     comparison: FeatureComparison | None = None,
+    gamma: float | None = None,
 ) -> GradientRule:
     """The fastest rule for a module.
 
     Args:
         record_norm: G where each record's gradient is clipped.
+        gamma: of records' gradients that are normalised; see `Clipping`.
         comparison: an objective that compares models, which rules out gradients that are written out.
     """
     chain = chain_of(module)
     if chain is None or comparison is not None:
-        return FunctionalGradients(module, record_norm, loss, comparison)
-    return LayeredGradients(module, chain, record_norm, loss)
+        return FunctionalGradients(module, record_norm, loss, comparison, gamma)
+    return LayeredGradients(module, chain, record_norm, loss, gamma)
 
 
 def is_layered(module: nn.Module) -> bool:
@@ -76,9 +78,10 @@ class FunctionalGradients:
         record_norm: float | None,
         loss: Loss = CROSS_ENTROPY,
         comparison: FeatureComparison | None = None,
+        gamma: float | None = None,
     ) -> None:
         self._losses = RecordLoss(module, loss, comparison)
-        self._clipping = None if record_norm is None else Clipping(record_norm, "record")
+        self._clipping = None if record_norm is None else Clipping(record_norm, "record", gamma=gamma)
 
     def sums(
         self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, others: tuple[Tensor, Tensor] | None = None

@@ -1,0 +1,57 @@
+"""Normalized gradients in whole runs: their ledger is that of clipped ones, and what cannot have them is refused."""
+
+import numpy as np
+import pytest
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.audit.run_audit import audit
+from h2fdp.runtime import step_time
+
+BY_RECORD = {"method": "hfl-dp", "clip_scope": "record", "local_steps": 1}
+INSIDE = {"method": {"privacy": {"name": "hierarchical", "noise": "steps"}}, "local_steps": 2}
+
+
+def experiment(**settings):
+    shared = {"data": "digits", "intervals": 2, "sampling_rate": 0.5, "epsilon": 5.0, "clipping": "normalized"}
+    return Experiment(topology=Topology.regular(edges=2, devices=2, trust=0.5, seed=1), **{**shared, **settings})
+
+
+@pytest.mark.parametrize("settings", [BY_RECORD, INSIDE, {"method": "hfl-dp", "local_steps": 3}])
+def test_noise_and_sensitivities_are_those_of_clipped_gradients_and_models_are_not(settings, tmp_path):
+    runs = [experiment(clipping=rule, **settings).run(tmp_path / rule) for rule in ("clip", "normalized")]
+    ledgers = [(run.directory / "privacy.jsonl").read_text() for run in runs]
+    assert ledgers[0] == ledgers[1] != ""
+    assert runs[0].metrics["loss"].iloc[-1] != runs[1].metrics["loss"].iloc[-1]
+
+
+@pytest.mark.parametrize("settings", [BY_RECORD, INSIDE])
+def test_all_engines_agree(settings, tmp_path):
+    loop, stacked = (experiment(engine=name, **settings).run(tmp_path / name) for name in ("loop", "stacked"))
+    np.testing.assert_allclose(loop.metrics["loss"], stacked.metrics["loss"], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"method": {"privacy": "central"}, "aggregations_per_interval": 0}, "central clips updates"),
+        ({"method": "h2fdp-adaptive"}, "the controller's estimates"),
+        ({"method": "hfl"}, "expected a stated clip_norm"),
+        ({"method": {"privacy": {"name": "hierarchical", "input_bound": 30}}}, "expected a stated clip_norm"),
+        ({"method": "hfl-dp", "clipping": "automatic"}, "expected one of clip, normalized"),
+    ],
+)
+def test_what_has_no_gradients_to_normalise_is_refused(settings, words):
+    with pytest.raises(UserError, match=f"training.clipping: .*{words}"):
+        experiment(**settings)
+
+
+def test_audits_do_not_know_them():
+    with pytest.raises(UserError, match="canaries are as long as clipped gradients"):
+        audit(experiment(**BY_RECORD).prepare(), "edge", 4, "dirac")
+
+
+def test_the_fastest_engine_is_one_that_normalises(monkeypatch):
+    tried = []
+    monkeypatch.setattr(step_time, "seconds_per_step", lambda blueprint, model: tried.append(blueprint.engine) or 1.0)
+    experiment(engine="fastest", **BY_RECORD).prepare()
+    assert set(tried) == {"loop", "stacked"}
