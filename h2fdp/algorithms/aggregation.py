@@ -1,4 +1,4 @@
-"""The axis of aggregation: with which weights an aggregator adds up what its children upload, and what it sees of them.
+"""The axis of aggregation: with which weights an aggregator adds up what its children upload.
 
 Weights depend on public facts alone: whose uploads arrive, how many records they have, how many local steps they did.
 So the cloud knows them when it plans an interval, noise is sized by them, and the ledger states them before it starts.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from h2fdp.config.fields import Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
-from h2fdp.privacy import Visible
 
 Numbers = TypeVar("Numbers")
 
@@ -53,13 +52,8 @@ class Aggregation(ABC):
     """model <- model - sum_j weight_j upload_j / normaliser_j, at every aggregator of the tree alike.
 
     The node above an aggregator, and the children to which it broadcasts, see this sum and no single upload: the
-    ledger has its rows by it.
-
-    Attributes:
-        sees: what the aggregator itself sees of its devices: single uploads, or their sum alone.
+    ledger has its rows by it. What the aggregator itself sees of its children follows from the trust in it.
     """
-
-    sees: Visible = "uploads"
 
     @abstractmethod
     def weights(self, uploads: Contributions) -> np.ndarray:
@@ -122,32 +116,21 @@ class AggregationOptions(Options):
         """The aggregation with these options."""
 
 
-AGGREGATIONS: Choices[AggregationOptions] = Choices(OwnKind("an aggregation", ("weights", "normalisers", "sees")))
+AGGREGATIONS: Choices[AggregationOptions] = Choices(OwnKind("an aggregation", ("weights", "normalisers")))
 
 
 def aggregation_of(section: AggregationOptions | OwnPart) -> Aggregation:
-    """The aggregation that a section describes.
-
-    Raises:
-        UserError: a user's own says that it sees something else than uploads or their sum.
-    """
+    """The aggregation that a section describes."""
     if isinstance(section, OwnPart):
         return OwnAggregation(section.make(), section.origin)
     return section.build()
 
 
 class OwnAggregation(Aggregation):
-    """A user's own, whose answers are checked before anything is released by them.
-
-    Raises:
-        UserError: it says that it sees something else than uploads or their sum.
-    """
+    """A user's own, whose answers are checked before anything is released by them."""
 
     def __init__(self, own: Aggregation, origin: Origin) -> None:
         self._own, self.origin = own, origin
-        if own.sees not in get_args(Visible):
-            raise origin.wrong("sees", f"one of {', '.join(get_args(Visible))}", own.sees)
-        self.sees = own.sees
 
     def weights(self, uploads: Contributions) -> np.ndarray:
         """See `Aggregation.weights`.

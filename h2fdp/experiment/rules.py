@@ -196,5 +196,4 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
         schedule=method.schedule.name,
         foreseen=schedule.foreseen,
         controlled=schedule.controlled,
-        edge_sees=axes.aggregation.sees,
     )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from h2fdp.algorithms import aggregation_of, objective_of
+from h2fdp.algorithms import objective_of
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
 from h2fdp.errors import UserError
@@ -135,7 +135,6 @@ def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own
         probes=chosen(method.schedule).measures == "secants",
         clip_norm=training.clip_norm,
         loss=loss,
-        edge_sees=aggregation_of(method.aggregation).sees,
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
 
@@ -16,7 +16,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
 from h2fdp.estimation.device_estimates import GradientProbe
 from h2fdp.estimation.loss_probes import LossProbe
-from h2fdp.privacy import LocalRandomizer, NoisePlacement, TrustModel, Visible
+from h2fdp.privacy import LocalRandomizer, NoisePlacement, TrustModel
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.streams import Streams
@@ -56,7 +56,6 @@ class Blueprint:
         momentum: of the devices' steps, from each received model on.
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
         probes: whether a schedule wants secants (see `DeviceSecants`).
-        edge_sees: of its devices, under the run's aggregation: single uploads, or their sum alone.
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
     """
 
@@ -78,7 +77,6 @@ class Blueprint:
     probes: bool = False
     clip_norm: float | None = None
     loss: Loss = CROSS_ENTROPY
-    edge_sees: Visible = "uploads"
 
     @property
     def data_bytes(self) -> int:
@@ -103,8 +101,7 @@ class Blueprint:
 
     def trust_model(self, trust: Trust) -> TrustModel:
         """Who adds noise under an edge server of this trust, and what the edge server sees."""
-        model = self.noise_placement.trust_model(trust)
-        return replace(model, edge_sees="sum") if self.edge_sees == "sum" else model
+        return self.noise_placement.trust_model(trust)
 
     def facts(self) -> list[SubnetFacts]:
         """What the cloud knows of each subnet."""

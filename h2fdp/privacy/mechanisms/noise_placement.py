@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, RawUpdate
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.releases import Observer, height_of
-from h2fdp.privacy.trust_model import TrustModel, Visible
+from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.topology import Trust
 
 Clips = Literal["gradient", "record", "update", "nothing"]
@@ -27,7 +27,6 @@ class RequestedExperiment:
         clip_scope: as it was stated; None where it was not.
         loss: its name.
         budget: whether any observer has one.
-        edge_sees: of its devices, under the aggregation that is asked for.
         schedule: its name; `foreseen` where every interval is known before the run, `controlled` under Algorithm 1.
     """
 
@@ -49,7 +48,6 @@ class RequestedExperiment:
     schedule: str
     foreseen: bool
     controlled: bool
-    edge_sees: Visible = "uploads"
 
 
 class NoisePlacement(Protocol):

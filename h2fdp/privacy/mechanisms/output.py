@@ -144,9 +144,6 @@ class OutputPerturbation(NoisePlacement):
         yield from remembering(request)
         yield from given_noise("noise_std", self.noise_std, request)
         yield from uncontrolled(request)
-        if request.edge_sees != "uploads":
-            text = "Theorem 6.2 is about single models, and under this aggregation nobody receives one"
-            yield "method.aggregation", f"{text}; expected average"
 
     def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
         return ClippedNoisyModel(self.model_norm)
