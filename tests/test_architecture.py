@@ -160,3 +160,8 @@ def test_an_inline_run_needs_neither_ray_nor_opacus_nor_torchvision_nor_scikit_l
 from h2fdp import Experiment, Topology
 Experiment(topology=Topology.regular(2, 2), data="digits", method="h2fdp", epsilon=8, intervals=1).prepare()"""
     assert not {"ray", "opacus", "torchvision", "sklearn"} & loaded_by(f"exec({prepared!r})")
+
+
+@pytest.mark.process
+def test_a_host_starts_without_the_libraries_of_accounts_and_reports():
+    assert not {"scipy", "pandas", "sklearn", "networkx", "matplotlib", "numba"} & loaded_by("import h2fdp.runtime.host")

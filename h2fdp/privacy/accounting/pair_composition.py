@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TypeAlias
 
-from scipy.special import log_ndtr, logsumexp, ndtr
-
 from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, Parts, best_tilt, epsilon_of
 from h2fdp.privacy.accounting.loss_distribution import reach_of
 from h2fdp.privacy.accounting.output_pairs import OutputPair, dominated_losses, pair_moments
@@ -42,6 +40,8 @@ def attained_epsilon(pairs: Mapping[OutputPair, int], delta: float) -> float:
 
 def _of_one_vector(pair: OutputPair, delta: float) -> float:
     """By the test whether the vector is above a centre less six deviations, for the best centre."""
+    from scipy.special import log_ndtr, logsumexp, ndtr  # half a second, for the few who need it
+
     found = 0.0
     for place, centre in enumerate(pair.centres):
         at_least = math.fsum(pair.present[place:]) * float(ndtr(_BELOW))
