@@ -76,7 +76,7 @@ class CheckedSchedule:
             raise origin.wrong("measures", f"one of {', '.join(get_args(Measured))}", found)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_") or not (hasattr(type(self._own), name) or name in vars(self._own)):
             raise AttributeError(name)
         value = self._origin.call(name, getattr, self._own, name)
         return partial(self._origin.call, name, value) if callable(value) else value

@@ -3,7 +3,9 @@
 All of it happens in `prepare`, before there is a run directory or a ledger.
 """
 
+import copy
 import itertools
+import pickle
 import sys
 from dataclasses import replace
 
@@ -16,6 +18,7 @@ from torch import nn
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import Aggregation, Plain, StatefulUpdate, StatelessObjective
 from h2fdp.schedules import Decision, OwnSchedule
+from h2fdp.schedules.registry import chosen
 from h2fdp.topology import Radio
 from h2fdp.wireless import Access, Fading, PathLoss
 
@@ -243,6 +246,22 @@ def decided(**changed):
 def test_a_schedule(schedule, words):
     with pytest.raises(UserError, match=rf"^Experiment: method\.schedule: expected {words}"):
         prepare({"schedule": schedule})
+
+
+class Steady(OwnSchedule):
+    def choose(self, interval, slot):
+        return Decision(4, 0.1, np.array([2, 2]))
+
+    def scored(self, loss):
+        return self.missing
+
+
+def test_a_schedule_travels_to_other_processes_and_has_no_more_than_the_users_own():
+    schedule = chosen(prepare({"schedule": Steady(), "privacy": "none"}, calibration=None).config.method.schedule)
+    for same in (schedule, pickle.loads(pickle.dumps(schedule)), copy.deepcopy(schedule)):
+        assert (same.varies_tau, same.ends(3), hasattr(same, "nothing")) == (False, False, False)
+        with pytest.raises(UserError, match=r"Steady\.scored fails: .*: AttributeError: .* no attribute 'missing'"):
+            same.scored(0.5)
 
 
 def test_a_class_with_the_methods_of_a_schedule_that_is_none():
