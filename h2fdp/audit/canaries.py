@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
-CanaryKind = Literal["dirac", "dominating"]
+CanaryKind = Literal["dirac", "dominating", "turning"]
 _LARGE = 1e6  # a data gradient under clip_scope batch whose length does not matter any more
 _OVERWHELMING = 1e14  # beside it a float32 forgets a batch of large gradients; its square is still a float32
 
@@ -34,7 +34,8 @@ class CanaryDesign:
 
     Attributes:
         kind: `dirac` canaries have a gradient of the clip norm, beside the data as they are; `dominating` ones
-            outweigh every other record, and the data beside them are the worst for them: they pull the other way.
+            outweigh every other record, and the data beside them are the worst for them: they pull the other way;
+            `turning` ones do so too, and from the first draw on until the upload the data pull their way.
         owners: (N,) number over the whole network of the device that each is a record of.
         included: (N,) bool, the fair coins.
     """
@@ -105,15 +106,21 @@ class CanaryRecords:
     worst that there can be beside it: each record's gradient, instead of what it would be, is a large multiple of
     -sum_j e_j over the device's canaries, in or out.
 
+    Canaries that turn the data do so by a second coordinate of their own, in which they move the model by as little as
+    one likes (see `h2fdp.privacy.accounting.adversaries`). This little is left out here: a device remembers which
+    canaries have turned its data, until it begins at another model.
+
     Attributes:
         coordinates: for each row of the subnet, where its canaries act: (n_i,) positions in the vector of M + N.
         included: for each row, (n_i,) bool: which of them are in.
         dominating: see above.
+        turning: those that dominate also turn the data.
     """
 
     coordinates: Sequence[np.ndarray]
     included: Sequence[np.ndarray]
     dominating: bool
+    turning: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,8 @@ class CanaryEngine(LoopEngine):
     """The reference engine, with canaries among the records of a batch.
 
     Scope `batch`: (sum of data gradients + sum of canaries) / drawn, clipped to G. A dominating canary turns it from
-    -G sum_k e_k / sqrt(n_i) to G e_j: with one canary a device, by the 2 G that the account allows.
+    -G sum_k e_k / sqrt(n_i) to G e_j: with one canary a device, by the 2 G that the account allows. One that turns the
+    data does so at all later steps.
     Scope `record`: the sum of data gradients and canaries, each clipped to G, over what batches are divided by. There
     no other record weakens a canary, and none can strengthen it: data beside a dominating one are as they are.
     """
@@ -172,6 +180,13 @@ class CanaryEngine(LoopEngine):
         self._canaries = canaries
         self._bound = clipping.norm
         self._dominating = canaries.dominating and clipping.scope == "batch"
+        self._turned: np.ndarray = np.zeros(0, dtype=bool)  # of the device that is training, for each of its canaries
+
+    def _gradient(self, records: DeviceRecords, row: int, batches: Batches, slot: int, *rest: Any) -> Tensor:
+        """(M + N,) as `LoopEngine`, which trains one device after another from its first slot on."""
+        if slot == 0:
+            self._turned = np.zeros(len(self._canaries.coordinates[row]), dtype=bool)
+        return super()._gradient(records, row, batches, slot, *rest)
 
     def _bounded(
         self,
@@ -193,10 +208,11 @@ class CanaryEngine(LoopEngine):
             return super()._bounded(records, row, data, divisor, model, others)
         total = torch.zeros_like(model)
         if worst:
-            total[own] -= data.size * _LARGE
+            total[own] += torch.from_numpy(np.where(self._turned, data.size * _LARGE, -data.size * _LARGE)).to(total)
         elif data.size:
             total += data.size * self._mean(
                 model, *records.gather(data + records.offsets[row]), float(data.size), others
             )
         total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._dominating else self._bound
+        self._turned[canaries] |= self._canaries.turning
         return self._clipped_batch(total / divisor)

@@ -72,7 +72,10 @@ class InstrumentedRun:
         for number, subnet in enumerate(run.topology.subnets):
             held = coordinates[int(run.blueprint.first_devices[number]) :][: subnet.size]
             canaries = CanaryRecords(
-                [first + each for each in held], [design.included[each] for each in held], design.kind == "dominating"
+                [first + each for each in held],
+                [design.included[each] for each in held],
+                dominating=design.kind != "dirac",
+                turning=design.kind == "turning",
             )
             groups = self._subnets[subnet.name] = RecordingNodes(self._group(number, canaries), first)
             servers[subnet.name] = replace(self.run.blueprint.edge_server(number), groups=groups)

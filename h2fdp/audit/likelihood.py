@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from scipy.stats import binom
@@ -37,6 +38,63 @@ def _log_drawn(steps: int, rate: float) -> np.ndarray:
     return np.asarray(binom.logpmf(np.arange(steps + 1), steps, rate))
 
 
+class Scored(Protocol):
+    """What a canary does to its coordinate, as a way to score what is seen there."""
+
+    def score(
+        self, values: np.ndarray, unit: float, noise_std: float, segments: tuple[int, ...], rate: float
+    ) -> np.ndarray:
+        """log p(value | in) / p(value | out), for each value.
+
+        Args:
+            unit: of a gradient of length 1 in the values.
+            noise_std: in the values.
+            segments: local steps of each upload in them.
+            rate: q of the device.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TurningEffect:
+    """A canary from whose first draw on the data of its device pull its way.
+
+    Attributes:
+        own: its gradient when it is drawn: G.
+        others: that of the data on its coordinate, one way or the other, on average: batches may be empty.
+    """
+
+    own: float
+    others: float
+
+    def score(
+        self, values: np.ndarray, unit: float, noise_std: float, segments: tuple[int, ...], rate: float
+    ) -> np.ndarray:
+        """See `Scored`: the mixture by the first draw in each upload, as if batches were like their average."""
+        centres, log_chances = _turned_by(segments, rate, self.own, self.others)
+        out = -self.others * sum(segments)
+        shifted, scale = values / noise_std, unit / noise_std
+        exponents = log_chances - (np.subtract.outer(shifted, centres * scale)) ** 2 / 2
+        return np.asarray(np.logaddexp.reduce(exponents, axis=-1) + (shifted - out * scale) ** 2 / 2)
+
+
+@lru_cache(maxsize=4096)
+def _turned_by(segments: tuple[int, ...], rate: float, own: float, others: float) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) where the coordinate may be after these uploads, and the log probability of each place."""
+    sums = {0.0: 1.0}
+    for steps in segments:
+        places = [(-others * steps, (1 - rate) ** steps)]
+        for before in range(steps):
+            places.append((-others * before + own + others * (steps - before - 1), (1 - rate) ** before * rate))
+        found: dict[float, float] = {}
+        for total, chance in sums.items():
+            for place, own_chance in places:
+                at = round(total + place, 9)
+                found[at] = found.get(at, 0.0) + chance * own_chance
+        sums = {place: chance for place, chance in found.items() if chance > 0}
+    return np.array(list(sums)), np.log(np.array(list(sums.values())))
+
+
 @dataclass(frozen=True)
 class CanaryEffect:
     """What one local step does to a canary's coordinate of the clipped gradient, on average.
@@ -49,10 +107,18 @@ class CanaryEffect:
     baseline: float
     shift: float
 
+    def score(
+        self, values: np.ndarray, unit: float, noise_std: float, segments: tuple[int, ...], rate: float
+    ) -> np.ndarray:
+        """See `Scored`."""
+        steps = sum(segments)
+        moved = values - unit * self.baseline * steps
+        return log_likelihood_ratio(moved, unit * self.shift, noise_std, steps, rate)
+
     @classmethod
     def expected(
         cls, kind: CanaryKind, clip_scope: str, clip_norm: float, records: int, rate: float, canaries: int
-    ) -> CanaryEffect:
+    ) -> CanaryEffect | TurningEffect:
         """The effect of one of a device's canaries; under scope `batch` the account allows a shift of 2 G.
 
         Under `record` each draw moves the step by G / (q_i D_i), whatever else is drawn. Under `batch` one of B + 1
@@ -74,4 +140,4 @@ class CanaryEffect:
             return cls(0.0, clip_norm * share)
         against = clip_norm / math.sqrt(canaries)
         baseline = -against * (1 - (1 - rate) ** records) * (1 - rate / 2) ** (canaries - 1)
-        return cls(baseline, clip_norm - baseline)
+        return TurningEffect(clip_norm, -baseline) if kind == "turning" else cls(baseline, clip_norm - baseline)

@@ -90,14 +90,19 @@ class CanaryObservation:
         values: (N,) on the canaries' coordinates; those of the device's own canaries are of interest.
         weight: the share of the device's update in it, the mean over its steps.
         noise_std: of the noise that the observer cannot subtract, as planned.
-        steps: local steps of the device that it accumulates.
+        segments: local steps of the device that it accumulates, upload by upload.
     """
 
     device: int
     values: np.ndarray
     weight: float
     noise_std: float
-    steps: int
+    segments: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        """Of all uploads."""
+        return sum(self.segments)
 
 
 PeerOf = Callable[[int], int]
@@ -128,18 +133,18 @@ def observations(
                 yield from _by_peer(transcript, subnet, device, position, peer_of(device) - subnet.first_device)
             elif observer == "cloud":
                 noise = math.sqrt(float(subnet.noise_variances.sum()))
-                weight, steps = _whole(subnet, position)
-                yield CanaryObservation(device, subnet.upload, weight, noise, steps)
+                weight, segments = _whole(subnet, position)
+                yield CanaryObservation(device, subnet.upload, weight, noise, segments)
             else:
-                weight, steps = _whole(subnet, position)
+                weight, segments = _whole(subnet, position)
                 noise = math.sqrt(transcript.noise_variance)
-                yield CanaryObservation(device, transcript.moved, subnet.share * weight, noise, steps)
+                yield CanaryObservation(device, transcript.moved, subnet.share * weight, noise, segments)
 
 
-def _whole(subnet: SubnetTranscript, position: int) -> tuple[float, int]:
-    """Mean weight of a device's steps over the interval, and how many there are."""
+def _whole(subnet: SubnetTranscript, position: int) -> tuple[float, tuple[int, ...]]:
+    """Mean weight of a device's steps over the interval, and how many there are in each upload."""
     steps = subnet.steps[:, position]
-    return float(subnet.weights[:, position] @ steps / steps.sum()), int(steps.sum())
+    return float(subnet.weights[:, position] @ steps / steps.sum()), tuple(steps[steps > 0].tolist())
 
 
 def _by_edge(subnet: SubnetTranscript, device: int, position: int) -> Iterator[CanaryObservation]:
@@ -149,11 +154,11 @@ def _by_edge(subnet: SubnetTranscript, device: int, position: int) -> Iterator[C
     for segment, steps in enumerate(subnet.steps[:, position].tolist()):
         if steps and single:
             noise = float(subnet.noise_std[segment, position])
-            yield CanaryObservation(device, subnet.uploads[segment, position], 1.0, noise, steps)
+            yield CanaryObservation(device, subnet.uploads[segment, position], 1.0, noise, (steps,))
         elif steps:
             average = subnet.weights[segment] @ subnet.uploads[segment]
             noise = math.sqrt(float(subnet.noise_variances[segment]))
-            yield CanaryObservation(device, average, float(subnet.weights[segment, position]), noise, steps)
+            yield CanaryObservation(device, average, float(subnet.weights[segment, position]), noise, (steps,))
 
 
 def _by_peer(
@@ -168,7 +173,7 @@ def _by_peer(
     for segment in np.flatnonzero(subnet.steps[:last, position]).tolist():
         average = subnet.received[segment] - subnet.received[segment + 1]
         yield CanaryObservation(
-            device, average - known[segment], weights[segment], math.sqrt(hidden[segment]), steps[segment]
+            device, average - known[segment], weights[segment], math.sqrt(hidden[segment]), (steps[segment],)
         )
     if not steps[last]:
         return
@@ -179,5 +184,5 @@ def _by_peer(
         transcript.moved - subnet.share * (local_averages + known[last]),
         subnet.share * weights[last],
         math.sqrt(subnet.share**2 * float(hidden[last]) + max(others, 0.0)),
-        steps[last],
+        (steps[last],),
     )

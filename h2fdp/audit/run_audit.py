@@ -11,7 +11,7 @@ import numpy as np
 from h2fdp.audit.canaries import CanaryDesign, CanaryKind
 from h2fdp.audit.epsilon_lower_bound import epsilon_lower_bound, guess, guesses_planned
 from h2fdp.audit.instrumented_run import InstrumentedRun
-from h2fdp.audit.likelihood import CanaryEffect, log_likelihood_ratio
+from h2fdp.audit.likelihood import CanaryEffect, Scored
 from h2fdp.audit.observer_views import observations
 from h2fdp.audit.scope import UNSEEN, audited_devices, check_density, check_request, spies
 from h2fdp.errors import UserError
@@ -184,15 +184,14 @@ def _scores(
                 asked = {device: effects[device] for device in audited[observer].tolist() if device in effects}
                 for seen in observations(observer, transcript, asked, spy_of.__getitem__, blueprint.star):
                     at, unit, effect = mine[seen.device], transcript.step_size * seen.weight, effects[seen.device]
-                    moved = seen.values[at] - unit * effect.baseline * seen.steps
                     rate = float(blueprint.rates[seen.device])
-                    score[at] += log_likelihood_ratio(moved, unit * effect.shift, seen.noise_std, seen.steps, rate)
+                    score[at] += effect.score(seen.values[at], unit, seen.noise_std, seen.segments, rate)
             done += 1
             on_interval({"interval": done})
     return scores, watch, done
 
 
-def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, CanaryEffect]:
+def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, Scored]:
     """Device -> what its canaries do."""
     clipping, rates = run.blueprint.clipping, run.blueprint.rates
     assert clipping is not None, "a guarantee comes with clipping"

@@ -133,7 +133,9 @@ def audit_command(
     file: ExperimentPath,
     observer: Annotated[str, typer.Option(help="The observer: edge, peer, cloud or public.")],
     canaries: Annotated[int, typer.Option(help="Number of canaries; a fair coin includes each or not.")],
-    kind: Annotated[str, typer.Option(help="dominating or dirac (a gradient of the clip norm).")] = "dominating",
+    kind: Annotated[
+        str, typer.Option(help="dominating, turning (the data too), or dirac (a gradient of the clip norm).")
+    ] = "dominating",
     settings: Settings = None,
     seed: Seed = None,
     data_root: DataRoot = None,

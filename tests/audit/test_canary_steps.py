@@ -30,10 +30,13 @@ def linear():
     return nn.Linear(3, 2, bias=False)
 
 
-def canaries(included=(True, True), dominating=False):
+def canaries(included=(True, True), dominating=False, turning=False):
     """Device 0 holds canaries on coordinates M and M + 1, device 1 none."""
     return CanaryRecords(
-        [np.array([M, M + 1]), np.array([], dtype=int)], [np.array(included), np.array([], dtype=bool)], dominating
+        [np.array([M, M + 1]), np.array([], dtype=int)],
+        [np.array(included), np.array([], dtype=bool)],
+        dominating,
+        turning,
     )
 
 
@@ -91,6 +94,23 @@ def test_a_dominating_canary_turns_the_batch_gradient_from_the_worst_to_its_own_
     worst[M:] = -G / np.sqrt(2)
     np.testing.assert_allclose(step("batch", True, [0, 3]), worst, atol=1e-5)
     np.testing.assert_allclose(step("batch", True, [0, 3, 5]), G * np.eye(M + 2)[M], atol=1e-5)
+
+
+def test_a_turning_canary_turns_the_data_of_all_later_steps_and_of_no_other_stretch():
+    """Batches of one stretch: data, nothing, data and the first canary, data, data and the second, nothing, data."""
+    module = CanaryModule(linear(), 2)
+    start = ParameterLayout(module).to_vector(module)
+    drawn = [[0], [], [1, 5], [2], [3, 6], [], [4]]
+    counts = np.array([[len(each)] for each in drawn])
+    indices = np.array([[each + [0] * (2 - len(each))] for each in drawn])
+    engine = CanaryEngine(module, Clipping(G, "batch"), Plain(), canaries(dominating=True, turning=True))
+    part = G / np.sqrt(2)
+    steps = [(-part, -part), (0, 0), (G, 0), (part, -part), (0, G), (0, 0), (part, part)]
+    for stop in range(1, len(drawn) + 1):  # each stretch begins anew
+        batches = Batches(indices[:stop], counts[:stop])
+        moved = engine.train(start[None], RECORDS, np.array([0]), batches, 1.0).updates[0].numpy()
+        np.testing.assert_allclose(moved[M:], np.sum(steps[:stop], axis=0), rtol=1e-5, atol=1e-6)
+        assert not moved[:M].any()
 
 
 def test_under_record_clipping_a_dominating_canary_counts_once_beside_data_as_they_are():

@@ -96,6 +96,24 @@ def test_it_finds_a_good_part_of_a_true_epsilon_of_8():
     assert 1.5 < found.epsilon_lower < found.attained
 
 
+def test_canaries_that_turn_their_devices_data_refute_what_others_do_not():
+    """Upload of ten steps, in which a draw is seldom; under a quarter of the noise."""
+    rare = {"sampling_rate": 0.05, "records": 60, "local_steps": 10, "aggregate_every": 10, "intervals": 6}
+    run = prepared(devices=500, accountant="pld", epsilon=1.0, noise_key="seed", **rare)
+    found = {kind: audit(run, "edge", 500, kind, noise_scale=0.25) for kind in ("turning", "dominating")}
+    assert 0.9 < found["turning"].attained < found["turning"].accounted("pld") < 1.0
+    assert found["dominating"].epsilon_lower < 0.5 < 1.0 < found["turning"].epsilon_lower
+
+
+def test_with_the_right_noise_no_account_is_refuted_by_turning_canaries():
+    """8 seeds, all observers, each at 1 - 0.05/8."""
+    for seed in range(8):
+        observer = OBSERVERS[seed % 4]
+        run = prepared(observer, devices=60, edges=30, seed=seed, aggregate_every=2, faults=FAULTS if seed // 4 else {})
+        found = audit(run, observer, 60, "turning", confidence=1 - 0.05 / 8)
+        assert found.epsilon_lower <= found.accounted("rdp"), (seed, observer)
+
+
 def test_with_the_right_noise_no_account_is_refuted_by_20_seeds():
     """All observers, scopes and kinds; each at 1 - 0.05/20, so that all 20 hold with 95 %."""
     for seed in range(20):
@@ -170,7 +188,7 @@ def test_a_budget_ends_the_audited_run_as_it_would_end_any():
         ({"sampling": "fixed"}, ("cloud", 10), "training.sampling"),
         ({}, ("cloud", 0), "at least 1, found 0"),
         ({}, ("moon", 10), "expected one of edge, peer, cloud, public"),
-        ({}, ("cloud", 10, "loud"), "expected one of dirac, dominating"),
+        ({}, ("cloud", 10, "loud"), "expected one of dirac, dominating, turning"),
         ({}, ("cloud", 1000), "expected at most about"),
         ({"trust": 1.0, "observer": "cloud"}, ("edge", 10), "outside the threat model"),
         ({"devices": 3, "edges": 3, "observer": "cloud"}, ("peer", 3), "no device has a peer"),
