@@ -35,8 +35,8 @@ def load(
 ) -> DeviceData:
     """Load a data set and spread it over devices.
 
-    The validation records are held out first, then the others are partitioned. Of data that come with their owners,
-    each device gives up its share of validation records, rounded down.
+    The public records are set aside first, then validation records are held out of the rest, then the others are
+    partitioned. Of data that come with their owners, each device gives up its share of both, rounded down.
 
     Args:
         section: the checked `data:` section.
@@ -58,7 +58,7 @@ def load(
     assert devices >= 1, "a topology has devices"
     named = list(groups) if groups is not None else _blocks(devices)
     assert sum(count for _, count in named) == devices, "the groups make up the devices"
-    if isinstance(section, Synthetic) and section.validation == 0:
+    if isinstance(section, Synthetic) and section.validation == section.public == 0:
         drawn = DrawnData.of(section, named, streams)
         if drawn.values > LARGEST_HELD:
             return drawn
@@ -67,16 +67,19 @@ def load(
     if pool.owners is not None:
         rng = streams.open("", "partition") if section.spread.natural else None
         given, test_owners = natural(pool.owners, pool.test_owners, devices, rng)
-    held = _hold_out(given, section.validation, streams.open("", "validation split"))
+    public = _hold_out(given, section.public, streams.open("", "public split"), "data.public")
+    held = public.copy()
+    held[~public] = _hold_out(given[~public], section.validation, streams.open("", "validation split"))
     if pool.owners is not None:
         owners = np.where(held, NO_DEVICE, given)
     else:
         owners = np.full(len(pool.train), NO_DEVICE, dtype=np.int64)
         owners[~held] = partition(section.spread, pool.train.y[~held], devices, streams.open("", "partition"))
-    validation = pool.train.part(np.flatnonzero(held)) if held.any() else None
-    return _spread(
-        section.name, replace(pool, test_owners=test_owners), section.scaled(pool.scaling), validation, owners, devices
+    validation, known = (
+        pool.train.part(np.flatnonzero(each)) if each.any() else None for each in (held & ~public, public)
     )
+    pool = replace(pool, test_owners=test_owners)
+    return replace(_spread(section.name, pool, section.scaled(pool.scaling), validation, owners, devices), public=known)
 
 
 def from_function(
@@ -129,14 +132,16 @@ def _blocks(devices: int) -> list[tuple[str, int]]:
     return [(f"block {start // BLOCK}", min(BLOCK, devices - start)) for start in starts]
 
 
-def _hold_out(owners: Integers, share: float, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which records to hold out for validation, shape (n,); each owner keeps at least one record."""
+def _hold_out(
+    owners: Integers, share: float, rng: np.random.Generator, key: str = "data.validation"
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which records to hold out, shape (n,); each owner keeps at least one record."""
     if share == 0:
         return np.zeros(len(owners), dtype=np.bool_)
     sizes = sizes_of(owners, int(owners.max()) + 1)
     counts = np.minimum(np.floor(share * sizes).astype(np.int64), sizes - 1)
     if not counts.any():
-        raise UserError(f"a share of {share} of these data does not hold out a single record", key="data.validation")
+        raise UserError(f"a share of {share} of these data does not hold out a single record", key=key)
     return choose(owners, counts, rng)
 
 

@@ -33,6 +33,11 @@ class DeviceData(Protocol):
         ...
 
     @property
+    def public(self) -> Records | None:
+        """Training records that are no device's and count as public."""
+        ...
+
+    @property
     def test_owners(self) -> NDArray[np.int64] | None:
         """The device of each test record, or None where they are nobody's."""
         ...
@@ -86,6 +91,7 @@ class FederatedData:
         order: places in `train`, shape (records in use,), int64, each at most once.
         offsets: where each device's places begin in `order`, shape (I + 1,), int64.
         test_owners: the device of each test record; None where they are nobody's.
+        public: training records that are no device's and count as public, or None.
     """
 
     name: str
@@ -98,6 +104,7 @@ class FederatedData:
     order: NDArray[np.int64]
     offsets: NDArray[np.int64]
     test_owners: NDArray[np.int64] | None = None
+    public: Records | None = None
 
     @property
     def devices(self) -> int:
@@ -131,7 +138,7 @@ class FederatedData:
     def fingerprint(self) -> str:
         """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run."""
         digest = _begun_with(self.train)
-        held = (self.test,) if self.validation is None else (self.test, self.validation)
+        held = [each for each in (self.test, self.validation, self.public) if each is not None]
         for array in [a for records in held for a in (records.x, records.y)] + [self.order, self.offsets]:
             _add(digest, array)
         if self.test_owners is not None:

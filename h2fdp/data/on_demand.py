@@ -33,6 +33,7 @@ class DrawnData:
     sizes: NDArray[np.int64]
     name: str = "synthetic"
     validation: Records | None = None
+    public: Records | None = None
     scaling: Scaling = field(default_factory=Scaling)
 
     @classmethod

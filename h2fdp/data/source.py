@@ -22,6 +22,12 @@ Classes = Annotated[int, Field(ge=2, le=65_536), Expect("a whole number from 2 t
 HeldOut = Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")]
 
 
+PUBLIC_RECORDS = (
+    "data.public: the first model is trained on a share of the training records that counts as public; no account "
+    "covers these records"
+)
+
+
 class DataOptions(Options):
     """The options of a data set under `data:`, with its loader.
 
@@ -29,12 +35,14 @@ class DataOptions(Options):
         description: one line for `h2fdp datasets`.
         on_disk: its records are read from files, which may be missing or wrong.
         validation: the share of the training records that is held out.
+        public: the share of the training records that is set aside before, and counts as public: no account covers it.
     """
 
     description: ClassVar[str]
     on_disk: ClassVar[bool] = True
 
     validation: HeldOut = 0.0
+    public: HeldOut = 0.0
 
     @abstractmethod
     def load(self, request: DataRequest) -> Pool:

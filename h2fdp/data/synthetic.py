@@ -83,7 +83,7 @@ class Synthetic(DataOptions):
 
     def depends_on(self, request: DataRequest) -> Hashable:
         """All that is drawn from."""
-        return self.model_copy(update={"validation": 0.0}), tuple(request.groups), request.streams
+        return self.model_copy(update={"validation": 0.0, "public": 0.0}), tuple(request.groups), request.streams
 
     def load(self, request: DataRequest) -> Pool:
         """All subnets' records, one after another; the test records of all devices are one test set.

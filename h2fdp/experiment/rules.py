@@ -45,6 +45,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
+    yield from _of_public(experiment)
     yield from _of_clipping(experiment, axes)
     yield from _of_adjacency(experiment, axes)
     yield from axes.placement.problems(_requested(experiment, axes))
@@ -119,6 +120,14 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
     elif control.estimates == "released" and "estimates" in control.model_fields_set:
         text = f"{name} uses raw measurements of the losses on devices, which leak"
         yield "control.estimates", f"{text}; expected oracle (the run is marked), or the constants in method.schedule"
+
+
+def _of_public(experiment: ExperimentFile) -> Found:
+    share = 0.0 if isinstance(experiment.data, OwnPart) else experiment.data.public
+    if experiment.training.public is not None and share == 0:
+        yield "training.public", "there are no public records to train on; expected a share of them in data.public"
+    if experiment.training.public is None and share > 0:
+        yield "data.public", "nothing is trained on these records; expected steps in training.public, or 0"
 
 
 def _of_clipping(experiment: ExperimentFile, axes: Axes) -> Found:

@@ -40,6 +40,14 @@ _PAIRS = {
 }
 
 
+class PublicSection(Section):
+    """Steps of SGD that the cloud takes on public records before the first interval."""
+
+    steps: Count = 200
+    batch_size: Count = 64
+    step_size: Magnitude = 0.1
+
+
 class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
 
@@ -50,6 +58,7 @@ class TrainingSection(Section):
             have no local aggregations.
         clipping: `clip` cuts gradients that are longer than `clip_norm`, `normalized` makes all nearly that long.
         loss: of a record's scores; devices minimise its mean.
+        public: training of the first model on the records that `data.public` sets aside; null for none.
         momentum: of the local steps; it restarts at zero with each received model.
     """
 
@@ -71,6 +80,7 @@ class TrainingSection(Section):
     participation: Share = 1.0
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
+    public: PublicSection | None = None
 
     def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:
         """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set.

@@ -62,8 +62,9 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     accounts = planned_accounts(run)
     learned = {each: Learned(_sees(run, each), _epsilon(run, accounts, each)) for each in run.observers}
     costly, model, others, levels = costliest_release(run), noise_on_model(run), neighbours(run), noises(run)
-    delta = f"delta {run.config.privacy.delta:g}"
-    head = [f"what is learned about {_unit(run)} ({run.config.name}, method {name_of(run.config.method)}, {delta})"]
+    delta = f"delta {run.config.privacy.delta:g}{_of_public(run)}"
+    method = name_of(run.config.method)
+    head = [f"what is learned about {_unit(run)}, {delta} ({run.config.name}, method {method})"]
     head += _of_observers(learned)
     head += [_of_bound(costly), _of_noises(levels)]
     head += [
@@ -80,6 +81,11 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         "noise_on_model": {**vars(model), "per_step": model.per_step},
         "neighbours": [each.as_row() for each in others],
     }
+
+
+def _of_public(run: RunSetup) -> str:
+    """How much of the training records is counted as public."""
+    return "" if run.data.public is None else f", {len(run.data.public)} public"
 
 
 def _unit(run: RunSetup) -> str:

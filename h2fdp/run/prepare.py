@@ -26,6 +26,7 @@ from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.calibration import with_noise
 from h2fdp.run.forecast import planned_accounts
+from h2fdp.run.public_training import trained_on_public
 from h2fdp.run.setup import OwnParts, RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
@@ -92,11 +93,17 @@ def with_settings(
     """
     runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
     changed = config.model_copy(update={"runtime": runtime})
-    return with_noise(_assembled(changed, setup.drawn, setup.data, setup.own), foreseen)
+    return with_noise(_assembled(changed, setup.drawn, setup.data, setup.own, setup), foreseen)
 
 
-def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own: OwnParts) -> RunSetup:
-    """All but the noise, of data that lie in the unit ball where the placement asks for it."""
+def _assembled(
+    config: ExperimentFile, topology: Topology, data: DeviceData, own: OwnParts, begun: RunSetup | None = None
+) -> RunSetup:
+    """All but the noise, of data that lie in the unit ball where the placement asks for it.
+
+    Args:
+        begun: a run whose first model this one shares.
+    """
     times = aggregation_times(config, topology)
     check_secure_sums(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
@@ -105,10 +112,14 @@ def _assembled(config: ExperimentFile, topology: Topology, data: DeviceData, own
     measuring = _measuring(config)
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
     initial = module()
-    warm_start = None
-    if not isinstance(config.model, OwnPart) and config.model.start is not None:
+    warm_start = None if begun is None else begun.warm_start
+    if begun is None and not isinstance(config.model, OwnPart) and config.model.start is not None:
         warm_start = load_parameters(initial, Path(config.model.start))
-    vector = ParameterLayout(initial).to_vector(initial)
+    vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
+    if begun is None and training.public is not None:
+        vector = trained_on_public(
+            vector, initial, data, training.public, loss_of(training.loss, data.classes), streams
+        )
     rates = training.sampling_rates(data.sizes)
     local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine

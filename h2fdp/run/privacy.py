@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from h2fdp.config import read_document
+from h2fdp.data.source import PUBLIC_RECORDS
 from h2fdp.errors import UserError
 from h2fdp.models.registry import FROM, WARM_STARTED
 from h2fdp.privacy import (
@@ -174,7 +175,9 @@ def _notes_of(run: Path) -> tuple[str, ...]:
     about = adjacency.NOTES.get(str(stated))
     model = _configuration(run).get("model")
     warm = placement.private and isinstance(model, dict) and model.get(FROM) is not None
-    conditions = {BY_SEED: by_seed, WARM_STARTED: warm, str(about): about is not None}
+    data = _configuration(run).get("data")
+    public = placement.private and isinstance(data, dict) and bool(data.get("public"))
+    conditions = {BY_SEED: by_seed, PUBLIC_RECORDS: public, WARM_STARTED: warm, str(about): about is not None}
     return (*placement.notes, *(note for note, holds in conditions.items() if holds))
 
 

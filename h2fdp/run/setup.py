@@ -12,6 +12,7 @@ from torch import Tensor
 from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
+from h2fdp.data.source import PUBLIC_RECORDS
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.registry import WARM_STARTED
 from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, adjacency, observers, padded
@@ -184,6 +185,8 @@ class RunSetup:
         by_seed = self.noise is not None and not self.has_noise_key
         sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts())
         conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
+        if self.noise is not None and self.data.public is not None:
+            conditions[PUBLIC_RECORDS] = True
         if self.noise is not None and self.warm_start is not None:
             conditions[WARM_STARTED] = True
         if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):

@@ -80,6 +80,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "secure_sum_edges": sum(subnet.trust == "secure-sum" for subnet in setup.topology.subnets),
         "parameters": setup.initial.numel(),
         "data": setup.data.name,
+        "public_records": 0 if setup.data.public is None else len(setup.data.public),
         "model_from": setup.warm_start,
         "shape": list(setup.data.shape),
         "classes": setup.data.classes,
