@@ -112,3 +112,22 @@ class Carried(NamedTuple):
     corrections: Floats
     previous: Floats
     noise: Floats
+
+
+class Memory(NamedTuple):
+    """Of one call, used for block after block.
+
+    Attributes:
+        values: inputs of each layer and scores of a block.
+        deltas: gradients in them.
+        received, previous: as `values`, of the models to compare with; empty where there are none.
+        input_norms: squared norms of the records.
+        gradient: (M,).
+    """
+
+    values: Floats
+    deltas: Floats
+    received: Floats
+    previous: Floats
+    input_norms: Floats
+    gradient: Floats

@@ -10,7 +10,7 @@ from h2fdp.errors import UserError
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled import kernels, layers, losses
-from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Network, Rules
+from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Memory, Network, Rules
 from h2fdp.training.compiled.chains import LinearLayer, linear_chain, why_not_compiled
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_objective import LocalObjective, closed_form_of, comparison_of, previous_models
@@ -115,11 +115,17 @@ class CompiledEngine:
         )
         rules = self._rules._replace(step_size=np.float32(step_size))
         if terms.noise is None:
-            kernels.train(self._network, rules, _held(records), drawn, carried, 0, len(batches.counts))
+            kernels.train(
+                self._network, rules, _held(records), drawn, carried, self._memory(starts), 0, len(batches.counts)
+            )
         else:
             self._train_noisily(rules, _held(records), drawn, carried, terms)
         torch.sub(starts, models, out=models)
         return trained
+
+    def _memory(self, models: Tensor | Floats) -> Memory:
+        """For a call: several threads may be in this engine."""
+        return kernels.memory_for(self._network, models.shape[1], self._rules.contrast != 0.0)
 
     def _train_noisily(
         self,
@@ -130,6 +136,7 @@ class CompiledEngine:
         terms: StepTerms,
     ) -> None:
         """Step by step, with noise on each gradient: that of one step of one device is held at a time."""
+        memory = self._memory(carried.models)
         noise = torch.zeros_like(torch.from_numpy(carried.models[:1]))
         for device, steps in enumerate(drawn.steps.tolist()):
             part = slice(device, device + 1)
@@ -145,7 +152,7 @@ class CompiledEngine:
             )
             for slot in range(steps):
                 own.add(noise.zero_(), slot, batches.divisors[slot])
-                kernels.train(self._network, rules, held, batches, alone, slot, slot + 1)
+                kernels.train(self._network, rules, held, batches, alone, memory, slot, slot + 1)
 
 
 def _plain(array: np.ndarray, kind: type) -> np.ndarray:

@@ -18,10 +18,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Integers, Network, Rules
+from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Integers, Memory, Network, Rules
 from h2fdp.training.compiled.jit import kernel
-from h2fdp.training.compiled.layers import BLOCK, Memory, add_rows, backward, block_of, forward
+from h2fdp.training.compiled.layers import BLOCK, add_rows, backward, block_of, forward
 from h2fdp.training.compiled.losses import loss_gradient
+from h2fdp.training.compiled.vectors import borrowed, fetch
 
 _PART = 1024  # numbers whose squares are added in float32, before the sums are added in float64
 
@@ -32,6 +33,16 @@ def _loaded(held: Held, position: int, row: Floats) -> np.float32:
     if held.bytes.shape[0]:
         return _scaled(held.bytes[position], held.scale, held.shift, row)
     return _scaled(held.numbers[position], held.scale, held.shift, row)
+
+
+@kernel
+def _fetch_block(held: Held, begin: int, indices: Integers) -> None:
+    """Ask for the records of the next block: they lie anywhere in memory, and waiting took a tenth of a step."""
+    for r in range(min(BLOCK, indices.shape[0])):
+        if held.bytes.shape[0]:
+            fetch(held.bytes, begin + indices[r])
+        else:
+            fetch(held.numbers, begin + indices[r])
 
 
 @kernel
@@ -129,6 +140,7 @@ def _gradient(
     scores, deltas = block_of(memory.values, network, layers), block_of(memory.deltas, network, layers)
     for first in range(0, indices.shape[0], BLOCK):
         count = min(BLOCK, indices.shape[0] - first)
+        _fetch_block(held, begin, indices[first + count :])
         for r in range(BLOCK):
             if r < count:
                 memory.input_norms[r] = _loaded(held, begin + indices[first + r], inputs[r])
@@ -178,6 +190,8 @@ def _step(
     way, model, received = memory.gradient, carried.models[device], carried.received[device]
     indices = drawn.indices[slot, device, : drawn.counts[slot, device]]
     begin, divisor = drawn.begins[device], drawn.divisors[slot, device]
+    if slot + 1 < drawn.steps[device]:
+        _fetch_block(held, begin, drawn.indices[slot + 1, device, : drawn.counts[slot + 1, device]])
     previous = carried.previous[device] if carried.previous.shape[0] else received
     parameters = model.shape[0]
     if rules.inner_steps:
@@ -242,24 +256,16 @@ def _entry(sources: int) -> Callable[..., None]:
         held: Held,
         drawn: Drawn,
         carried: Carried,
+        memory: Memory,
         first_slot: int,
         last_slot: int,
     ) -> None:
         assert sources >= 0
-        parameters = carried.models.shape[1]
-        block = network.places[-1] + BLOCK * network.outputs[-1]
-        compared = block if rules.contrast != 0.0 else 0
-        memory = Memory(
-            np.empty(block, np.float32),
-            np.empty(block, np.float32),
-            np.empty(compared, np.float32),
-            np.empty(compared, np.float32),
-            np.empty(BLOCK, np.float32),
-            np.empty(parameters, np.float32),
-        )
-        for device in range(carried.models.shape[0]):
-            for slot in range(first_slot, min(last_slot, drawn.steps[device])):
-                _step(network, rules, held, drawn, carried, device, slot, memory)
+        chain, records, batches = borrowed(network), borrowed(held), borrowed(drawn)
+        models, used = borrowed(carried), borrowed(memory)
+        for device in range(models.models.shape[0]):
+            for slot in range(first_slot, min(last_slot, batches.steps[device])):
+                _step(chain, rules, records, batches, models, device, slot, used)
 
     try:
         compiled = njit(nogil=True, cache=True)(train)
@@ -271,8 +277,22 @@ def _entry(sources: int) -> Callable[..., None]:
 _train = _entry(digest_of_sources())
 
 
+def memory_for(network: Network, parameters: int, compares: bool) -> Memory:
+    """Of one thread."""
+    block = int(network.places[-1] + BLOCK * network.outputs[-1])
+    sizes = block, block, block * compares, block * compares, BLOCK, parameters
+    return Memory(*(np.empty(size, np.float32) for size in sizes))
+
+
 def train(
-    network: Network, rules: Rules, held: Held, drawn: Drawn, carried: Carried, first_slot: int, last_slot: int
+    network: Network,
+    rules: Rules,
+    held: Held,
+    drawn: Drawn,
+    carried: Carried,
+    memory: Memory,
+    first_slot: int,
+    last_slot: int,
 ) -> None:
     """The local steps of all devices at the slots from the first to before the last, without the interpreter's lock."""
-    _train(network, rules, held, drawn, carried, first_slot, last_slot)
+    _train(network, rules, held, drawn, carried, memory, first_slot, last_slot)

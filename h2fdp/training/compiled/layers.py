@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from h2fdp.training.compiled.arrays import Floats, Network, Rules
+from h2fdp.training.compiled.arrays import Floats, Memory, Network, Rules
 from h2fdp.training.compiled.jit import kernel
 from h2fdp.training.compiled.losses import add_contrast, softmax
 from h2fdp.training.compiled.vectors import (
@@ -21,25 +20,6 @@ from h2fdp.training.compiled.vectors import (
 
 BLOCK = ROWS  # records that go through the chain at once
 NO_ACTIVATION, RELU, TANH, SIGMOID, SOFTMAX = range(5)
-
-
-class Memory(NamedTuple):
-    """Of one call, used for block after block.
-
-    Attributes:
-        values: inputs of each layer and scores of a block.
-        deltas: gradients in them.
-        received, previous: as `values`, of the models to compare with; empty where there are none.
-        input_norms: (BLOCK,) squared norms of the records.
-        gradient: (M,).
-    """
-
-    values: Floats
-    deltas: Floats
-    received: Floats
-    previous: Floats
-    input_norms: Floats
-    gradient: Floats
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""The two products that nearly all of a step's time goes into, written for the processor's vector registers.
+"""What kernels ask of the processor itself: above all the two products that nearly all of a step's time goes into.
 
 `ROWS` rows of one matrix meet `WIDE` rows of another at once, along their width: each number that is read is used
 several times. LLVM's own vectoriser keeps to one row here (it must rule out that rows overlap), which took a third
@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 # Rows that are computed at once. Eight halve the way of models and gradients from the second cache to the first, which
 # took a sixth of a step; their 8 x 2 sums of 16 numbers need AVX-512. 4 x 2 of 8 fit into sixteen registers.
 _LANES, ROWS = (16, 8) if binding.get_host_cpu_features().get("avx512f") else (8, 4)
+_CACHE_LINE = 64  # bytes
 WIDE = 2  # rows of the other matrix that they meet; three and five were slower
 cgutils: Any = untyped
 _FLOAT, _INDEX, _SMALL = ir.FloatType(), ir.IntType(64), ir.IntType(32)
@@ -169,5 +170,44 @@ def _row_sums(together: int) -> Any:
     return intrinsic(made)
 
 
+def _fetch(_typing: Any, rows: Any, number: Any) -> Any:
+    """Ask for a row of a matrix of any kind, so that it is in the second cache when its turn comes."""
+
+    def written(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        length = cgutils.unpack_tuple(builder, array.strides, 2)[0]
+        begin = builder.add(builder.ptrtoint(array.data, _INDEX), builder.mul(args[1], length))
+        kind = ir.FunctionType(ir.VoidType(), [ir.PointerType(ir.IntType(8)), _SMALL, _SMALL, _SMALL])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        with cgutils.for_range_slice(builder, _INDEX(0), length, _INDEX(_CACHE_LINE), _INDEX) as (at, _):
+            place = builder.inttoptr(builder.add(begin, at), ir.PointerType(ir.IntType(8)))
+            builder.call(ask, [place, _SMALL(0), _SMALL(2), _SMALL(1)])  # to read, into the second cache, of data
+        return context.get_dummy_value()
+
+    return types.void(rows, number), written
+
+
+def _borrowed(_typing: Any, arrays: Any) -> Any:
+    """The same tuple of arrays and numbers, whose arrays nobody counts references to.
+
+    Counting took a twentieth of a step, and threads would wait for each other's counts of what they share. The caller
+    must hold the arrays as long as any of these is used.
+    """
+
+    def written(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        result = args[0]
+        for number, kind in enumerate(signature.args[0].types):
+            if isinstance(kind, types.Array):
+                held = context.make_array(kind)(context, builder, builder.extract_value(args[0], number))
+                held.meminfo = ir.Constant(held.meminfo.type, None)
+                held.parent = ir.Constant(held.parent.type, None)
+                result = builder.insert_value(result, held._getvalue(), number)
+        return result
+
+    return arrays(arrays), written
+
+
 dot_products, dot_products_of_one = _dot_products(WIDE), _dot_products(1)
 row_sums, row_sums_of_one = _row_sums(WIDE), _row_sums(1)
+fetch: Any = intrinsic(_fetch)
+borrowed: Any = intrinsic(_borrowed)
