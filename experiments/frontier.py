@@ -4,7 +4,7 @@
 
 For each mechanism of `frontier_mechanisms.py`:
 
-1. Search: at every epsilon four settings, with no edge server trusted and with all, one seed, on a validation
+1. Search: at every epsilon a few settings, with no edge server trusted and with all, one seed, on a validation
    split of 10 % of the training records. The best validation accuracy chooses the setting. With half of the servers
    trusted it is that of the two chosen ones which has the better mean of both ends.
 2. Final runs of what was chosen, without the split: five seeds, none of them the search's; test accuracy.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import pandas as pd
 import yaml
 
 import h2fdp
-from experiments.frontier_mechanisms import MECHANISMS, PLAIN, Mechanism, Trial
+from experiments.frontier_mechanisms import MECHANISMS, PLAIN, TRUST, Mechanism, Trial
 from h2fdp.records.atomic import write_text
 from h2fdp.reproduction.conduct import commit_of
 
@@ -144,13 +145,28 @@ class Study:
         return f"{float(value):g}"
 
 
+def trust_word(trust: Any) -> str:
+    """p_c in a table, in equal words whether it was a number or a text before.
+
+    >>> trust_word(0.0), trust_word("0.5"), trust_word("secure-sum")
+    ('0', '0.5', 'secure-sum')
+    """
+    try:
+        return f"{float(trust):g}"
+    except ValueError:
+        return str(trust)
+
+
 def stored(file: Path, rows: pd.DataFrame, made_by: str) -> None:
-    """Put rows into a table, in place of those of the same data set and mechanism."""
+    """Put rows into a table, in place of those of the same data set and mechanism; its comments say what made it."""
+    makers = {f"# {made_by}": None}
     if file.is_file():
+        makers = dict.fromkeys(line for line in file.read_text().splitlines() if line.startswith("#")) | makers
         old = pd.read_csv(file, comment="#")
         mine = old["data_set"].isin(rows["data_set"]) & old["mechanism"].isin(rows["mechanism"])
         rows = pd.concat([old[~mine], rows], ignore_index=True)
-    write_text(file, f"# {made_by}\n" + rows.to_csv(index=False, float_format="%.6g"))
+    rows = rows.assign(trust=rows["trust"].map(trust_word))
+    write_text(file, "\n".join(makers) + "\n" + rows.to_csv(index=False, float_format="%.6g"))
 
 
 def main() -> None:
@@ -161,12 +177,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("sweeps/frontier"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=[each.name for each in MECHANISMS])
+    parser.add_argument("--networks", type=float, nargs="+", choices=TRUST, help="p_c, where it means something")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all runs")
     asked = parser.parse_args()
     made_by = f"`python -m experiments.frontier --data-set {asked.data_set}` at {commit_of(FILE.parent)}"
     options = {"data_root": asked.data_root, "jobs": asked.jobs, "inline": asked.jobs == 1}
     for mechanism in MECHANISMS:
         if asked.only is None or mechanism.name in asked.only:
+            if asked.networks and mechanism.by_trust:
+                mechanism = replace(mechanism, networks=tuple(asked.networks))
             study = Study(mechanism, asked.data_set, asked.out, asked.set, **options)
             trials = study.search()
             stored(asked.out / TRIALS, trials, made_by)

@@ -1,4 +1,4 @@
-"""The mechanisms of the frontier, and the settings that the search tries: four at each epsilon, for every mechanism."""
+"""The mechanisms of the frontier, and the settings that the search tries: equally many for all of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Mechanism:
     settings: tuple[str, ...]
     keys: tuple[str, ...]
     trials: dict[float, tuple[Trial, ...]]
-    networks: tuple[float, ...] | tuple[str] = TRUST
+    networks: tuple[float | str, ...] = TRUST
 
     @property
     def private(self) -> bool:
@@ -40,18 +40,27 @@ class Mechanism:
     @property
     def by_trust(self) -> bool:
         """Whether p_c means something."""
-        return len(self.networks) > 1
+        return isinstance(self.networks[0], float)
 
 
 # Trials are ordered by how far their steps can lead; the smaller epsilon is, the less far it pays to go.
 _ONE_STEP_TRIALS = ((25, 0.3), (25, 0.8), (25, 2), (80, 0.6), (80, 1.5), (80, 4), (80, 8))
-_PAPER_TRIALS = ((25, 1, 0.05), (60, 1, 0.05), (200, 1, 0.02), (60, 5, 0.02), (200, 1, 0.06), (200, 1, 0.15),
-                 (200, 5, 0.05))  # fmt: skip
-_FIRST = {0.1: 0, 0.3: 1, 1.0: 2, 3.0: 3, 8.0: 3}  # of the four trials at an epsilon
+_PAPER_TRIALS = (
+    (25, 1, 0.05),
+    (60, 1, 0.03),
+    (60, 5, 0.02),
+    (60, 1, 0.1),
+    (120, 1, 0.03),
+    (120, 1, 0.1),
+    (120, 5, 0.05),
+)
+_FIRST = {0.1: 0, 0.3: 1, 1.0: 2, 3.0: 3, 8.0: 3}  # of the trials at an epsilon
 
 
-def _four(trials: tuple[Trial, ...]) -> dict[float, tuple[Trial, ...]]:
-    return {epsilon: trials[first : first + 4] for epsilon, first in _FIRST.items()}
+def _at_each(trials: tuple[Trial, ...], smallest: Trial) -> dict[float, tuple[Trial, ...]]:
+    """Four at each epsilon; at the smallest one more, between the first two, which left a wide gap there."""
+    found = {epsilon: trials[first : first + 4] for epsilon, first in _FIRST.items()}
+    return found | {0.1: (*found[0.1], smallest)}
 
 
 def _inside(steps: int, step_size: float) -> Trial:
@@ -60,16 +69,20 @@ def _inside(steps: int, step_size: float) -> Trial:
     return steps // local, local, {"trusted": 1, "untrusted": local}, step_size
 
 
+def _paper(intervals: int, steps: int, step_size: float) -> Trial:
+    return intervals, steps, steps, step_size
+
+
 _ONE_STEP = ("training.intervals", "training.step_size")
 _SEVERAL = ("training.intervals", "training.local_steps", "training.aggregate_every", "training.step_size")
 MECHANISMS = (
-    Mechanism("per-record", "per record", (), _ONE_STEP, _four(_ONE_STEP_TRIALS)),
+    Mechanism("per-record", "per record", (), _ONE_STEP, _at_each(_ONE_STEP_TRIALS, (25, 0.5))),
     Mechanism(
         "secure-sum",
         "secure sums",
         ("topology.trust={secure-sum: 1}",),
         _ONE_STEP,
-        _four(_ONE_STEP_TRIALS),
+        _at_each(_ONE_STEP_TRIALS, (25, 0.5)),
         (SECURE_SUM,),
     ),
     Mechanism(
@@ -81,17 +94,17 @@ MECHANISMS = (
         (ANY,),
     ),
     Mechanism(
-        "paper",
-        "the paper's",
-        ("training.clip_scope=batch", "training.clip_norm=1", "training.sampling_rate=null", "training.batch_size=2"),
-        _SEVERAL,
-        _four(tuple((intervals, steps, steps, size) for intervals, steps, size in _PAPER_TRIALS)),
-    ),
-    Mechanism(
         "noise-inside",
         "noise inside",
         ("method={extends: h2fdp, privacy: {name: hierarchical, noise: steps}}",),
         _SEVERAL,
-        _four(tuple(_inside(*trial) for trial in _ONE_STEP_TRIALS)),
+        _at_each(tuple(_inside(*trial) for trial in _ONE_STEP_TRIALS), _inside(25, 0.5)),
+    ),
+    Mechanism(
+        "paper",
+        "the paper's",
+        ("training.clip_scope=batch", "training.clip_norm=1", "training.sampling_rate=null", "training.batch_size=2"),
+        _SEVERAL,
+        _at_each(tuple(_paper(*trial) for trial in _PAPER_TRIALS), _paper(25, 1, 0.02)),
     ),
 )

@@ -20,7 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy import stats
 
-from experiments.frontier import RUNS, TRIALS
+from experiments.frontier import RUNS, TRIALS, trust_word
 from experiments.frontier_mechanisms import ANY, EPSILONS, MECHANISMS, PLAIN, SECURE_SUM, TRUST
 from h2fdp.reproduction.panels import COLOURS
 
@@ -30,7 +30,7 @@ BEGIN, END = "<!-- begins: python -m experiments.frontier_page writes it -->", "
 FIRST = "fashion-mnist"
 TITLES = {"fashion-mnist": "Fashion-MNIST", "mnist": "MNIST", "digits": "digits"}
 LABELS = {each.name: each.label for each in MECHANISMS}
-NETWORKS = {"0.0": "none", "0.5": "half", "1.0": "all", SECURE_SUM: "secure sums", ANY: "-"}
+NETWORKS = {"0": "none", "0.5": "half", "1": "all", SECURE_SUM: "secure sums", ANY: "-"}
 BY_RECORD = ("per-record", "noise-inside", SECURE_SUM)
 STYLES = {  # colour, dash, marker
     "per-record": (COLOURS[1], "-", "o"),
@@ -66,7 +66,8 @@ class Mean:
 
 def read(path: Path) -> pd.DataFrame:
     """A table, whose trust is a word."""
-    return pd.read_csv(path, comment="#", dtype={"trust": str})
+    found = pd.read_csv(path, comment="#", dtype={"trust": str})
+    return found.assign(trust=found["trust"].map(trust_word))
 
 
 def accuracies(runs: pd.DataFrame, mechanism: str, trust: str, epsilon: float) -> dict[int, float]:
@@ -105,9 +106,9 @@ def cost_table(runs: pd.DataFrame) -> Iterator[str]:
         own = runs[(runs["mechanism"] == name) & (runs["trust"] == trust)]
         for epsilon in sorted(own["epsilon"].unique()):
             at = own[own["epsilon"] == epsilon]
-            shown = "-" if math.isinf(epsilon) else f"{at['accounted'].max():.4g}"
+            target, shown = ("-", "-") if epsilon == PLAIN else (f"{epsilon:g}", f"{at['accounted'].max():.4g}")
             yield (
-                f"| {LABELS[name]} | {NETWORKS[trust]} | {epsilon:g} | {Mean.of((100 * at['accuracy']).tolist())} | "
+                f"| {LABELS[name]} | {NETWORKS[trust]} | {target} | {Mean.of((100 * at['accuracy']).tolist())} | "
                 f"{shown} | {at['energy_j'].mean():.1f} | {at['clock_s'].mean():.1f} | {at['setting'].iloc[0]} |"
             )
 
@@ -122,12 +123,12 @@ def difference(runs: pd.DataFrame, one: tuple[str, str], other: tuple[str, str],
 def worth_table(runs: pd.DataFrame) -> Iterator[str]:
     """What trust is worth in points at equal epsilon."""
     compared = {
-        f"{LABELS[name]}: {words}": ((name, more), (name, "0.0"))
-        for words, more in (("half of them trusted, not none", "0.5"), ("all trusted, not none", "1.0"))
+        f"{LABELS[name]}: {words}": ((name, more), (name, "0"))
+        for words, more in (("half of them trusted, not none", "0.5"), ("all trusted, not none", "1"))
         for name in ("paper", "per-record", "noise-inside")
     } | {
-        "secure sums, not untrusted servers": ((SECURE_SUM, SECURE_SUM), ("per-record", "0.0")),
-        "secure sums, not trusted servers": ((SECURE_SUM, SECURE_SUM), ("per-record", "1.0")),
+        "secure sums, not untrusted servers": ((SECURE_SUM, SECURE_SUM), ("per-record", "0")),
+        "secure sums, not trusted servers": ((SECURE_SUM, SECURE_SUM), ("per-record", "1")),
     }
     yield "| points gained by | " + " | ".join(f"epsilon {each:g}" for each in EPSILONS) + " |"
     yield "|---" * (len(EPSILONS) + 1) + "|"
@@ -149,11 +150,11 @@ def joules_table(trials: pd.DataFrame) -> Iterator[str]:
     yield "| epsilon | validation accuracy, % | none trusted, J | secure sums, J | all trusted, J |"
     yield "|---|---|---|---|---|"
     for epsilon in EPSILONS:
-        untrusted = trials[trials["mechanism"].isin(BY_RECORD) & (trials["trust"] == "0.0")]
+        untrusted = trials[trials["mechanism"].isin(BY_RECORD) & (trials["trust"] == "0")]
         target = float(untrusted.loc[untrusted["epsilon"] == epsilon, "validation_accuracy"].max())
         if math.isnan(target):
             continue
-        found = [cheapest(trials, network, epsilon, target) for network in ("0.0", SECURE_SUM, "1.0")]
+        found = [cheapest(trials, network, epsilon, target) for network in ("0", SECURE_SUM, "1")]
         words = ["not reached" if each is None else f"{each:.1f}" for each in found]
         yield f"| {epsilon:g} | {100 * target:.1f} | " + " | ".join(words) + " |"
 
@@ -165,7 +166,7 @@ def draw(runs: pd.DataFrame, path: Path) -> None:
     titles = ("no edge server trusted", "half of them trusted", "all trusted")
     for axes, trust, title in zip(picture.subplots(1, len(TRUST), sharey=True), TRUST, titles, strict=True):
         for name, (colour, dash, marker) in STYLES.items():
-            network = SECURE_SUM if name == SECURE_SUM and trust == 0 else str(trust)
+            network = SECURE_SUM if name == SECURE_SUM and trust == 0 else f"{trust:g}"
             found = [list(accuracies(runs, name, network, epsilon).values()) for epsilon in EPSILONS]
             if all(found):
                 means = [Mean.of(each) for each in found]
@@ -194,7 +195,7 @@ def page(runs: pd.DataFrame, trials: pd.DataFrame) -> Iterator[str]:
     """The numbers of docs/frontier.md."""
     for data_set in runs["data_set"].unique():
         own, tried = runs[runs["data_set"] == data_set], trials[trials["data_set"] == data_set]
-        yield f"## {TITLES.get(data_set, data_set)}\n"
+        yield f"### {TITLES.get(data_set, data_set)}\n"
         yield from frontier_table(own)
         yield "\nWhat trust is worth, in points at equal epsilon (differences seed by seed):\n"
         yield from worth_table(own)

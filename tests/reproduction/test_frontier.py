@@ -21,8 +21,8 @@ BY_NAME = {each.name: each for each in MECHANISMS}
 def test_every_mechanism_is_tried_equally_often_at_every_epsilon():
     for mechanism in MECHANISMS:
         assert tuple(mechanism.trials) == (EPSILONS if mechanism.private else (PLAIN,))
-        for trials in mechanism.trials.values():
-            assert len({str(trial) for trial in trials}) == 4
+        for epsilon, trials in mechanism.trials.items():
+            assert len({str(trial) for trial in trials}) == (5 if epsilon == EPSILONS[0] else 4)
             assert {len(trial) for trial in trials} == {len(mechanism.keys)}
     assert SEARCH_SEED not in SEEDS
 
@@ -71,10 +71,15 @@ def test_between_the_ends_it_is_the_better_of_what_was_best_at_either():
 def test_a_table_replaces_the_rows_of_a_mechanism_that_was_run_again(tmp_path):
     file = tmp_path / "runs.csv"
     for name, accuracy in (("a", 0.1), ("b", 0.2), ("a", 0.3)):
-        stored(file, pd.DataFrame([{"data_set": "d", "mechanism": name, "accuracy": accuracy}]), f"run {name}")
+        stored(
+            file,
+            pd.DataFrame([{"data_set": "d", "mechanism": name, "trust": 0.0, "accuracy": accuracy}]),
+            f"run {name}",
+        )
     found = pd.read_csv(file, comment="#")
     assert dict(zip(found["mechanism"], found["accuracy"], strict=True)) == {"a": 0.3, "b": 0.2}
-    assert file.read_text().startswith("# run a\n")
+    assert file.read_text().splitlines()[:3] == ["# run a", "# run b", "data_set,mechanism,trust,accuracy"]
+    assert "d,b,0,0.2" in file.read_text().splitlines()
 
 
 def test_an_interval_is_that_of_students_test():
@@ -96,16 +101,16 @@ def runs_of(**accuracies):
 
 
 def test_trust_is_worth_the_difference_under_equal_seeds():
-    runs = runs_of(per_record={"0.0": [0.70, 0.72, 0.74], "1.0": [0.75, 0.78, 0.79]})
-    found = difference(runs, ("per-record", "1.0"), ("per-record", "0.0"), 1.0)
+    runs = runs_of(per_record={"0": [0.70, 0.72, 0.74], "1": [0.75, 0.78, 0.79]})
+    found = difference(runs, ("per-record", "1"), ("per-record", "0"), 1.0)
     assert found is not None
     low, high = stats.ttest_rel([75, 78, 79], [70, 72, 74]).confidence_interval(0.95)
     assert (found.value - found.half, found.value + found.half) == pytest.approx((low, high))
-    assert difference(runs, ("paper", "1.0"), ("per-record", "0.0"), 1.0) is None
+    assert difference(runs, ("paper", "1"), ("per-record", "0"), 1.0) is None
 
 
 def test_a_row_of_the_frontier_has_a_mean_for_each_epsilon_that_was_run():
-    lines = list(frontier_table(runs_of(per_record={"0.0": [0.70, 0.72]}, none={"any": [0.8]})))
+    lines = list(frontier_table(runs_of(per_record={"0": [0.70, 0.72]}, none={"any": [0.8]})))
     assert lines[2] == "| per record | none |  |  | 71.0 ± 12.7 |  |  |"
     assert not any("paper" in line for line in lines)
 
@@ -113,15 +118,15 @@ def test_a_row_of_the_frontier_has_a_mean_for_each_epsilon_that_was_run():
 def test_joules_at_equal_accuracy_are_those_of_the_cheapest_trial_that_is_as_good():
     columns = ["mechanism", "trust", "epsilon", "validation_accuracy", "energy_j"]
     rows = [
-        ("per-record", "0.0", 1.0, 0.78, 30.0),
-        ("noise-inside", "0.0", 1.0, 0.77, 4.0),
-        ("per-record", "1.0", 1.0, 0.79, 12.0),
-        ("per-record", "1.0", 1.0, 0.77, 6.0),
-        ("paper", "1.0", 1.0, 0.99, 1.0),
+        ("per-record", "0", 1.0, 0.78, 30.0),
+        ("noise-inside", "0", 1.0, 0.77, 4.0),
+        ("per-record", "1", 1.0, 0.79, 12.0),
+        ("per-record", "1", 1.0, 0.77, 6.0),
+        ("paper", "1", 1.0, 0.99, 1.0),
     ]
     trials = pd.DataFrame(rows, columns=columns)
-    assert cheapest(trials, "1.0", 1.0, 0.78) == 12.0
-    assert cheapest(trials, "1.0", 1.0, 0.80) is None
+    assert cheapest(trials, "1", 1.0, 0.78) == 12.0
+    assert cheapest(trials, "1", 1.0, 0.80) is None
     assert list(joules_table(trials))[2:] == ["| 1 | 78.0 | 30.0 | not reached | 12.0 |"]
 
 

@@ -1,0 +1,29 @@
+"""docs/frontier.md and README.md show what the tables of the study hold, and the tables keep the study's own rules."""
+
+from experiments.frontier import RUNS, SEARCH_SEED, SEEDS, TRIALS, best
+from experiments.frontier_page import FIRST, PAGE, README, between, frontier_table, page, read
+from tests.docs.reader import REPOSITORY
+
+FOLDER = REPOSITORY / "experiments"
+runs, trials = read(FOLDER / RUNS), read(FOLDER / TRIALS)
+
+
+def test_the_pages_are_what_the_program_writes():
+    assert between(PAGE.read_text(), page(runs, trials)) == PAGE.read_text()
+    first = runs[runs["data_set"] == FIRST]
+    assert between(README.read_text(), frontier_table(first)) == README.read_text()
+
+
+def test_every_point_has_all_seeds_and_no_account_is_above_its_epsilon():
+    for _, point in runs.groupby(["data_set", "mechanism", "trust", "epsilon"]):
+        assert tuple(sorted(point["seed"])) == SEEDS
+        assert (point["accounted"] <= point["epsilon"]).all()
+    assert set(trials["seed"]) == {SEARCH_SEED}
+
+
+def test_the_settings_that_were_run_are_those_that_the_search_chose():
+    numbered = trials.assign(trust=[float(each) if each[0].isdigit() else each for each in trials["trust"]])
+    for (data_set, mechanism, trust, epsilon), point in runs.groupby(["data_set", "mechanism", "trust", "epsilon"]):
+        tried = numbered[(numbered["data_set"] == data_set) & (numbered["mechanism"] == mechanism)]
+        at = float(trust) if trust[0].isdigit() else trust
+        assert set(point["setting"]) == {best(tried, at, epsilon)}, (mechanism, trust, epsilon)
