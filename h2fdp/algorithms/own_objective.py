@@ -61,9 +61,12 @@ class OwnObjective:
             UserError: the user's code fails, or answers neither true nor false.
         """
         rule = self._own.keeps_sensitivity
-        if (momentum and not _takes_two(rule)) or _is_inherited(self._own):
+        with_momentum = _takes_two(rule)
+        if (momentum and not with_momentum) or _is_inherited(self._own):
             return False
-        found = self._origin.call("keeps_sensitivity", rule, *((step_size, momentum) if momentum else (step_size,)))
+        found = self._origin.call(
+            "keeps_sensitivity", rule, *((step_size, momentum) if with_momentum else (step_size,))
+        )
         if not is_true_or_false(found):
             raise self._origin.wrong("keeps_sensitivity", "True or False", found)
         return bool(found)

@@ -507,6 +507,7 @@ class Inheriting(Plain):
         (Decayed, 0, False),
         (Proven, 0, True),
         (Proven, 0.5, False),
+        (ProvenWithMomentum, 0, True),
         (ProvenWithMomentum, 0.5, True),
         (ProvenWithMomentum, 0.6, False),
         (Inheriting, 0, False),
