@@ -21,19 +21,8 @@ from h2fdp.privacy.noise_placement_options import (
     NoisePlacementSection,
     noise_placement_of,
 )
-from h2fdp.privacy.releases import (
-    OBSERVERS,
-    Observer,
-    PlannedUpload,
-    Release,
-    Sampling,
-    TierVector,
-    observers,
-    observers_beside,
-    releases_of,
-    tier_name,
-    views,
-)
+from h2fdp.privacy.observing import OBSERVERS, Observer, observers, observers_beside, tier_name, views
+from h2fdp.privacy.releases import PlannedUpload, Release, Sampling, TierVector, releases_of
 from h2fdp.privacy.secure_sum import KeySizes, SecureSum, Tolerance
 from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel, Visible

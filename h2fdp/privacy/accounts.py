@@ -15,7 +15,8 @@ import numpy as np
 
 from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_from_rdp, rdp_of
 from h2fdp.privacy.adjacency import Replaced
-from h2fdp.privacy.releases import OBSERVERS, Observer, Release, height_of, observers, rows_in
+from h2fdp.privacy.observing import OBSERVERS, Observer, height_of, observers
+from h2fdp.privacy.releases import Release, rows_in
 
 MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
 _HALF_A_TURN = 0.5  # from nothing to a gradient of length G, in units of 2 G

@@ -13,7 +13,7 @@ import numpy as np
 
 from h2fdp.privacy.accounting import ORDERS, epsilon_at_order
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.releases import Observer
+from h2fdp.privacy.observing import Observer
 
 
 @dataclass(frozen=True)

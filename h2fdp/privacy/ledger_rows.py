@@ -10,7 +10,8 @@ from typing import Any, get_args
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import Bound
 from h2fdp.privacy.adjacency import Adjacency, Replaced
-from h2fdp.privacy.releases import RELEASE_KEYS, Release, height_of, observers, rows_in
+from h2fdp.privacy.observing import height_of, observers
+from h2fdp.privacy.releases import RELEASE_KEYS, Release, rows_in
 from h2fdp.privacy.words import ReleaseKind
 
 

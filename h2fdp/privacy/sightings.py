@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from h2fdp.privacy.accounting import Effect, SeenUpload, SeenVector
-from h2fdp.privacy.releases import Observer, Release, device_ranges, rows_in
+from h2fdp.privacy.observing import Observer
+from h2fdp.privacy.releases import Release, device_ranges, rows_in
 
 _EFFECTS: Mapping[str, Effect] = {"batch": "batch", "record": "record", "draws": "draws"}
 _DIGITS = 6  # of a noise multiplier, rounded up: what is attained under it is never more than was
@@ -41,7 +42,7 @@ class SeenInterval:
         rows: of all subnets and observers.
         weights: edge server -> weight of its subnet's upload in the global average.
         ends: edge server -> the slots of its aggregations.
-        depth: tiers of aggregators below the cloud.
+        edges_alone: nothing is known of what anybody has above the lowest edge servers.
         single: the cloud receives each upload, or each secure sum, by itself: the edge server is its own (a star).
         everyone: all devices of the network do all that was planned. Otherwise the peer that knows most of a vector's
             noise, and the devices that collude, are not the same ones from vector to vector.
@@ -52,20 +53,20 @@ class SeenInterval:
     rows: Sequence[Release]
     weights: Mapping[str, float]
     ends: Mapping[str, Sequence[int]]
-    depth: int = 1
+    edges_alone: bool = False
     single: bool = False
     everyone: bool = True
     colluding: bool = False
     recoverable: bool = True
 
     def sightings(self) -> Iterator[Sighting]:
-        """All that is known to have been received; of more tiers than one, what the lowest edge servers have."""
+        """All that is known to have been received."""
         if self.colluding and not self.everyone:
             return
         for (observer, edge), rows in self._by_observer.items():
             if observer == "edge" or (observer == "cloud" and self.single):
                 yield from self._uploads(observer, edge, rows)
-            elif self.depth > 1 or any(row.kind == "step" for row in rows):
+            elif self.edges_alone or any(row.kind == "step" for row in rows):
                 continue
             elif rows[0].kind == "central":
                 if self.recoverable:

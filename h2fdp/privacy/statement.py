@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.privacy.accounts import DeviceClass
-from h2fdp.privacy.releases import Observer
+from h2fdp.privacy.observing import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
 MOST_CLOSELY = 64  # distinct accounts of an observer, the worst first, that slow accountants look at

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
-from h2fdp.privacy.releases import height_of
+from h2fdp.privacy.observing import height_of
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table

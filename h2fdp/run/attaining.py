@@ -33,7 +33,7 @@ def seen_interval(setup: RunSetup, plan: IntervalPlan, rows: Sequence[Release]) 
         rows=rows,
         weights=dict(zip(plan.subnets, plan.weights.tolist(), strict=True)),
         ends={name: part.ends() for name, part in plan.subnets.items()},
-        depth=setup.topology.depth,
+        edges_alone=setup.topology.depth > 1 or any(each.cloud_sums or each.sums for each in facts),
         single=setup.blueprint.star and all(each.trust_model.devices_add_noise for each in facts),
         everyone=plan.participants == setup.topology.devices
         and all(part.completed is None for part in plan.subnets.values()),

@@ -9,7 +9,7 @@ from typing import Any
 
 from h2fdp.methods import name_of
 from h2fdp.privacy import Accounts, Observer, Release
-from h2fdp.privacy.releases import height_of
+from h2fdp.privacy.observing import height_of
 from h2fdp.privacy.statement import epsilons
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.neighbours import Neighbour, comparable, neighbours, noise_on_model

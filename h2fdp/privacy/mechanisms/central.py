@@ -23,7 +23,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     uncontrolled,
 )
 from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
-from h2fdp.privacy.releases import Observer, PlannedUpload, Release, grouped
+from h2fdp.privacy.observing import Observer
+from h2fdp.privacy.releases import PlannedUpload, Release, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
 from h2fdp.topology import Trust

@@ -15,7 +15,7 @@ from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, NoisyUpdate, RawUpdate
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.noise_placement import Clips, NoisePlacement, RequestedExperiment, clipped, remembering
-from h2fdp.privacy.releases import Observer
+from h2fdp.privacy.observing import Observer
 from h2fdp.privacy.secure_sum import KeySizes, SecureSum, Tolerance
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.topology import Trust

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, RawUpdate
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
-from h2fdp.privacy.releases import Observer, height_of
+from h2fdp.privacy.observing import Observer, height_of
 from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.topology import Trust
 
