@@ -190,7 +190,8 @@ def _engine(
         raise UserError(f"expected auto, stacked or loop, found compiled: {reason}", key="runtime.engine")
     if not numba_is_there():
         print(
-            "note: runtime.engine: compiled needs numba, which is not installed; training with stacked", file=sys.stderr
+            "note: runtime.engine: compiled needs numba, which cannot be imported; training with stacked",
+            file=sys.stderr,
         )
         return "stacked"
     return "compiled"

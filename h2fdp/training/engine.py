@@ -115,7 +115,7 @@ def engines_for(
     Args:
         shape: one record's.
     """
-    compiles = device.type == "cpu" and numba_is_there() and why_not_compiled(module, objective, loss, shape) is None
+    compiles = device.type == "cpu" and why_not_compiled(module, objective, loss, shape) is None and numba_is_there()
     return [name for name in ENGINES if compiles or name != "compiled"]
 
 

@@ -1,10 +1,10 @@
-"""Which models, losses and objectives have compiled steps, and the numbers that stand for them. Imports no numba."""
+"""Which models, losses and objectives have compiled steps, and the numbers that stand for them. Needs no numba."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import import_module
 
 from torch import nn
 
@@ -31,8 +31,12 @@ class LinearLayer:
 
 
 def numba_is_there() -> bool:
-    """Whether kernels can be compiled here."""
-    return find_spec("numba") is not None
+    """Whether kernels can be compiled here: numba may be installed and refuse its NumPy."""
+    try:
+        import_module("numba")
+    except ImportError:
+        return False
+    return True
 
 
 def linear_chain(module: nn.Module) -> list[LinearLayer] | str:
