@@ -12,6 +12,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerUpdate, Uploaded
 from h2fdp.algorithms.fedavg import Average
+from h2fdp.errors import UserError
 from h2fdp.estimation import DeviceSecants, IntervalObservation
 from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.privacy import Release, add_gaussian_noise
@@ -58,6 +59,7 @@ class Cloud:
         self._schedule = schedule
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(model.numel()) if remembers else None
+        self._refuse_unprotected_variate()
         self._meter = meter
         self._kept: dict[str, Any] = {}  # the state before the interval
 
@@ -183,6 +185,7 @@ class Cloud:
 
     def _told(self, plan: IntervalPlan) -> dict[str, Plan | TierPlan]:
         """The plans of the cloud's children, with what devices remember, and whether they are watched."""
+        self._refuse_unprotected_variate()  # a server of the user's own may send one only later
         variate = self._server.variate is not None
 
         def told(name: str, part: Plan) -> Plan:
@@ -190,6 +193,16 @@ class Cloud:
             return replace(part, watched=self._schedule.measures_secants, memory=memory, variate=variate)
 
         return changed(plan.parts, told)
+
+    def _refuse_unprotected_variate(self) -> None:
+        """Beside a variate, devices send how their memory changed: raw, as no noise is added to it.
+
+        Raises:
+            UserError: the run promises a guarantee.
+        """
+        if self._memories is not None and self._server.variate is not None and self._planner.noise is not None:
+            text = "devices that remember answer its `variate` with the change of their memory, which gets no noise"
+            raise UserError(f"{text}; expected a server without one, or a method without noise", key="method.server")
 
     def _uploaded(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> Uploaded:
         held = _of_subnets(received)
