@@ -60,6 +60,9 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     if run.placement.cloud_sums:
         text = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
         raise UserError(f"{text}; expected false", key="method.privacy.secure_sum.cloud")
+    if run.placement.rounding is not None:
+        text = "canaries read vectors, and devices send residues of integers; expected null"
+        raise UserError(text, key="method.privacy.secure_sum.rounding")
     if run.placement.unaudited is not None:
         raise UserError(run.placement.unaudited, key="method" if run.noise is None else "method.privacy")
     if run.blueprint.measuring is not None:

@@ -28,9 +28,9 @@ def discrete_gaussian(std: int, count: int, generator: np.random.Generator) -> n
         raise AssertionError("the noise of a modular sum is a moderate number of grid cells")
     found, have = np.empty(count, dtype=np.int64), 0
     while have < count:
-        proposed = _discrete_laplace(std, max(16, 2 * (count - have)), generator)
+        proposed = _discrete_laplace(std, 16 + int(2.2 * (count - have)), generator)
         distance = np.abs(proposed) - std
-        kept = proposed[_bernoulli_exp(distance**2, np.full(len(proposed), 2 * std * std), generator)]
+        kept = proposed[_bernoulli_exp(distance**2, 2 * std * std, generator)]
         took = min(len(kept), count - have)
         found[have : have + took] = kept[:took]
         have += took
@@ -40,9 +40,9 @@ def discrete_gaussian(std: int, count: int, generator: np.random.Generator) -> n
 def _discrete_laplace(scale: int, count: int, generator: np.random.Generator) -> np.ndarray:
     """(at most count,) draws of P(k) proportional to exp(-|k| / scale): their Algorithm 2, less what it rejects."""
     within = generator.integers(0, scale, size=count)
-    within = within[_bernoulli_exp(within, np.full(count, scale), generator)]
+    within = within[_bernoulli_exp_below_one(within, scale, generator)]
     magnitude = within + scale * _geometric(len(within), generator)
-    negative = generator.integers(0, 2, size=len(within)).astype(bool)
+    negative = generator.integers(0, 2, size=len(within), dtype=np.uint8).astype(bool)
     kept = ~(negative & (magnitude == 0))  # 0 has one sign
     return np.asarray(np.where(negative, -magnitude, magnitude)[kept])
 
@@ -51,32 +51,31 @@ def _geometric(count: int, generator: np.random.Generator) -> np.ndarray:
     """(count,) how often in a row something of probability exp(-1) happens."""
     found, alive = np.zeros(count, dtype=np.int64), np.arange(count)
     while alive.size:
-        alive = alive[_bernoulli_exp_below_one(np.ones(alive.size, np.int64), np.ones(alive.size, np.int64), generator)]
+        alive = alive[_bernoulli_exp_below_one(np.ones(alive.size, np.int64), 1, generator)]
         found[alive] += 1
     return found
 
 
-def _bernoulli_exp(numerators: np.ndarray, denominators: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def _bernoulli_exp(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:
     """(n,) true with probabilities exp(-a / b), for whole a >= 0 and b >= 1: their Algorithm 1."""
-    whole, rest = np.divmod(numerators, denominators)
-    found = _bernoulli_exp_below_one(rest, denominators, generator)
-    alive = np.flatnonzero(found & (whole > 0))
-    while alive.size:
-        ones = np.ones(alive.size, dtype=np.int64)
-        happens = _bernoulli_exp_below_one(ones, ones, generator)
-        found[alive[~happens]] = False
-        whole[alive] -= 1
-        alive = alive[happens & (whole[alive] > 0)]
+    whole, rest = np.divmod(numerators, denominator)
+    found = _bernoulli_exp_below_one(rest, denominator, generator)
+    often = np.flatnonzero(found & (whole > 0))
+    found[often] = _geometric(often.size, generator) >= whole[often]  # that often in a row with probability exp(-whole)
     return found
 
 
-def _bernoulli_exp_below_one(
-    numerators: np.ndarray, denominators: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
+def _bernoulli_exp_below_one(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:
     """The same for a <= b: the first K at which something of probability a / (b K) does not happen is odd."""
-    found, alive, round_ = np.zeros(len(numerators), dtype=bool), np.arange(len(numerators)), 1
+    alive, round_ = np.flatnonzero(_below(numerators, denominator, generator)), 2
+    found = np.ones(len(numerators), dtype=bool)
     while alive.size:
-        happens = generator.integers(0, denominators[alive] * round_) < numerators[alive]
+        happens = _below(numerators[alive], denominator * round_, generator)
         found[alive[~happens]] = round_ % 2 == 1
         alive, round_ = alive[happens], round_ + 1
     return found
+
+
+def _below(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:
+    """(n,) true with probabilities a / b."""
+    return np.asarray(generator.integers(0, denominator, size=len(numerators)) < numerators)

@@ -23,6 +23,8 @@ from h2fdp.schedules.step_decay import decayed
 from h2fdp.training.descent import gain
 from h2fdp.training.local_objective import pull_of
 
+_ROUNDS, _NEAR = 12, 0.99  # of scaling noise on a grid, until the account is that near to the target
+
 
 def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = planned_accounts) -> RunSetup:
     """The run with the noise that its settings ask for, calibrated.
@@ -48,6 +50,8 @@ def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = plann
     _check_that_it_protects(setup)
     if noise is not None and not given:
         setup = _scaled_to_target(setup, noise, accountant, foreseen(setup))
+        if setup.placement.rounding is not None:
+            setup = _settled(setup, accountant, foreseen)
     if noise is not None:
         _check_holdable(setup)
     return setup
@@ -55,6 +59,41 @@ def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = plann
 
 def _scaled_to_target(setup: RunSetup, noise: Mechanism, accountant: Accountant, accounts: Accounts) -> RunSetup:
     """The run under the smallest multiple of this noise that brings the target observers' accounts to the target."""
+    factor = _multiple(setup, accountant, accounts) * (MARGIN if accounts.exact else COARSE)
+    scaled = noise.scaled(factor)
+    iterations = scaled.iterations(setup.config.privacy.epsilon, accountant)
+    return replace(setup, noise=scaled, factor=factor, iterations=iterations)
+
+
+def _settled(setup: RunSetup, accountant: Accountant, foreseen: Callable[[RunSetup], Accounts]) -> RunSetup:
+    """The same where sums are of integers: their grid follows the noise, so that accounts do not scale with it.
+
+    It is scaled again by the account that it has, until that meets the target with at most 1 % of noise to spare, where
+    whole grid cells allow.
+
+    Raises:
+        UserError: with so few bits the grid grows as fast as the noise.
+    """
+    best: RunSetup | None = None
+    for _ in range(_ROUNDS):
+        accounts = foreseen(setup)
+        multiple = _multiple(setup, accountant, accounts) * (1.0 if accounts.exact else COARSE)
+        if multiple <= 1 and (best is None or setup.factor < best.factor):
+            best = setup
+        if _NEAR <= multiple <= 1:
+            break
+        noise = setup.noise
+        assert noise is not None, "it was scaled before"
+        again = _scaled_to_target(setup, noise, accountant, accounts)
+        setup = replace(again, factor=setup.factor * again.factor)
+    if best is None:
+        text = f"with {setup.placement.rounding} bits no noise meets the target, because the grid grows with it"
+        raise UserError(f"{text}; expected more", key="method.privacy.secure_sum.rounding")
+    return best
+
+
+def _multiple(setup: RunSetup, accountant: Accountant, accounts: Accounts) -> float:
+    """The smallest multiple of all noises at which the target observers' accounts meet the target."""
     privacy = setup.config.privacy
     compositions: list[Composition] = [
         each.composition for observer in setup.target_observers for each in accounts.classes(observer)
@@ -65,10 +104,7 @@ def _scaled_to_target(setup: RunSetup, noise: Mechanism, accountant: Accountant,
         raise UserError(text, key="privacy.target_observers")
     distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
     most = privacy.epsilon / (1 + accountant.spread)
-    factor = smallest_factor(distinct, most, lambda each: accountant.epsilon(each, privacy.delta))
-    factor *= MARGIN if accounts.exact else COARSE
-    scaled = noise.scaled(factor)
-    return replace(setup, noise=scaled, factor=factor, iterations=scaled.iterations(privacy.epsilon, accountant))
+    return smallest_factor(distinct, most, lambda each: accountant.epsilon(each, privacy.delta))
 
 
 def _context(setup: RunSetup) -> MechanismContext:

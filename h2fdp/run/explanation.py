@@ -110,7 +110,12 @@ def _sees(run: RunSetup, observer: Observer) -> str:
         raw = sum(not each.devices_add_noise for each in models)
         seen = _of_devices(run, {each.edge_sees for each in models if each.devices_add_noise})
         return seen + (f" ({raw} of {len(models)} edge servers trusted)" if raw else "")
-    return "averages of branches" if height_of(observer) > 1 else "averages of subnets and global models"
+    if height_of(observer) > 1:
+        summed = sum(each.trust == "secure-sum" for each in run.topology.aggregators)
+        return "averages of branches" + (f" ({summed} of these edge servers: their sum alone)" if summed else "")
+    if run.placement.cloud_sums:
+        return "the sum of what its children send, and global models"
+    return "averages of subnets and global models"
 
 
 def _of_devices(run: RunSetup, visible: set[str]) -> str:

@@ -58,7 +58,7 @@ def test_a_stream_gives_one_vector_whatever_was_drawn_before():
 @pytest.mark.parametrize(("numerator", "denominator"), [(0, 5), (1, 3), (7, 7), (9, 4), (30, 7)])
 def test_exponential_coins_fall_as_often_as_they_should(numerator, denominator):
     count = 200_000
-    coins = _bernoulli_exp(np.full(count, numerator), np.full(count, denominator), stream(5))
+    coins = _bernoulli_exp(np.full(count, numerator), denominator, stream(5))
     chance = np.exp(-numerator / denominator)
     assert stats.binomtest(int(coins.sum()), count, chance).pvalue > ERROR_RATE
 

@@ -92,6 +92,12 @@ def test_methods_without_secure_sums_treat_such_a_region_as_untrusted():
     assert any(note.startswith("secure sums: the account") for note in summed.notes)
 
 
+def test_an_audit_of_sums_of_integers_is_refused():
+    setup = prepared(Topology("one", subnets("secure-sum")), method=method(rounding=16))
+    with pytest.raises(UserError, match=r"method\.privacy\.secure_sum\.rounding: canaries read vectors"):
+        audit(setup, "edge", canaries=10)
+
+
 def test_an_audit_of_what_only_a_sum_shows_is_refused():
     with pytest.raises(UserError, match=r"method\.privacy\.secure_sum\.cloud: an audit reads what each edge server"):
         audit(alike(Topology("two", subnets("trusted", "untrusted")), cloud=True), "cloud", canaries=10)

@@ -172,3 +172,14 @@ def test_an_account_meets_targets_that_the_classic_one_never_reaches(privacy):
     """At delta 1e-5 orders up to 64 with the classic conversion end at 0.183."""
     run = experiment(method={"privacy": privacy}, epsilon=0.1, local_steps=2, calibration="accounted").prepare()
     assert 0.099 < worst_epsilon(run) <= 0.1
+
+
+@pytest.mark.parametrize("sums", [{"cloud": True}, {"rounding": 20}])
+def test_secure_sums_are_said_in_lines_that_fit(sums):
+    topology = Topology.regular(edges=2, devices=DEVICES // 2, trust=0.0, secure_sum=1.0, seed=1)
+    method = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": sums}}
+    settings = {"intervals": 4, "epsilon": 2.0, "data": EQUAL, "method": method, **BY_RECORD}
+    told = explanation(Experiment(topology=topology, **settings).prepare())
+    assert len(told["lines"]) <= LINES
+    assert max(map(len, told["lines"])) <= WIDTH
+    assert ("the sum of what its children send" in told["observers"]["cloud"]["sees"]) is ("cloud" in sums)

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 from scipy import stats
 
-from h2fdp import Experiment, Topology
+from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.privacy import Release
 from h2fdp.run.dry_run import estimate
@@ -180,3 +180,19 @@ def test_the_noise_on_the_global_model_is_that_of_full_trust(monkeypatch, weight
     assert low < sums / trusted < high
     assert high < 1.15
     assert untrusted / trusted > 2  # of four devices, each with the noise that one trusted edge server adds
+
+
+@pytest.mark.parametrize("bits", [14, 16, 24])
+@pytest.mark.parametrize("weights", ["uniform", "by-size"])
+def test_calibrated_noise_on_a_grid_meets_the_target(bits, weights):
+    """The grid follows the noise, so that accounts do not scale with it: coarse grids take more noise."""
+    settings = {"calibration": "accounted", "accountant": "pld", "epsilon": 2.0, "clip_scope": "record"}
+    found = epsilons("secure-sum", {"rounding": bits}, weights=weights, **settings)
+    assert max(found.values()) <= 2.0
+    assert max(found.values()) == pytest.approx(2.0, rel=0.05)
+
+
+def test_bits_that_no_noise_suffices_for_are_refused():
+    settings = {"calibration": "accounted", "accountant": "pld", "epsilon": 0.5, "clip_scope": "record"}
+    with pytest.raises(UserError, match=r"secure_sum\.rounding: with 9 bits no noise meets the target"):
+        experiment("secure-sum", {"rounding": 9}, **settings).prepare()

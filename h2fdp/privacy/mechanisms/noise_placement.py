@@ -95,6 +95,11 @@ class NoisePlacement(Protocol):
         return None
 
     @property
+    def rounding(self) -> int | None:
+        """Bits of the integers that secure sums add up; None for real vectors."""
+        return None
+
+    @property
     def cloud_sums(self) -> bool:
         """Whether the cloud holds a secure sum: it sees the sum of what its children send, and nothing else."""
         return False
