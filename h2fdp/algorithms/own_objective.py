@@ -103,9 +103,13 @@ class OwnObjective:
             UserError: any mistake of the part.
         """
         for size in (1e-3, 0.0) if empty_batches else (1e-3,):
-            at, received = model.clone(), model.clone()
+            at, received, personal = model.clone(), model.clone(), model.clone()
             gradient = partial(torch.full_like, fill_value=size)
-            way, _ = self.direction(at, gradient, received, received.clone())
+            way, _ = self.direction(at, gradient, received, personal)
+            for name, held in {"model": at, "received": received, "personal": personal}.items():
+                if not torch.equal(held, model):
+                    words = Words(f"`{name}` changed in place")
+                    raise self._origin.wrong("direction", "nothing that it was given to change", words)
             if not bool(way.isfinite().all()):
                 batch = "an empty batch, whose gradient is zero" if size == 0 else "a gradient of finite numbers"
                 raise self._origin.wrong("direction", f"finite numbers for {batch}", Words("infinite ones or NaN"))
@@ -117,6 +121,8 @@ class OwnObjective:
         if not isinstance(found, Tensor) or found.shape != like.shape or found.dtype != like.dtype:
             expected = f"{what}a tensor of shape {tuple(like.shape)} and type {like.dtype}"
             raise self._origin.wrong(method, expected, found)
+        if found.requires_grad:
+            raise self._origin.wrong(method, f"{what}a tensor of shape {tuple(like.shape)}, detached,", found)
 
 
 class OwnComparison(OwnObjective):

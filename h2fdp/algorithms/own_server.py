@@ -50,7 +50,10 @@ class OwnServer:
         Raises:
             UserError: the user's code fails, or gives what no checkpoint can hold.
         """
-        missing = [name for name in getattr(self._own, "kept", ()) if not hasattr(self._own, name)]
+        kept = getattr(self._own, "kept", ())
+        if not isinstance(kept, (tuple, list)) or not all(isinstance(name, str) for name in kept):
+            raise self._origin.wrong("kept", "a tuple of names of attributes", kept)
+        missing = [name for name in kept if not hasattr(self._own, name)]
         if missing:
             raise self._origin.problem(f"`kept` names `{missing[0]}`; expected an attribute that it has from the start")
         found = self._origin.call("state", self._own.state)
@@ -99,4 +102,6 @@ class OwnServer:
         expected = f"a float32 tensor of shape ({self._parameters},)"
         if not isinstance(found, Tensor) or found.shape != (self._parameters,) or found.dtype != torch.float32:
             raise self._origin.wrong(method, expected, found)
+        if found.requires_grad:
+            raise self._origin.wrong(method, f"{expected}, detached,", found)
         return found

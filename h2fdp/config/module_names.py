@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from h2fdp.config.user_code import failure
+from h2fdp.config.user_code import FAILURES, failure
 
 PATTERN = r"^([^:]*/)?[^:/]+:[A-Za-z_][\w.]*$"
 _EXAMPLE = "expected module:Name, as mymodule:Net"
@@ -124,7 +124,7 @@ def _imported(name: str) -> ModuleType:
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
+    except FAILURES as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise
         raise ValueError(f"the module {name} cannot be imported: {failure(error)}") from error

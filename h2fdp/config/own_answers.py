@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from h2fdp.config.user_code import failure, trace
+from h2fdp.config.user_code import FAILURES, failure, trace
 from h2fdp.errors import Problem, UserError
 
 Answer = TypeVar("Answer")
@@ -38,10 +38,10 @@ class Origin:
             return function(*arguments)
         except UserError:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise self.failed(method, error) from error
 
-    def failed(self, method: str, error: Exception, doing: str = "fails") -> UserError:
+    def failed(self, method: str, error: BaseException, doing: str = "fails") -> UserError:
         """The user's code raised this."""
         text = f"{self._called(method)} {doing}: {failure(error)}"
         return UserError([Problem(text, self.where, self.key, trace(error))])
@@ -78,7 +78,8 @@ class Words(str):
 def shown(value: Any) -> str:
     """What a part answered, in few words."""
     if _is_array(value):
-        return f"{type(value).__name__} of shape {tuple(value.shape)} and type {value.dtype}"
+        history = " that requires gradients" if getattr(value, "requires_grad", False) else ""
+        return f"{type(value).__name__} of shape {tuple(value.shape)} and type {value.dtype}{history}"
     if value is None or isinstance(value, (bool, int, float, str)):
         text = repr(value)
         return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

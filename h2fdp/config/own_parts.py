@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 from h2fdp.config.document import Document
 from h2fdp.config.module_names import PATTERN, resolve
 from h2fdp.config.own_answers import Origin, Words, shown, typed
+from h2fdp.config.user_code import FAILURES
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -94,7 +95,7 @@ class OwnPart:
             return copy.deepcopy(self.part)
         try:
             made = self.part(**self.given)
-        except Exception as error:
+        except FAILURES as error:
             raise self.origin.failed("", error, "cannot be made") from error
         missing = [method for method in self.kind.methods if not hasattr(made, method)]
         if missing:

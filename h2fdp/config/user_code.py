@@ -10,6 +10,9 @@ from types import ModuleType
 
 _PACKAGE = Path(__file__).parents[1]
 
+# What a user's code may raise where it is called: `sys.exit` there must not end a run as if all had been well.
+FAILURES = (Exception, SystemExit)
+
 
 def failure(error: BaseException) -> str:
     """An error in a user's code, in one line: its place, its type, its words."""

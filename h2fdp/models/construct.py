@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from h2fdp.config.own_answers import Origin
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.config.user_code import failure, trace
+from h2fdp.config.user_code import FAILURES, failure, trace
 from h2fdp.errors import Problem, UserError
 from h2fdp.models import architectures
 from h2fdp.models.registry import MODELS, ModelSection
@@ -92,7 +92,7 @@ def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Ma
     name = getattr(source, "__name__", "the factory")
     try:
         module = source()
-    except Exception as error:
+    except FAILURES as error:
         text = f"{name}() cannot be made without arguments: {failure(error)}"
         raise UserError([Problem(text, key="model", trace=trace(error))]) from error
     if not isinstance(module, nn.Module):
@@ -135,14 +135,7 @@ def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int) -> s
     alike = torch.ones(2, *shape)  # not zeros, of which a dropout would show nothing
     unlike = alike.clone()
     unlike[1] = 0.0
-    try:
-        with torch.no_grad():
-            first, again, other = module(alike), module(alike), module(unlike)
-    except UserError:
-        raise
-    except Exception as error:
-        text = f"the model fails on two records of shape {shape}: {failure(error)}"
-        raise UserError([Problem(text, key="model", trace=trace(error))]) from error
+    first, again, other = _scores(module, alike), _scores(module, alike), _scores(module, unlike)
     if not isinstance(first, Tensor) or first.shape != (2, classes):
         found = tuple(first.shape) if isinstance(first, Tensor) else type(first).__name__
         return f"the model must map 2 records of shape {shape} to scores of shape (2, {classes}), found {found}"
@@ -153,7 +146,29 @@ def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int) -> s
     # The first record is the same in both batches, its neighbour is not.
     if not torch.allclose(first[0], other[0], rtol=1e-3, atol=1e-5):
         return "a record's scores depend on the other records of its batch, so its gradient cannot be clipped"
+    for count in (1, 7):  # shapes that hold for two records by chance
+        scores = _scores(module, torch.ones(count, *shape))
+        if scores.shape != (count, classes):
+            found = tuple(scores.shape)
+            return f"the model must map {count} records to scores of shape ({count}, {classes}), found {found}"
     return ""
+
+
+def _scores(module: nn.Module, x: Tensor) -> Any:
+    """What a module makes of records x (n, *shape).
+
+    Raises:
+        UserError: it fails.
+    """
+    try:
+        with torch.no_grad():
+            return module(x)
+    except UserError:
+        raise
+    except FAILURES as error:
+        count = {1: "one record", 2: "two records"}.get(len(x), f"{len(x)} records")
+        text = f"the model fails on {count} of shape {tuple(x.shape[1:])}: {failure(error)}"
+        raise UserError([Problem(text, key="model", trace=trace(error))]) from error
 
 
 def _unfit_state(module: nn.Module) -> str:

@@ -13,6 +13,7 @@ from torch import nn
 
 from h2fdp.algorithms import objective_of
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.config.user_code import FAILURES
 from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
 from h2fdp.errors import UserError
 from h2fdp.experiment.rhythm import aggregation_times
@@ -242,7 +243,7 @@ def own_data(part: OwnPart, test: tuple[Any, Any] | None = None) -> DataSource:
     def called(device: str | None) -> tuple[Any, Any]:
         try:
             records: tuple[Any, Any] = part.function(device)
-        except Exception as error:
+        except FAILURES as error:
             whose = "the test data (device None)" if device is None else f"device {device}"
             raise part.origin.failed("", error, f"fails for {whose}") from error
         return records

@@ -12,7 +12,9 @@ from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.own_objective import OwnObjective
 from h2fdp.algorithms.own_server import OwnServer
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.config.user_code import FAILURES
 from h2fdp.data import Records
+from h2fdp.errors import UserError
 from h2fdp.protocol import InProcessNodes, Plan
 from h2fdp.protocol.client_state import WorkAccumulator
 from h2fdp.run.forecast import first_interval
@@ -65,7 +67,14 @@ def _try_step(setup: RunSetup) -> None:
     work = _work(setup, model)
     rows = np.arange(2)
     terms = StepTerms(corrections=work.corrections(rows))
-    trained = blueprint.local_engine().train(models, records, rows, batches, _STEP_SIZE, terms)
+    try:
+        trained = blueprint.local_engine().train(models, records, rows, batches, _STEP_SIZE, terms)
+    except UserError:
+        raise
+    except FAILURES as error:  # all other parts of a step tell their own failures
+        if isinstance(part := setup.config.model, OwnPart):
+            raise part.origin.failed("", error, "fails in a local step, which torch.func differentiates") from error
+        raise
     work.note(work.plan.aggregation(0), model, TrainingResult(trained.updates, trained.personal))
     work.upload(trained.updates[0])
 

@@ -20,6 +20,7 @@ from h2fdp.config.fields import Expect, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.config.user_code import FAILURES
 from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout
 from h2fdp.training.local_objective import FeatureComparison
@@ -123,7 +124,9 @@ class OwnLoss(Loss):
         found: object = self.origin.call("", self.function, scores, labels)
         if not isinstance(found, Tensor) or found.shape != labels.shape or not found.is_floating_point():
             raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)}", found)
-        return found
+        if torch.finfo(found.dtype).bits < 32:
+            raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)} in at least 32 bits", found)
+        return found.to(scores.dtype)
 
 
 class LossOptions(Options):
@@ -192,11 +195,14 @@ def loss_of(section: LossOptions | OwnPart, classes: int) -> Loss:
     scores = torch.linspace(-1.0, 1.0, 2 * classes).view(2, classes)
     labels = torch.tensor([0, classes - 1])
     both, alone = loss.each(scores, labels), loss.each(scores[:1], labels[:1])
+    if not loss.each(scores.clone().requires_grad_(), labels).requires_grad:
+        words = Words("losses without a gradient: constant, or detached from the scores")
+        raise section.origin.wrong("", "losses that can be differentiated in the scores", words)
     try:
         gradients = vmap(grad(lambda own, label: loss.each(own[None], label[None]).sum()))(scores, labels)
     except UserError:
         raise
-    except Exception as error:
+    except FAILURES as error:
         raise section.origin.failed("", error, "cannot be differentiated") from error
     if not bool(both.isfinite().all() and gradients.isfinite().all()):
         raise section.origin.wrong("", "losses and gradients of finite numbers", Words("infinite ones or NaN"))

@@ -92,6 +92,15 @@ class Strayed(Server):
         return torch.zeros(3)
 
 
+class Listed(Server):
+    kept = 5
+
+
+class Leaving(Server):
+    def apply(self, model, uploaded):
+        sys.exit()
+
+
 class InPlace(Server):
     def apply(self, model, uploaded):
         return model.sub_(uploaded.average)
@@ -108,6 +117,12 @@ class InPlace(Server):
         (Answering(lambda model: model.numpy()), r"Answering\.apply, found ndarray of shape \(6,\) and type float32"),
         (Answering(lambda model: model.double()), r"Answering\.apply, found Tensor of .* type torch\.float64"),
         (Answering(lambda model: model * torch.nan), r"a model of finite numbers from .*, found infinite ones or NaN"),
+        (
+            Answering(lambda model: model.clone().requires_grad_()),
+            r"float32 tensor of shape \(6,\), detached, from .*apply, found Tensor of .* that requires gradients",
+        ),
+        (Listed, r"a tuple of names of attributes from .*Listed\.kept, found 5"),
+        (Leaving, r"Leaving\.apply fails: .*SystemExit"),
         (InPlace, r"in memory of its own from .*InPlace\.apply, found the model that it was given, changed in place"),
         (Misspelt, r"Misspelt: `kept` names `round`; expected an attribute that it has from the start"),
         (Forgetful, r"the same model after a checkpoint was loaded from .*Forgetful\.apply, found another one"),
@@ -159,6 +174,14 @@ class Muttering(Objective):
     memory = 3
 
 
+def changing(name):
+    def direction(self, model, gradient, received, personal):
+        held = {"model": model, "received": received}[name]
+        return gradient(held.mul_(0.9)), None
+
+    return type("Changing", (Objective,), {"direction": direction})
+
+
 PLAINLY = staticmethod(lambda model, gradient: (gradient, None)).__func__
 
 
@@ -175,12 +198,23 @@ PLAINLY = staticmethod(lambda model, gradient: (gradient, None)).__func__
             lambda model, gradient: (gradient / gradient.norm(), None),
             r"finite numbers for an empty batch, whose",
         ),
+        (
+            lambda model, gradient: (gradient.clone().requires_grad_(), None),
+            r"a tensor of shape .*, detached, from .*direction, found Tensor of .* that requires gradients",
+        ),
         (lambda model, gradient: (model, None), r"in memory of its own from .*direction, found the model that it was"),
     ],
 )
 def test_a_direction(answer, words, engine):
     with pytest.raises(UserError, match=words):
         prepare({"objective": Objective(answer)}, runtime={"engine": engine})
+
+
+@pytest.mark.parametrize("name", ["model", "received"])
+def test_an_objective_that_changes_what_it_was_given(name):
+    words = f"nothing that it was given to change from .*direction, found `{name}` changed in place"
+    with pytest.raises(UserError, match=words):
+        prepare({"objective": changing(name)(None), "privacy": "none"}, calibration=None)
 
 
 @pytest.mark.parametrize(
@@ -320,6 +354,10 @@ def test_an_aggregation(answer, words):
         (lambda scores, labels: scores, r"expected losses of shape \(2,\) from .*, found Tensor of shape \(2, 2\)"),
         (lambda scores, labels: scores.sum(), r"expected losses of shape \(2,\) from .*, found Tensor of shape \(\)"),
         (lambda scores, labels: labels, r"expected losses of shape \(2,\) from .*, found Tensor .* type torch.int64"),
+        (lambda scores, labels: scores.sum(dim=1).half(), r"in at least 32 bits from .*, found Tensor .*torch.float16"),
+        (lambda scores, labels: scores.detach().sum(dim=1), r"differentiated in the scores from .*without a gradient"),
+        (lambda scores, labels: torch.ones(labels.shape), r"differentiated in the scores from .*without a gradient"),
+        (lambda scores, labels: sys.exit(0), r"fails: .*SystemExit: 0"),
         (lambda scores, labels: scores.detach().sum(dim=1).numpy(), r"expected losses .*, found ndarray|fails"),
     ],
 )
@@ -349,6 +387,33 @@ def test_a_model(scores, words):
     with pytest.raises(UserError, match=rf"^Experiment: model: .*<lambda>: .*{words}") as caught:
         prepare(model=lambda: Narrow(scores))
     assert ("in forward" in caught.value.report) == ("AttributeError" in words)
+
+
+def branching(each):
+    return each[:, :2] if each.sum() > 0 else -each[:, :2]
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        (branching, "fails in a local step, which torch.func differentiates: .*test_own_part_mistakes.py"),
+        (lambda each: torch.from_numpy(each.detach().numpy())[:, :2], "fails in a local step, which torch.func"),
+        (lambda each: each.reshape(-1, 3)[: min(len(each), 2), :2], r"7 records to scores .*\(7, 2\), found \(2"),
+        (lambda each: each.view(2 if len(each) > 1 else 1, 3)[:, :2], r"fails on 7 records of shape \(3,\): "),
+        (lambda each: sys.exit(0), "fails on two records .*: SystemExit: 0"),
+    ],
+)
+def test_a_model_that_two_records_do_not_show(scores, words):
+    with pytest.raises(UserError, match=rf"^Experiment: model: .*{words}"):
+        prepare(model=lambda: Narrow(scores), runtime={"engine": "stacked"})
+
+
+def test_a_model_that_branches_on_its_records_where_each_batch_is_differentiated_as_a_whole():
+    assert prepare(model=lambda: Narrow(branching), runtime={"engine": "loop"}).noise is not None
+
+
+def test_a_loss_in_64_bits_is_one_in_32():
+    assert prepare(training={"loss": lambda scores, labels: scores.double().square().sum(dim=1)}).noise is not None
 
 
 X = np.zeros((2, 3), dtype=np.float32)
