@@ -225,7 +225,9 @@ def test_the_noises_that_are_announced_are_those_of_an_interval_in_which_nothing
 
 def test_a_star_and_its_tree_meet_the_same_faults():
     # One aggregation in the interval: the same devices come through, with the same steps.
-    star, tree = (experiment(method=name, aggregate_every=STEPS).prepare().cloud(None) for name in ("fedavg", "hfl"))
+    star, tree = (
+        experiment(method=name, aggregate_every=STEPS, intervals=20).prepare().cloud(None) for name in ("fedavg", "hfl")
+    )
     for interval in range(20):
         of_star, of_tree = star.plan(interval).subnets, tree.plan(interval).subnets
         expected = {}
