@@ -178,9 +178,8 @@ def _of_neighbours(run: RunSetup, found: Sequence[Neighbour], room: int) -> list
         if best is None
         else f"the lowest: {best.key} {_value(best)}, for x{best.energy:.2g} joules"
     )
-    if clip is not None:
-        buys += f"; clip_norm {clip.value:g}: x{clip.noise:.2f}, if gradients are that short"
-    return [*listed, buys]
+    more = "" if clip is None else f"; clip_norm {clip.value:g}: x{clip.noise:.2f}, if gradients are that short"
+    return [*listed, buys + more if len(buys + more) <= WIDTH else buys]
 
 
 def _listed(head: str, found: Sequence[Neighbour], room: int) -> list[str]:
