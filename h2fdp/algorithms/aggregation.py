@@ -94,9 +94,11 @@ def _above_0(stated: Any, what: str, aggregation: Aggregation, uploads: Contribu
         origin = Origin(type(aggregation).__name__, key="method.aggregation")
     expected = f"{what} above 0 for {count} upload{'s' if count > 1 else ''}"
     try:
-        numbers = np.array(stated, dtype=np.float64)
+        numbers = np.array(np.real(stated) if np.iscomplexobj(stated) else stated, dtype=np.float64)
     except (TypeError, ValueError):
         raise origin.wrong(what, expected, stated) from None
+    if np.iscomplexobj(stated):
+        raise origin.wrong(what, expected, Words("complex numbers"))
     if numbers.shape != (count,) or not (np.isfinite(numbers).all() and (numbers > 0).all()):
         raise origin.wrong(what, expected, Words(_few(numbers)))
     return numbers

@@ -7,17 +7,29 @@ from collections.abc import Iterator
 from h2fdp.methods import name_of
 from h2fdp.run.privacy_report import claim_warning
 from h2fdp.run.setup import RunSetup
+from h2fdp.training.local_objective import comparison_of
 
 
 def notices(setup: RunSetup) -> list[str]:
     """Sentences; none for most runs."""
-    return [*_without_effect(setup), *_capped(setup), *([] if (text := claim_warning(setup)) is None else [text])]
+    claim = claim_warning(setup)
+    return [*_without_effect(setup), *_featureless(setup), *_capped(setup), *([] if claim is None else [claim])]
 
 
 def _without_effect(setup: RunSetup) -> Iterator[str]:
     """An epsilon that was stated for a method that adds no noise."""
     if setup.noise is None and "epsilon" in setup.config.privacy.model_fields_set:
         yield f"privacy.epsilon has no effect: the method {name_of(setup.config.method)} adds no noise"
+
+
+def _featureless(setup: RunSetup) -> Iterator[str]:
+    """An objective that compares models by features, with a model that has none: they are the records themselves."""
+    objective = setup.config.method.objective
+    if comparison_of(setup.blueprint.objective) is None:
+        return
+    if sum(any(True for _ in layer.parameters(recurse=False)) for layer in setup.blueprint.module().modules()) == 1:
+        text = f"method.objective: {objective.name} has no effect with the model {setup.config.model.name}"
+        yield f"{text}, which has no hidden layers: what enters its last layer is the same under all models"
 
 
 def _capped(setup: RunSetup) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,8 +17,9 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.user_code import FAILURES
 from h2fdp.data import Records
 from h2fdp.errors import UserError
-from h2fdp.protocol import InProcessNodes, Plan
+from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.client_state import WorkAccumulator
+from h2fdp.protocol.interval_plan import observation
 from h2fdp.run.forecast import first_interval
 from h2fdp.run.own_code import own_parts_of
 from h2fdp.run.setup import RunSetup
@@ -33,6 +36,7 @@ def try_own_parts(setup: RunSetup) -> None:
     """Ask every own part once for what the first interval will ask of it; nothing where there is none.
 
     1. The first interval is planned, which asks the schedule and the aggregation, and costs what the radio models say.
+       A schedule learns from a made-up end of it, where it asks for nothing that devices measure.
     2. Two devices take a local step on records of zeros, which asks the objective, the loss and the model, as the
        engine of the run does; they remember what the objective says.
     3. The server update moves the model by a made-up average, is stored and resumed.
@@ -48,10 +52,34 @@ def try_own_parts(setup: RunSetup) -> None:
     setup.cloud(InProcessNodes({})).state()
     trained_by = method.objective, setup.config.model, setup.config.training.loss
     with run_arithmetic():
+        if isinstance(method.schedule, OwnPart):
+            _try_schedule(setup, plan)
         if any(isinstance(part, OwnPart) for part in trained_by):
             _try_step(setup)
         if isinstance(method.server, OwnPart):
             _try_server(setup)
+
+
+def _try_schedule(setup: RunSetup, plan: IntervalPlan) -> None:
+    """Let schedules of their own end the first interval, keep what they learned, and resume from it."""
+    run, planned, resumed = (setup.schedule() for _ in range(3))
+    for each in (run, planned):
+        each.decide(0, 0)
+    steps, model = plan.decision.local_steps, setup.initial
+    spent = setup.interval_costs(plan) if run.observes else {}
+    if run.observes and not setup.probes and setup.blueprint.measuring is None:
+        upload = torch.linspace(-_STEP_SIZE, _STEP_SIZE, len(model))
+        facts = {each.name: each for each in setup.blueprint.facts()}
+        uploads = [upload.clone() for _ in plan.parts]
+        run.observe(replace(observation(plan, model.clone(), uploads, facts, None, setup.noise), spent=spent))
+    if run.scores:
+        run.scored(1.0)
+    run.kept(model.clone())
+    run.returned(model.clone())
+    planned.skipped(plan.interval, steps, spent)
+    for each in (run, planned):
+        each.ends(plan.last_slot)
+    resumed.load(copy.deepcopy(run.state()))
 
 
 def _try_step(setup: RunSetup) -> None:

@@ -114,16 +114,57 @@ class CheckedSchedule:
         return float(found)
 
     def lengths(self, horizon: Horizon) -> range:
-        """See `ScheduleTraits.lengths`."""
-        self.longest_interval(horizon)
-        found: range = self._origin.call("lengths", self._own.lengths, horizon)
+        """See `ScheduleTraits.lengths`.
+
+        Raises:
+            UserError: the user's code fails, or gives no range of numbers of local steps.
+        """
+        longest = self.longest_interval(horizon)
+        found: Any = self._origin.call("lengths", self._own.lengths, horizon)
+        if not isinstance(found, range) or not found or not 1 <= min(found) <= max(found) <= longest:
+            words = Words(repr(found)) if isinstance(found, range) else found
+            raise self._origin.wrong("lengths", f"a range of whole numbers from 1 to {longest}", words)
         return found
 
     def steps_to_cover(self, horizon: Horizon) -> int:
-        """See `ScheduleTraits.steps_to_cover`."""
+        """See `ScheduleTraits.steps_to_cover`.
+
+        Raises:
+            UserError: the user's code fails, or gives no number of local steps.
+        """
         self.longest_interval(horizon)
-        found: int = self._origin.call("steps_to_cover", self._own.steps_to_cover, horizon)
-        return found
+        found = self._origin.call("steps_to_cover", self._own.steps_to_cover, horizon)
+        if not is_whole(found) or found < 1:
+            raise self._origin.wrong("steps_to_cover", "a whole number of at least 1", found)
+        return int(found)
+
+    @property
+    def repeats(self) -> bool:
+        """See `Schedule.repeats`."""
+        return self._stated("repeats")
+
+    @property
+    def observes(self) -> bool:
+        """See `Schedule.observes`."""
+        return self._stated("observes")
+
+    @property
+    def measures_secants(self) -> bool:
+        """See `Schedule.measures_secants`."""
+        return self._stated("measures_secants")
+
+    @property
+    def scores(self) -> bool:
+        """See `Schedule.scores`."""
+        return self._stated("scores")
+
+    def ends(self, slot: int) -> bool:
+        """See `Schedule.ends`.
+
+        Raises:
+            UserError: the user's code fails, or answers neither true nor false.
+        """
+        return self._true_or_false("ends", self._origin.call("ends", self._own.ends, slot))
 
     def decide(self, interval: int, slot: int) -> Decision:
         """What was chosen, within what the noise was made for.
@@ -182,10 +223,20 @@ class CheckedSchedule:
         """
         return self._model("returned", self._own.returned, model)
 
+    def _stated(self, name: str) -> bool:
+        return self._true_or_false(name, self._origin.call(name, getattr, self._own, name))
+
+    def _true_or_false(self, method: str, found: Any) -> bool:
+        if not is_true_or_false(found):
+            raise self._origin.wrong(method, "True or False", found)
+        return bool(found)
+
     def _model(self, method: str, rule: Callable[[Tensor], Any], model: Tensor) -> Tensor:
         found = self._origin.call(method, rule, model)
         if not isinstance(found, Tensor) or found.shape != model.shape or found.dtype != model.dtype:
             raise self._origin.wrong(method, f"a tensor of shape {tuple(model.shape)} and type {model.dtype}", found)
+        if found.requires_grad:
+            raise self._origin.wrong(method, f"a tensor of shape {tuple(model.shape)}, detached,", found)
         return found
 
     def _counts(self, stated: Any, interval: int) -> np.ndarray:

@@ -282,6 +282,57 @@ def test_a_schedule(schedule, words):
         prepare({"schedule": schedule})
 
 
+def stating(**methods):
+    """A right schedule but for these."""
+    return type("Stating", (Steady,), methods)
+
+
+def failing(self, *_):
+    return self.missing
+
+
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [
+        ({"ends": lambda self, slot: "no"}, r"True or False from .*Stating\.ends, found 'no'"),
+        ({"observes": "yes"}, r"True or False from .*Stating\.observes, found 'yes'"),
+        ({"lengths": lambda self, horizon: "x"}, r"a range of whole numbers from 1 to 4 from .*lengths, found 'x'"),
+        ({"lengths": lambda self, horizon: range(4)}, r"a range of whole numbers from 1 to 4 .*range\(0, 4\)"),
+        ({"lengths": lambda self, horizon: range(4, 9)}, r"a range of whole numbers from 1 to 4 .*range\(4, 9\)"),
+        ({"steps_to_cover": lambda self, horizon: "x"}, r"a whole number of at least 1 .*steps_to_cover, found 'x'"),
+        ({"steps_to_cover": lambda self, horizon: 0}, r"a whole number of at least 1 .*steps_to_cover, found 0"),
+        ({"kept": lambda self, model: None}, r"a tensor of shape \(6,\) and type torch.float32 .*kept, found None"),
+        ({"returned": lambda self, model: 5}, r"a tensor of shape \(6,\) and type torch.float32 .*returned, found 5"),
+        ({"returned": lambda self, model: model.requires_grad_()}, r"a tensor of shape \(6,\), detached, from"),
+        ({"state": lambda self: {"seen": {1}}}, r"a dict of plain values, arrays and tensors .*a set at state"),
+    ],
+)
+def test_what_else_a_schedule_answers(methods, words):
+    with pytest.raises(UserError, match=rf"^Experiment: method\.schedule: expected {words}"):
+        prepare({"schedule": stating(**methods)()})
+
+
+@pytest.mark.parametrize("method", ["observe", "scored", "skipped", "load"])
+def test_a_schedule_that_fails_where_it_learns(method):
+    schedule = stating(observes=method == "observe", scores=method == "scored", **{method: failing})
+    with pytest.raises(UserError, match=rf"Stating\.{method} fails: .*: AttributeError: .* no attribute 'missing'"):
+        prepare({"schedule": schedule(), "privacy": "none"}, calibration=None)
+
+
+def test_a_schedule_is_shown_an_interval_as_a_run_shows_it():
+    seen = []
+
+    def observe(self, found):
+        seen.append(found)
+
+    prepare({"schedule": stating(observes=True, observe=observe)()})
+    (shown,) = seen
+    assert (shown.interval, shown.local_steps, len(shown.uploads), shown.measurements) == (0, 4, 2, None)
+    assert {each.shape for each in (shown.model, *shown.uploads)} == {(6,)}
+    assert set(shown.spent) == {"energy_j", "delay_s", "clock_s"}
+    assert shown.weights.sum() == pytest.approx(1)
+
+
 class Steady(OwnSchedule):
     def choose(self, interval, slot):
         return Decision(4, 0.1, np.array([2, 2]))
@@ -335,6 +386,7 @@ _calls = itertools.count(1)
         (lambda shares: shares * np.nan, r"weights above 0 for \d uploads? from .*Rule\.weights, found \[nan"),
         (lambda shares: shares[:-1], r"weights above 0 for 2 uploads from .*, found \["),
         (lambda shares: None, r"weights above 0 for \d uploads? from .*, found nan"),
+        (lambda shares: shares + 0j, r"weights above 0 for \d uploads? from .*Rule\.weights, found complex numbers"),
         (lambda shares: "even", r"weights above 0 for \d uploads? from .*, found 'even'"),
         (lambda shares: [[1.0], [1.0, 2.0]], r"weights above 0 for \d uploads? from .*, found a list"),
     ],

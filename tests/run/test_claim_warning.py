@@ -115,3 +115,10 @@ def test_settings_that_do_less_than_they_say_are_named():
     (line,) = notices(capped)
     assert line.startswith(f"training.batch_size: 5000 is more than the {least} records of the smallest device; ")
     assert notices(small(calibration="accounted").prepare()) == []
+
+
+def test_moon_is_said_to_have_no_effect_with_a_model_without_hidden_layers():
+    start = "method.objective: moon has no effect with the model softmax, which has no hidden layers"
+    for model, expected in (("softmax", 1), ("mlp", 0)):
+        found = notices(small("moon", model=model).prepare())
+        assert sum(line.startswith(start) for line in found) == sum("objective" in line for line in found) == expected
