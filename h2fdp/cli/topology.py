@@ -67,9 +67,13 @@ def _whole_numbers(text: str) -> list[int]:
     from h2fdp.errors import UserError
 
     try:
-        return [int(word) for word in text.split(",")]
+        numbers = [int(word) for word in text.split(",")]
     except ValueError:
         raise UserError(f'expected whole numbers, as 2,5,5, found "{text}"', "topology new", "--tiers") from None
+    if len(numbers) < 2:
+        expected = "a number for each tier of edge servers and one of devices, as 2,5,5"
+        raise UserError(f"expected {expected}, found {text} alone", "topology new", "--tiers")
+    return numbers
 
 
 @app.command("check")

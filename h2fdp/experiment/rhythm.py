@@ -24,7 +24,8 @@ def aggregation_times(
     _check_tiers(experiment, topology, document)
     if experiment.method.topology == "star":
         return AggregationTimes()
-    return AggregationTimes(_aggregate_every(experiment, topology), experiment.training.aggregations_per_interval)
+    every = _aggregate_every(experiment, topology, document)
+    return AggregationTimes(every, experiment.training.aggregations_per_interval)
 
 
 def _check_tiers(experiment: ExperimentFile, topology: Topology, document: Document | None) -> None:
@@ -42,7 +43,9 @@ def _check_tiers(experiment: ExperimentFile, topology: Topology, document: Docum
             raise UserError(text, where, f"training.{key}")
 
 
-def _aggregate_every(experiment: ExperimentFile, topology: Topology) -> Slots | dict[str, int]:
+def _aggregate_every(
+    experiment: ExperimentFile, topology: Topology, document: Document | None
+) -> Slots | dict[str, int]:
     """`training.aggregate_every`, with a mapping by trust as one by the names of edge servers.
 
     Raises:
@@ -51,18 +54,20 @@ def _aggregate_every(experiment: ExperimentFile, topology: Topology) -> Slots | 
     stated, key = experiment.training.aggregate_every, "training.aggregate_every"
     if not isinstance(stated, dict):
         return stated
+    where = "" if document is None else document.where(("training", "aggregate_every"))
     if topology.depth > 1:
-        raise UserError("expected a list in a network of several tiers, one number for each; found a mapping", key=key)
+        text = "expected a list in a network of several tiers, one number for each; found a mapping"
+        raise UserError(text, where, key)
     names = {subnet.name for subnet in topology.subnets}
     for name in stated:
         if name not in names and name not in TRUSTS:
             text = f"expected {', '.join(TRUSTS)} or the name of an edge server, found {name}"
-            raise UserError(text, key=f"{key}.{name}")
+            raise UserError(text, where, f"{key}.{name}")
     found = {}
     for subnet in topology.subnets:
         slots = stated.get(subnet.name, stated.get(subnet.trust))
         if slots is None:
             text = f"expected a number for the edge server {subnet.name}, by its name or as {subnet.trust}; found none"
-            raise UserError(text, key=key)
+            raise UserError(text, where, key)
         found[subnet.name] = slots
     return found

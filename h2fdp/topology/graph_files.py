@@ -23,6 +23,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.topology.graph_import import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode
 
 _NOT_TEXTS = {*ON_LINKS, *ON_NODES, *ON_GRAPH} - {"name", "host"}
+_TYPES = re.compile(r"""attr\.type\s*=\s*(["'])\w+\1""")
 
 
 def read_graphml(path: Path) -> Graph:
@@ -38,7 +39,10 @@ def read_graphml(path: Path) -> Graph:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of keys without a type, whose words we read ourselves
-            network = nx.parse_graphml(text, force_multigraph=True)
+            try:
+                network = nx.parse_graphml(text, force_multigraph=True)
+            except (ValueError, KeyError):  # a word that is not of its key's type: ours are checked with their nodes
+                network = nx.parse_graphml(_TYPES.sub('attr.type="string"', text), force_multigraph=True)
     except (nx.NetworkXError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"not valid GraphML: {error}", str(path)) from None
     except SyntaxError:  # networkx found no graph, and what it then tries is no longer XML

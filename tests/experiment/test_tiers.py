@@ -54,3 +54,19 @@ def test_more_numbers_than_tiers_are_refused_with_their_line(tmp_path):
     text = "expected at most one number for each tier of edge servers, found 2 for one tier"
     (line,) = [n for n, each in enumerate((tmp_path / "deep.yaml").read_text().splitlines(), 1) if "every" in each]
     assert str(raised.value) == f"{tmp_path / 'deep.yaml'}:{line}: training.aggregate_every: {text}"
+
+
+@pytest.mark.parametrize(
+    ("topology", "every", "text"),
+    [
+        (THREE_TIERS, {"west": 2}, "aggregate_every: expected a list in a network of several tiers, one number for"),
+        (TWO_TIERS, {"north": 2}, "aggregate_every.north: expected untrusted, secure-sum, trusted or the name of an"),
+        (TWO_TIERS, {"west": 2}, "aggregate_every: expected a number for the edge server east"),
+    ],
+)
+def test_a_mapping_that_does_not_fit_the_network_is_refused_with_its_line(tmp_path, topology, every, text):
+    with pytest.raises(UserError) as raised:
+        experiment(tmp_path, topology, aggregate_every=every)
+    (line,) = [n for n, each in enumerate((tmp_path / "deep.yaml").read_text().splitlines(), 1) if "every" in each]
+    (problem,) = raised.value.problems
+    assert str(problem).startswith(f"{tmp_path / 'deep.yaml'}:{line}: training.{text}")

@@ -97,3 +97,8 @@ def test_show_draws_a_tree_a_table_of_json_and_a_picture(tmp_path):
 def test_show_draws_what_the_seed_draws():
     shown = {seed: json.loads(run("show", PAPER, "--json", "--seed", seed))["trusted"] for seed in range(1, 9)}
     assert len(set(shown.values())) > 1
+
+
+def test_one_number_of_tiers_is_no_deep_network(tmp_path):
+    with pytest.raises(UserError, match="--tiers: expected a number for each tier of edge servers and one of devices"):
+        run("new", "deep", "--tiers", "2", "--out", tmp_path / "n.yaml")

@@ -223,3 +223,13 @@ def test_entities_are_refused_with_their_line(tmp_path):
 def test_words_that_were_declared_as_texts_are_numbers_where_numbers_are_meant(tmp_path):
     nx.write_graphml(graph(links={("a", "a1"): {"distance_m": "7"}}), tmp_path / "n.xml")
     assert read(tmp_path / "n.xml", 1).subnets[0].distance_m[0] == 7.0
+
+
+def test_a_word_that_is_not_of_its_keys_type_is_told_by_node(tmp_path):
+    data = graph()
+    nx.set_node_attributes(data, {"a": True}, "trusted")
+    nx.write_graphml(data, tmp_path / "n.graphml")
+    text = (tmp_path / "n.graphml").read_text().replace(">True<", ">maybe<")
+    (line,) = [number for number, each in enumerate(text.splitlines(), 1) if '<node id="a">' in each]
+    message = f'n.graphml:{line}: node "a".trusted: expected true or false, found "maybe"'
+    assert refusal(tmp_path, "n.graphml", text) == message
