@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
 from h2fdp.algorithms import objective_of
+from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.user_code import FAILURES
 from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
@@ -251,9 +253,14 @@ def own_data(part: OwnPart, test: tuple[Any, Any] | None = None) -> DataSource:
     def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
         names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
         try:
-            return from_function(called, names, called(None) if test is None else test)
+            tested = called(None) if test is None else test
+            data = from_function(called, names, tested)
+            first, again = data.device(0), from_function(called, names[:1], tested, classes=data.classes).device(0)
         except UserError as error:  # of the form of its records
             raise part.origin.located(error) from error.__cause__
+        if not (np.array_equal(first.x, again.x) and np.array_equal(first.y, again.y)):
+            raise part.origin.wrong("", f"the same records of device {names[0]} at each call", Words("other ones"))
+        return data
 
     return source
 

@@ -49,6 +49,7 @@ def try_own_parts(setup: RunSetup) -> None:
         return
     plan = first_interval(setup)
     setup.interval_costs(plan)
+    setup.drawn.radio.check_fading()
     setup.cloud(InProcessNodes({})).state()
     trained_by = method.objective, setup.config.model, setup.config.training.loss
     with run_arithmetic():

@@ -66,6 +66,9 @@ class RadioSection(_Models):
         )
 
 
+_QUANTILES = 10_000
+
+
 @dataclass(frozen=True)
 class Radio:
     """The wireless channel from devices to their edge server (H2FDP, Appendix D).
@@ -134,6 +137,20 @@ class Radio:
         return self._asked(
             "access", "uplink_seconds", count, 0.0, lambda: model.uplink_seconds(seconds, snr, points, count)
         )
+
+    def check_fading(self) -> None:
+        """Ask a user's own fading for quantiles: powers of mean 1. Beyond a factor of 2 it is a mistake, no rounding.
+
+        Raises:
+            UserError: they are no powers, or their mean is another one.
+        """
+        model: Any = self._made["fading"]
+        if not isinstance(self.fading, OwnPart) or not hasattr(model, "quantile"):
+            return
+        middles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        mean = float(self._asked("fading", "quantile", _QUANTILES, 0.0, lambda: model.quantile(middles)).mean())
+        if not 0.5 <= mean <= 2.0:
+            raise self.fading.origin.wrong("quantile", "powers of mean 1", Words(f"powers of mean {mean:.3g}"))
 
     @cached_property
     def _made(self) -> dict[str, Any]:

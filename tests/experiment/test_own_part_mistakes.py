@@ -490,6 +490,16 @@ def test_a_data_set(answer, words):
         prepare(data=given)
 
 
+def test_data_that_differ_at_each_call():
+    stream = np.random.default_rng(1)
+
+    def given(device):
+        return stream.normal(size=(6, 3)).astype(np.float32), [0, 1, 0, 1, 0, 1]
+
+    with pytest.raises(UserError, match=r"^Experiment: data: expected the same records of device .* at each call from"):
+        prepare(data=given)
+
+
 # ---- radio models
 
 
@@ -509,6 +519,16 @@ class Backwards(Fading):
         return -np.ones(size)
 
 
+class Strong(Fading):
+    def quantile(self, probability):
+        return 5.0 - 3 * np.log1p(-probability)
+
+
+class Negative(Fading):
+    def quantile(self, probability):
+        return 2 * probability - 0.5
+
+
 class Early(Access):
     def uplink_seconds(self, seconds, snr, points, count):
         return -np.ones(count)
@@ -519,6 +539,8 @@ class Early(Access):
     [
         ({"pathloss": Deaf}, r"pathloss: expected finite numbers from .*Deaf\.gain_db, found nan"),
         ({"fading": Backwards}, r"fading: expected finite numbers of at least 0 from .*Backwards\.draw, found -1"),
+        ({"fading": Strong}, r"fading: expected powers of mean 1 from .*Strong\.quantile, found powers of mean 8"),
+        ({"fading": Negative}, r"fading: expected finite numbers of at least 0 from .*Negative\.quantile, found -0"),
         ({"access": Early}, r"access: expected finite numbers of at least 0 from .*Early\.uplink_seconds, found -1"),
     ],
 )
