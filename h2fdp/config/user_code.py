@@ -43,9 +43,11 @@ def is_own(module: ModuleType) -> bool:
     return bool(file) and module.__name__.partition(".")[0] != "h2fdp" and not is_installed(Path(str(file)))
 
 
+@cache  # every module that is imported is asked about, at each own part
 def is_installed(file: Path) -> bool:
     """Whether a file is in one of the folders of Python's own and of installed libraries."""
-    return any(file.resolve().is_relative_to(folder) for folder in _installation())
+    resolved = file.resolve()
+    return any(resolved.is_relative_to(folder) for folder in _installation())
 
 
 @cache

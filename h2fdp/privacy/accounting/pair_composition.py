@@ -67,7 +67,7 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
 
     Args:
         direction: 0 for a record removed, 1 for one added.
-        enough: an epsilon far below which nobody asks for more precision.
+        enough: an epsilon below which nobody asks for more precision; finer grids gain a few per cent.
     """
 
     def on_grid(interval: float) -> Parts:
@@ -86,7 +86,7 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
         interval /= 2
         tilt = best_tilt(on_grid(interval), interval, delta)
     found = epsilon_of(on_grid(interval), interval, delta, "lower", tilt)
-    while found > enough / 2 and interval / 2 >= finest:
+    while found > 0.9 * enough and interval / 2 >= finest:
         interval /= 2
         finer = epsilon_of(on_grid(interval), interval, delta, "lower", tilt)
         gain, found = finer - found, max(found, finer)
