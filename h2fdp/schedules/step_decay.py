@@ -19,7 +19,7 @@ def decayed(step_size: float, decay: StepDecay, interval: int, intervals: int) -
         interval: k, counted from 0.
         intervals: K_g, those that are planned, also where the run ends before.
 
-    >>> [decayed(0.6, "linear", k, 3) for k in range(3)]
+    >>> [round(decayed(0.6, "linear", k, 3), 3) for k in range(3)]
     [0.6, 0.4, 0.2]
     >>> [decayed(0.6, "sqrt", k, 4) for k in (0, 3)]
     [0.6, 0.3]

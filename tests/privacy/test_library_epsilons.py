@@ -6,7 +6,7 @@ from experiments.library_epsilons import RUNS, of_dp_accounting, of_h2fdp, of_op
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", RUNS, ids=str)
+@pytest.mark.parametrize("run", RUNS[2:], ids=str)  # the longer ones take Opacus a minute: the command has them
 def test_epsilons_are_those_of_dp_accounting_and_of_opacus(run):
     """TensorFlow Privacy and JAX Privacy account by dp-accounting. Opacus adds its own error of 0.2 %."""
     found = of_h2fdp(run)

@@ -130,14 +130,15 @@ def test_sums_below_the_tolerance_leave_nothing_and_work_comes_to_nothing(run):
 def test_some_of_these_runs_lose_sums_and_some_have_colluders():
     """So that the tests above mean something."""
     lost = colluding = 0
-    for number in range(NETWORKS):
+    some = NETWORKS // 3
+    for number in range(some):
         size, deep, settings = drawn(number)
         setup = prepared(network(size=size, deep=deep), **settings)
         parts = [plan.subnets.get("a") or plan.lost["a"] for plan, _ in plans(setup)]
         lost += any(part.completed is not None and part.completed.unopened is not None for part in parts)
         colluding += setup.placement.tolerance.colluding > 0
-    assert lost > NETWORKS / 4
-    assert colluding > NETWORKS / 4
+    assert lost > some / 4
+    assert colluding > some / 4
 
 
 def test_without_tolerances_everybody_sees_what_a_trusted_edge_server_would_send():

@@ -52,7 +52,7 @@ def test_who_has_nothing_to_fear_is_told_nothing(method, settings):
 
 
 @pytest.mark.parametrize("settings", [{"participation": 0.34}, {"faults": {"device_dropout": 0.3}}, {}])
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0, 20.0])
+@pytest.mark.parametrize("epsilon", [0.5, 6.0])
 def test_the_estimate_agrees_with_the_report_where_that_is_clear(settings, epsilon):
     """The report plans every interval with its participants; the claim and its numbers are not near each other here."""
     setup = small(sensitivity="tight", epsilon=epsilon, **{"intervals": 30, **settings}).prepare()

@@ -30,6 +30,7 @@ PUBLIC = {
     "fading",
     "model",
     "partition",
+    "public split",
     "validation split",
     "trust",
     "distance",

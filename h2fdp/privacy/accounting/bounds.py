@@ -32,7 +32,7 @@ def attained(vectors: SeenVectors, records: int, delta: float) -> float:
         for vector, count in seen.items():
             if (pair := pair_of(vector, records, adversary)) is not None:
                 pairs[pair] += count
-        found = max(found, attained_epsilon(pairs, delta))
+        found = max(found, attained_epsilon(pairs, delta, enough=found))
     return found
 
 

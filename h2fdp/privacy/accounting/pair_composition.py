@@ -22,20 +22,23 @@ _BELOW = 6.0  # deviations
 BOUNDLESS = 50.0  # deviations between the centres of one vector beyond which doubles hold hardly a point of both laws
 
 
-def attained_epsilon(pairs: Mapping[OutputPair, int], delta: float) -> float:
+def attained_epsilon(pairs: Mapping[OutputPair, int], delta: float, enough: float = 0.0) -> float:
     """The epsilon of observing each pair `count` times, at least.
 
     Guarantee: some test really attains it, short of rounding. The grid is refined until another one would gain some
     0.05 % (or 1e-5): what it loses is of second order, a third of the last gain. Below a delta of 1e-200 it is 0; where
     one vector alone gives away thousands, it is that of one, or of all others. Cached.
     Neighbours: those of the pairs, both directions.
+
+    Args:
+        enough: a smaller epsilon than this is of no interest, and found less precisely.
     """
     told = tuple(sorted((pair, count) for pair, count in pairs.items() if count and pair.present != pair.absent))
     if not told or delta < LEAST_DELTA:
         return 0.0
     weak = tuple((pair, count) for pair, count in told if pair.centres[-1] <= BOUNDLESS)
     strong = [_of_one_vector(pair, delta) for pair, _ in told if pair.centres[-1] > BOUNDLESS]
-    return max(strong, default=0.0) if not weak else max(_converged(weak, delta), *strong, 0.0)
+    return max(strong, default=0.0) if not weak else max(_converged(weak, delta, enough), *strong, 0.0)
 
 
 def _of_one_vector(pair: OutputPair, delta: float) -> float:
@@ -56,10 +59,10 @@ def _of_one_vector(pair: OutputPair, delta: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _converged(parts: _Parts, delta: float) -> float:
+def _converged(parts: _Parts, delta: float, enough: float) -> float:
     """The larger direction, which nearly always is that of a record removed."""
-    removed = _of_direction(parts, delta, 0, 0.0)
-    return max(removed, _of_direction(parts, delta, 1, removed))
+    removed = _of_direction(parts, delta, 0, enough)
+    return max(removed, _of_direction(parts, delta, 1, max(removed, enough)))
 
 
 def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) -> float:
