@@ -75,8 +75,8 @@ def _numbers(
     compositions = [each.composition for each in classes]
     (by_rdp, rdp), (by_pld, pld) = (epsilons(name, compositions, delta) for name in ("rdp", "pld"))
     closely = [each for each, found in zip(classes, by_pld, strict=True) if found is not None]
-    worst = sorted(closely, key=lambda each: -(by_pld[classes.index(each)] or 0.0))[:_ATTACKED]
-    lower = [attained_about(run, sightings, observer, each.devices) for each in worst]
+    falling = sorted(range(len(classes)), key=lambda place: -(by_pld[place] or 0.0))
+    lower = [attained_about(run, sightings, observer, classes[place].devices) for place in falling[:_ATTACKED]]
     numbers = {
         "rdp": rdp,
         "pld": pld,

@@ -70,7 +70,7 @@ def seen_by(edge, outside):
 
 def test_every_observer_of_every_tier_has_a_row_for_each_step_of_dp_sgd(tmp_path):
     privacy = {"name": "dp-sgd", "noise_multiplier": 0.9}
-    found = rows_of(experiment(privacy=privacy, epsilon=1e6, intervals=1).run(tmp_path / "run"))
+    found = rows_of(experiment(privacy=privacy, epsilon=100.0, intervals=1).run(tmp_path / "run"))
     expected = {
         (slot, edge.name, device, observer)
         for slot in range(1, 9)
