@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Magnitude, Share, Whole, shape
-from h2fdp.protocol.interval_plan import Weighting
+from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.step_decay import StepDecay
 from h2fdp.training.batches import Sampling
 from h2fdp.training.clipping import ClippingRule, ClipScope

@@ -18,9 +18,10 @@ from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.privacy import Release, add_gaussian_noise
 from h2fdp.protocol.aggregator import weighted_sum
 from h2fdp.protocol.client_state import DeviceMemories
-from h2fdp.protocol.interval_plan import IntervalPlan, observation
+from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SecantPlan, Upload
 from h2fdp.protocol.nodes import NodeGroup
+from h2fdp.protocol.planned_uploads import observation
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule

@@ -12,8 +12,10 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import Mechanism, ModularCode, NoiseRequest, Release, SecureSum, TierVector, TrustModel, code_for
 from h2fdp.privacy.adjacency import Adjacency, under
 from h2fdp.protocol.averaging import Averaging, SubnetAverages
-from h2fdp.protocol.interval_plan import IntervalPlan, SubnetFacts, numbers_released, uploads_of
+from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
+from h2fdp.protocol.planned_uploads import numbers_released, uploads_of
+from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, summed, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams

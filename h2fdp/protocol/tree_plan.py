@@ -10,8 +10,9 @@ import numpy as np
 
 from h2fdp.privacy import Mechanism, Tier, TierVector
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
-from h2fdp.protocol.interval_plan import BranchPlans, SubnetFacts
+from h2fdp.protocol.interval_plan import BranchPlans
 from h2fdp.protocol.messages import Plan
+from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan, TierStage
 
 

@@ -19,7 +19,7 @@ from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy.statement import epsilons
 from h2fdp.protocol import InProcessNodes, IntervalPlan
-from h2fdp.protocol.interval_plan import noise_and_gradients
+from h2fdp.protocol.planned_uploads import noise_and_gradients
 from h2fdp.run.forecast import forecast, rough_accounts
 from h2fdp.run.prepare import with_settings
 from h2fdp.run.setup import RunSetup

@@ -19,7 +19,7 @@ from h2fdp.data import Records
 from h2fdp.errors import UserError
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.client_state import WorkAccumulator
-from h2fdp.protocol.interval_plan import observation
+from h2fdp.protocol.planned_uploads import observation
 from h2fdp.run.forecast import first_interval
 from h2fdp.run.own_code import own_parts_of
 from h2fdp.run.setup import RunSetup

@@ -1,0 +1,143 @@
+"""What comes of a planned interval: the uploads that observers receive, and what a schedule may learn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from h2fdp.estimation import IntervalObservation, Measurements
+from h2fdp.estimation.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
+from h2fdp.privacy import Mechanism, PlannedUpload, TrustModel
+from h2fdp.protocol.interval_plan import IntervalPlan
+from h2fdp.protocol.messages import Arrivals, Plan
+from h2fdp.protocol.subnet_facts import SubnetFacts
+
+
+def numbers_released(trust_model: TrustModel) -> int:
+    """How many estimates a device, or the edge server that adds the noise in its place, releases."""
+    return DEVICE_NUMBERS if trust_model.devices_add_noise else EDGE_NUMBERS
+
+
+def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: float) -> Iterator[PlannedUpload]:
+    """The uploads of a subnet in one interval: at each aggregation, and estimates for the controller after the last.
+
+    Args:
+        share: weight of the subnet in the global average.
+    """
+    of_subnet = partial(
+        PlannedUpload,
+        interval=plan.interval + 1,
+        edge=facts.name,
+        trust_model=facts.trust_model,
+        step_size=subnet.step_size,
+        share=share,
+        cloud_noise_std=plan.noise_std,
+        size=facts.network if facts.cloud_sums else facts.company or len(facts.records),
+        sampling=facts.sampling,
+    )
+    heights = plan.heights or (*(1 for _ in subnet.segments[:-1]), 2)
+    seen_by = {passed: facts.views(passed) for passed in {1, *map(facts.passed, heights)}}
+    above = plan.vectors.get(facts.name, {})
+
+    def of(part: Arrivals) -> dict[str, Any]:
+        public = {"sampling_rates": facts.sampling_rates[part.rows], "records": facts.records[part.rows]}
+        return {"rows": part.rows, "steps": part.steps, "weights": part.weights, **public}
+
+    start = subnet.first_slot
+    for segment, end in enumerate(subnet.ends()):
+        part = subnet.aggregation(segment)
+        kind = subnet.kind(segment)
+        passed, summed = facts.passed(heights[segment]), facts.cloud_sums and kind == "global"
+        views_of = facts.views(passed, cloud_sums=True) if summed else seen_by[passed]
+        seen: dict[str, Any] = {"views": views_of, "tiers": above.get(segment, ())}
+        if part.rows.size:
+            seen["rounding"] = subnet.rounding(segment)
+        noise = subnet.accounted_noise(segment)
+        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=noise, **seen, **of(part))
+        start = end
+    if subnet.estimate_noise is not None and subnet.estimate_noise.size:
+        last = subnet.last_slot
+        yield of_subnet(
+            first_slot=last,
+            slot=last,
+            kind="estimate",
+            noise_std=subnet.estimate_noise,
+            numbers=numbers_released(facts.trust_model),
+            views=seen_by[1],
+            **of(subnet.aggregation(-1)),
+        )
+
+
+def observation(
+    plan: IntervalPlan,
+    model: Tensor,
+    uploads: list[Tensor],
+    facts: Mapping[str, SubnetFacts],
+    measured: Mapping[str, SubnetMeasurements] | None,
+    noise: Mechanism | None,
+) -> IntervalObservation:
+    """What the cloud saw of an interval that began at `model` (M,), for a schedule that learns."""
+    variances, steps = _noise_and_steps(plan, facts, noise)
+    return IntervalObservation(
+        plan.interval,
+        plan.decision.local_steps,
+        plan.decision.step_size,
+        model,
+        uploads,
+        plan.shares if plan.branches is None else plan.branches.shares,
+        variances,
+        steps,
+        _measurements(plan, measured) if measured else None,
+    )
+
+
+def noise_and_gradients(
+    plan: IntervalPlan, facts: Mapping[str, SubnetFacts], noise: Mechanism | None
+) -> tuple[float, float]:
+    """Variance of all noise on each coordinate of the global average, and the mean number of gradients in it."""
+    variances, steps = _noise_and_steps(plan, facts, noise)
+    weights = plan.branch_weights
+    return float(weights**2 @ variances) + plan.noise_std**2, float(weights @ steps)
+
+
+def _noise_and_steps(
+    plan: IntervalPlan, facts: Mapping[str, SubnetFacts], noise: Mechanism | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) of the uploads of the cloud's children: variance of their noise, and gradients that they accumulate."""
+    if plan.branches is not None:
+        return plan.branches.noise_variance, plan.branches.mean_steps
+    variances = np.array([_noise_variance(noise, facts[name], plan, name) for name in plan.subnets])
+    return variances, np.array([_mean_steps(subnet) for subnet in plan.subnets.values()])
+
+
+def _noise_variance(noise: Mechanism | None, facts: SubnetFacts, plan: IntervalPlan, edge: str) -> float:
+    """Of each coordinate of the subnet's own average: its own noise and those of the interval's local aggregations."""
+    if noise is None:
+        return 0.0
+    uploads = uploads_of(facts, plan, plan.subnets[edge], share=1.0)
+    return sum(noise.upload_variance(upload) for upload in uploads if upload.kind != "estimate")
+
+
+def _mean_steps(subnet: Plan) -> float:
+    """How many gradients the upload accumulates: of each aggregation the weighted sum over its devices."""
+    if subnet.completed is None and subnet.weights is None:
+        return float(sum(subnet.segments))
+    parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
+    return sum(float(part.weights @ part.steps) for part in parts)
+
+
+def _measurements(plan: IntervalPlan, measured: Mapping[str, SubnetMeasurements]) -> Measurements:
+    """Those of the subnets that had devices left at the end of the interval."""
+    found = [measured[name] for name in plan.subnets if name in measured]
+    mass = plan.shares[[name in measured for name in plan.subnets]]
+    gradients = [each.gradient for each in found if each.gradient is not None]
+    return Measurements(
+        np.stack([each.values for each in found]),
+        np.stack([each.noise_std for each in found]),
+        np.stack([gradient.cpu().numpy() for gradient in gradients]) if gradients else None,
+        mass / mass.sum(),
+    )

@@ -1,0 +1,91 @@
+"""What the cloud knows of a subnet before anything is trained: who adds noise, who sees what, whose records count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from h2fdp.privacy import Observer, Sampling, Tier, TrustModel, views
+from h2fdp.training.epochs import steps_per_epoch
+from h2fdp.world import Points
+
+Weighting = Literal["uniform", "by-size"]
+
+
+@dataclass(frozen=True)
+class SubnetFacts:
+    """What is public about a subnet: the cloud plans with it.
+
+    Attributes:
+        trust_model: who adds noise in it, and what its edge server sees.
+        records: (s_c,) D_i.
+        sampling_rates: (s_c,) q_i.
+        sampling: how batches are drawn.
+        edge_is_cloud: the edge server is the cloud's own (a star).
+        access_points: what its devices' messages go through: the edge server itself, unless these say otherwise.
+        heights: of the aggregators above the devices, from the edge server up to the one below the cloud.
+        depth: tiers of aggregators in the whole network.
+        trusted: how many of these aggregators, from the edge server on, form the trusted chain; 0 where trust does not
+            matter.
+        company: devices below the highest of them, which see its broadcasts; None: those of the subnet.
+        sums: places in `heights`, from 1 on, of aggregators that hold secure sums of what their children send.
+        cloud_sums: whether the cloud holds one.
+        network: devices of the whole network: all receive the models of a cloud that does.
+    """
+
+    name: str
+    trust_model: TrustModel
+    records: np.ndarray
+    sampling_rates: np.ndarray
+    sampling: Sampling
+    edge_is_cloud: bool = False
+    access_points: Points = ()
+    heights: tuple[int, ...] = (1,)
+    depth: int = 1
+    trusted: int = 0
+    company: int | None = None
+    sums: frozenset[int] = frozenset()
+    cloud_sums: bool = False
+    network: int = 0
+
+    def passed(self, height: int) -> int:
+        """How many aggregators above the devices average what an aggregation of this height, or the cloud's, is of."""
+        return sum(each <= height for each in self.heights)
+
+    def tier(self, height: int) -> Tier:
+        """That of the local aggregation that this subnet has where aggregations are of this height."""
+        place = self.passed(height)
+        return self.heights[place - 1], (*self.heights, self.depth + 1)[place]
+
+    def views(self, passed: int, cloud_sums: bool = False) -> dict[Observer, int]:
+        """Who sees what of an upload that this number of aggregators average.
+
+        Args:
+            cloud_sums: the aggregation is a secure sum of the cloud's.
+        """
+        trusted = max(self.trusted, 1) if self.trust_model.edge_adds_noise else 0
+        return views(
+            self.trust_model, self.heights, trusted, passed, self.edge_is_cloud, self.sums, cloud_sums=cloud_sums
+        )
+
+    @property
+    def sees_sums(self) -> bool:
+        """Whether anybody above its devices is assumed to see sums alone."""
+        return self.trust_model.edge_sees == "sum" or bool(self.sums) or self.cloud_sums
+
+    @property
+    def points(self) -> Points:
+        """Access points and the number of devices of each."""
+        return self.access_points or ((self.name, len(self.records)),)
+
+    @property
+    def steps_per_epoch(self) -> np.ndarray:
+        """(s_c,) batches in which a device goes through its records once."""
+        return steps_per_epoch(self.records, self.sampling_rates)
+
+    def shares(self, rows: np.ndarray, weighting: Weighting) -> np.ndarray:
+        """rho_j of these devices: equal, or proportional to D_j; they sum to 1."""
+        counts = self.records[rows] if weighting == "by-size" else np.ones(len(rows))
+        return np.asarray(counts / counts.sum())
