@@ -16,7 +16,8 @@ from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.planned_uploads import numbers_released, uploads_of
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, summed, weights_below
+from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
+from h2fdp.protocol.upper_vectors import summed
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
 from h2fdp.world import CompletedWork, Faults, completed_epochs, completed_work, reached
@@ -134,7 +135,7 @@ class Planner:
             branches=branches,
             shares=np.array([shares[name] for name in plan.subnets]),
             weights=np.array([weights.get(name, 0.0) for name in plan.subnets]),
-            vectors=planner.vectors,
+            vectors=planner.vectors.of_subnets,
             heights=heights,
         )
 

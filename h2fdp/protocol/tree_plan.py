@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from h2fdp.privacy import Mechanism, Tier, TierVector
+from h2fdp.privacy import Mechanism, Tier
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import BranchPlans
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan, TierStage
+from h2fdp.protocol.upper_vectors import UpperVector, UpperVectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,24 +41,6 @@ class TierFacts:
 
 
 @dataclass(frozen=True)
-class _Vector:
-    """What a node sends up of the last segment of a stretch.
-
-    Attributes:
-        variance: of each coordinate of the noise of that aggregation, but what colluding devices tell.
-        exposure: the largest share, times rate, of a device whose update is raw in it; 0 where none is.
-        known: the largest variance that one node of another branch knows, for each subnet below of which anything is
-            new; also says which these are.
-        shares: of their averages in it.
-    """
-
-    variance: float
-    exposure: float
-    known: Mapping[str, float]
-    shares: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class _Stretch:
     """What comes of a node's stretch.
 
@@ -70,7 +52,7 @@ class _Stretch:
 
     part: Plan | TierPlan
     branch: Branch
-    last: _Vector | None
+    last: UpperVector | None
     noise_variance: float
 
 
@@ -88,7 +70,7 @@ class TreePlanner:
         heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest: everywhere the
             highest node up to that height aggregates.
         cloud_sums: the cloud sees the sum of what its children send, and nothing else.
-        vectors: subnet -> segment -> the vectors above its average; filled as the tree is planned.
+        vectors: the averages above those of subnets; filled as the tree is planned.
     """
 
     tiers: Mapping[str, TierFacts]
@@ -102,7 +84,7 @@ class TreePlanner:
     noise_variances: Mapping[str, np.ndarray]
     hidden_variances: Mapping[str, np.ndarray]
     cloud_sums: bool = False
-    vectors: dict[str, dict[int, tuple[TierVector, ...]]] = field(default_factory=dict)
+    vectors: UpperVectors = field(default_factory=UpperVectors)
 
     def root(self, children: Sequence[str]) -> BranchPlans:
         """The cloud's one stage."""
@@ -114,7 +96,7 @@ class TreePlanner:
         if self.cloud_sums:
             last = zip(weights.tolist(), (each.last for each in present.values()), strict=True)
             fresh = [(share, vector) for share, vector in last if vector is not None]
-            self._note(fresh, 0.0, len(self.heights) - 1)
+            self.vectors.averaged(fresh, 0.0, len(self.heights) - 1)
         return BranchPlans(
             parts={name: each.part for name, each in present.items()},
             shares=shares,
@@ -150,7 +132,7 @@ class TreePlanner:
             raw = facts.trust_model.edge_adds_noise and not last.noise_std[0]
             averages, at = self.averages[name], stop - 1
             exposure = averages.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
-            vector = _Vector(float(self.hidden_variances[name][at]), exposure, {name: 0.0}, {name: 1.0})
+            vector = UpperVector(float(self.hidden_variances[name][at]), exposure, {name: 0.0}, {name: 1.0})
         return _Stretch(
             part=plan,
             branch=self.averages[name].branch(facts, plan, first, stop),
@@ -169,7 +151,7 @@ class TreePlanner:
         facts = self.tiers[name]
         stages: list[TierStage] = []
         variance = steps = gradients = 0.0
-        last: _Vector | None = None
+        last: UpperVector | None = None
         for begin, end in self._stages(facts, first, stop):
             present = {
                 child: found for child in facts.children if (found := self._stretch(child, begin, end)) is not None
@@ -213,7 +195,7 @@ class TreePlanner:
 
     def _averaged(
         self, facts: TierFacts, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool
-    ) -> tuple[_Vector | None, float]:
+    ) -> tuple[UpperVector | None, float]:
         """The average of what children send of a segment, with the node's own noise, and that noise's level."""
         fresh = [
             (share, child.last)
@@ -232,26 +214,8 @@ class TreePlanner:
             lengths = sum(any_plan.segments), any_plan.segments[segment]
             level = self.noise.of_aggregator(tier, any_plan.step_size, *lengths, exposure) * self.noise_factor
             exposure = 0.0
-        variance, known, shares = self._note(fresh, level, segment)
-        return _Vector(variance, exposure, known, shares), level
-
-    def _note(
-        self, fresh: Sequence[tuple[float, _Vector]], level: float, segment: int
-    ) -> tuple[float, dict[str, float], dict[str, float]]:
-        """An average of vectors, as one above those of the subnets in it: its variance, and `known` and `shares`."""
-        variance = level**2 + sum(share**2 * vector.variance for share, vector in fresh)
-        known: dict[str, float] = {}
-        shares: dict[str, float] = {}
-        for at, (share, vector) in enumerate(fresh):
-            others = [each**2 * other.variance for place, (each, other) in enumerate(fresh) if place != at]
-            for subnet, inner in vector.known.items():
-                known[subnet] = max([share**2 * inner, *others])
-                shares[subnet] = share * vector.shares[subnet]
-        for subnet, share in shares.items():
-            seen = TierVector(share=share, noise_std=math.sqrt(variance), known=math.sqrt(known[subnet]))
-            of_segments = self.vectors.setdefault(subnet, {})
-            of_segments[segment] = (*of_segments.get(segment, ()), seen)
-        return variance, known, shares
+        variance, known, shares = self.vectors.averaged(fresh, level, segment)
+        return UpperVector(variance, exposure, known, shares), level
 
     def _stage(
         self, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool, level: float
@@ -283,24 +247,6 @@ class TreePlanner:
             return None
         above = next(each for each in self.tiers.values() if facts.name in each.children)
         return above.tier if self._ends_here(above, segment) else self._tier_above(above, segment)
-
-
-def summed(
-    last: Mapping[str, int], averaged: Sequence[tuple[str, float, float]]
-) -> dict[str, dict[int, tuple[TierVector, ...]]]:
-    """Subnet -> segment -> the vector that a sum of subnets' last averages is, see `IntervalPlan.vectors`.
-
-    Args:
-        last: subnet -> number of its last segment.
-        averaged: of each subnet of which anything new is in it: name, weight, variance of the noise on its average.
-    """
-    parts = {name: weight**2 * variance for name, weight, variance in averaged}
-    level = math.sqrt(sum(parts.values()))
-    found: dict[str, dict[int, tuple[TierVector, ...]]] = {}
-    for name, weight, _ in averaged:
-        known = max((part for other, part in parts.items() if other != name), default=0.0)
-        found[name] = {last[name]: (TierVector(share=weight, noise_std=level, known=math.sqrt(known)),)}
-    return found
 
 
 def weights_below(parts: Mapping[str, Plan | TierPlan], weights: np.ndarray) -> dict[str, float]:

@@ -18,9 +18,10 @@ from h2fdp.models.registry import WARM_STARTED
 from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, adjacency, observers, padded
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
-from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
-from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
+from h2fdp.protocol import Averaging, Cloud, NodeGroup, Planner
+from h2fdp.radio import ExchangeSizes, NetworkCosts
 from h2fdp.run import noise_key
+from h2fdp.run.interval_meter import IntervalMeter
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Schedule, ScheduleContext, ScheduleTraits
 from h2fdp.schedules.fixed import FixedOptions
@@ -232,26 +233,10 @@ class RunSetup:
             aggregators=aggregators,
         )
 
-    def interval_costs(self, plan: IntervalPlan) -> dict[str, float]:
-        """What an interval costs under the fading that it draws, by columns of the metrics (H2FDP, Sec. 11).
-
-        The clock (seconds) also advances by the interval's slots when no device takes part.
-        """
-        numbers = {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
-        parts = plan.subnets | plan.lost
-        cost = interval_cost(
-            self.costs.drawn(plan.interval),
-            self.topology,
-            [numbers[name] for name in parts],
-            [subnet.rows for subnet in parts.values()],
-            [subnet.segments for subnet in parts.values()],
-            [_failing(subnet) for subnet in parts.values()],
-            plan.heights or None,
-            [self._sum_messages(subnet) for subnet in parts.values()],
-            self._upper_sums,
-        )
-        slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+    @cached_property
+    def interval_costs(self) -> IntervalMeter:
+        """What planned intervals cost."""
+        return IntervalMeter(self.topology, self.costs, self.exchange_sizes, self.placement.cloud_sums)
 
     @cached_property
     def exchange_sizes(self) -> ExchangeSizes | None:
@@ -263,28 +248,6 @@ class RunSetup:
         if model.rounding is not None:
             vector = model.rounding * padded(self.initial.numel())
         return ExchangeSizes.of_bits(key=sizes.key_bits, share=sizes.share_bits, vector=vector, message=message)
-
-    @cached_property
-    def _upper_sums(self) -> dict[str | None, ExchangeSizes]:
-        """What the children of those above edge servers exchange that hold secure sums."""
-        sizes = self.exchange_sizes
-        if sizes is None:
-            return {}
-        holders = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
-        return dict.fromkeys([*holders, None] if self.placement.cloud_sums else holders, sizes)
-
-    def _sum_messages(self, subnet: Plan) -> SumMessages | None:
-        sizes = self.exchange_sizes
-        if not subnet.masked or sizes is None:
-            return None
-        segments, devices = len(subnet.segments), len(subnet.rows)
-        if subnet.completed is None:
-            return SumMessages.planned(sizes, segments, devices)
-        work, nobody = subnet.completed, np.zeros((segments, devices), dtype=bool)
-        begun = ~nobody if work.begun is None else work.begun
-        unopened = nobody if work.unopened is None else work.unopened
-        opened = np.asarray(~unopened.any(axis=1))
-        return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
 
     @property
     def traits(self) -> ScheduleTraits:
@@ -324,7 +287,3 @@ class RunSetup:
     def schedule(self) -> Schedule:
         """The schedule at the start of the run."""
         return self.traits.build(self.context)
-
-
-def _failing(subnet: Plan) -> Failing | None:
-    return None if subnet.completed is None else Failing(subnet.completed.steps > 0, subnet.steps_computed)
