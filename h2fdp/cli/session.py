@@ -113,9 +113,16 @@ def _how_to_go_on(directory: Path) -> str:
     return f"continue with: h2fdp resume {directory}"
 
 
-def _secure_sums(summary: dict[str, Any]) -> str:
-    count = summary["secure_sum_edges"]
-    return f", {count} with secure sums" if count else ""
+def _network(summary: dict[str, Any]) -> str:
+    """Devices, edge servers of every tier, and how many of each are trusted."""
+    lowest = _trust(summary["trusted_edges"], summary["secure_sum_edges"])
+    above = [f"{tier['edges']} ({_trust(tier['trusted'], tier['secure_sum'])})" for tier in summary["upper_tiers"]]
+    found = f"{summary['devices']} devices under {summary['edges']} edge servers ({lowest})"
+    return ", under ".join([found, *above])
+
+
+def _trust(trusted: int, secure_sums: int) -> str:
+    return f"{trusted} trusted" + (f", {secure_sums} with secure sums" if secure_sums else "")
 
 
 def show_result(summary: dict[str, Any], directory: Path) -> None:
@@ -124,8 +131,7 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
 
     facts: dict[str, Any] = {
         "method": f"{summary['method']}, seed {summary['seed']}, {summary['backend']}",
-        "network": f"{summary['devices']} devices under {summary['edges']} edge servers "
-        f"({summary['trusted_edges']} trusted{_secure_sums(summary)})",
+        "network": _network(summary),
         "intervals": summary["intervals"],
         "test accuracy": summary["accuracy"],
         **({"mean of the last 20": summary["accuracy_mean_last_20"]} if summary["intervals"] > 20 else {}),
@@ -174,7 +180,7 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, str]:
         judged = {name: each["verdict"] for name, each in worst.items() if each["verdict"] != UNTARGETED}
         missed = [name for name, verdict in judged.items() if verdict != "met"]
         verdict = f"not met for {', '.join(missed)}" if missed else f"met for {', '.join(judged)}"
-        facts["epsilon target"] = f"{target:.4g}; {verdict}"
+        facts["epsilon target"] = f"{target:.4g} by {privacy['target_by']}; {verdict}"
     else:
         claimed = privacy["claimed"]
         confirmed = claimed is not None and all(epsilon <= claimed for epsilon in accounted.values())

@@ -173,7 +173,8 @@ class LiveAccounts(Recorder):
             accounted = min(numbers["rdp"], numbers["pld"])
             numbers["verdict"] = self._setup.verdict(observer, claimed, accounted, numbers["attained"])
         notes = list(self._setup.notes)
-        return {"claimed": claimed, "target": self._setup.target, "notes": notes, **found}
+        by = None if self._setup.target is None else self._setup.config.privacy.accountant
+        return {"claimed": claimed, "target": self._setup.target, "target_by": by, "notes": notes, **found}
 
     def _claimed(self, noise: Mechanism) -> float | None:
         return noise.claimed(self.accounts, AggregationCounts(self._local, self._global, self._unplanned, self._tiers))

@@ -19,6 +19,7 @@ from h2fdp.run.state import RunState
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.topology import write as write_topology
+from h2fdp.topology.summary import summarise
 
 FINISHED = ("done", "budget spent")  # states of runs that have nothing left to do
 _LAST = 20  # intervals whose mean accuracy is reported beside the last one: noisy curves swing
@@ -78,6 +79,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "edges": setup.topology.edges,
         "trusted_edges": sum(subnet.trusted for subnet in setup.topology.subnets),
         "secure_sum_edges": sum(subnet.trust == "secure-sum" for subnet in setup.topology.subnets),
+        "upper_tiers": summarise(setup.topology).get("tiers", [])[1:],
         "parameters": setup.initial.numel(),
         "data": setup.data.name,
         "public_records": 0 if setup.data.public is None else len(setup.data.public),

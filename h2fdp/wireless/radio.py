@@ -66,7 +66,7 @@ class RadioSection(_Models):
         )
 
 
-_QUANTILES = 10_000
+_POWERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -139,18 +139,21 @@ class Radio:
         )
 
     def check_fading(self) -> None:
-        """Ask a user's own fading for quantiles: powers of mean 1. Beyond a factor of 2 it is a mistake, no rounding.
+        """Ask a user's own fading for powers: their mean is 1. Beyond a factor of 2 it is a mistake, no rounding.
 
         Raises:
             UserError: they are no powers, or their mean is another one.
         """
-        model: Any = self._made["fading"]
-        if not isinstance(self.fading, OwnPart) or not hasattr(model, "quantile"):
+        if not isinstance(self.fading, OwnPart):
             return
-        middles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-        mean = float(self._asked("fading", "quantile", _QUANTILES, 0.0, lambda: model.quantile(middles)).mean())
-        if not 0.5 <= mean <= 2.0:
-            raise self.fading.origin.wrong("quantile", "powers of mean 1", Words(f"powers of mean {mean:.3g}"))
+        model: Any = self._made["fading"]
+        if hasattr(model, "quantile"):
+            method, middles = "quantile", (np.arange(_POWERS) + 0.5) / _POWERS
+            powers = self._asked("fading", method, _POWERS, 0.0, lambda: model.quantile(middles))
+        else:
+            method, powers = "draw", self.fading_power(np.random.default_rng(0), _POWERS)
+        if not 0.5 <= float(powers.mean()) <= 2.0:
+            raise self.fading.origin.wrong(method, "powers of mean 1", Words(f"powers of mean {powers.mean():.3g}"))
 
     @cached_property
     def _made(self) -> dict[str, Any]:

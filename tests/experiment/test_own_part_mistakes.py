@@ -524,6 +524,16 @@ class Strong(Fading):
         return 5.0 - 3 * np.log1p(-probability)
 
 
+class Drawn:
+    """A fading that states no quantiles."""
+
+    def mean_seconds(self, bits, bandwidth_hz, snr, floor):
+        return bits / (bandwidth_hz * np.log2(1 + snr))
+
+    def draw(self, stream, size, floor):
+        return 0.1 * stream.standard_exponential(size)
+
+
 class Negative(Fading):
     def quantile(self, probability):
         return 2 * probability - 0.5
@@ -540,6 +550,7 @@ class Early(Access):
         ({"pathloss": Deaf}, r"pathloss: expected finite numbers from .*Deaf\.gain_db, found nan"),
         ({"fading": Backwards}, r"fading: expected finite numbers of at least 0 from .*Backwards\.draw, found -1"),
         ({"fading": Strong}, r"fading: expected powers of mean 1 from .*Strong\.quantile, found powers of mean 8"),
+        ({"fading": Drawn}, r"fading: expected powers of mean 1 from .*Drawn\.draw, found powers of mean 0\.1"),
         ({"fading": Negative}, r"fading: expected finite numbers of at least 0 from .*Negative\.quantile, found -0"),
         ({"access": Early}, r"access: expected finite numbers of at least 0 from .*Early\.uplink_seconds, found -1"),
     ],

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.cli.session import show_result
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.privacy_report import privacy_report
 from h2fdp.topology import Aggregator, Subnet
@@ -100,7 +101,7 @@ def test_accounted_calibration_for_a_tier_meets_the_target_of_this_tier():
     assert max(accounts.worst(observer, 1e-5) for observer in OBSERVERS) > 2.0
 
 
-def test_a_budget_of_a_tier_stops_the_run_before_it_is_exceeded(tmp_path):
+def test_a_budget_of_a_tier_stops_the_run_before_it_is_exceeded_and_every_tier_is_told(tmp_path, capsys):
     settings = {"intervals": 6, "batch_size": None, "sampling_rate": 1.0}
     free = experiment(**settings).run(tmp_path / "free").metrics["epsilon_tier-2"]
     budget = float(free.iloc[3]) * 1.02
@@ -109,6 +110,9 @@ def test_a_budget_of_a_tier_stops_the_run_before_it_is_exceeded(tmp_path):
     assert 2 <= run.summary["intervals"] <= 4
     assert run.privacy.epsilon(observer="tier-2") <= budget
     assert run.metrics["epsilon_tier-2"].tolist() == pytest.approx(free.iloc[: run.summary["intervals"]].tolist())
+    show_result(run.summary, tmp_path / "run")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "7 devices under 5 edge servers (3 trusted), under 2 (1 trusted), under 1 (1 trusted)" in shown
 
 
 def test_a_budget_for_a_tier_of_which_all_is_trusted_is_refused():

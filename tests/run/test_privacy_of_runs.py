@@ -103,7 +103,7 @@ def test_a_target_that_is_met_is_met_before_and_after_the_run_and_said_so(tmp_pa
             "public": "met",
         }
     shown = " ".join(capsys.readouterr().out.split())
-    assert "epsilon target 2; met for peer, cloud, public" in shown
+    assert f"epsilon target 2 by {accountant}; met for peer, cloud, public" in shown
     assert "not confirmed" not in shown
     rows = {row[1]: row[6] for row in verdict_rows(RunView.read(tmp_path / "run", "run"))}
     assert rows == {"edge": "not targeted", "peer": "met", "cloud": "met", "public": "met"}
@@ -122,7 +122,7 @@ def test_a_target_that_a_run_exceeded_is_said_not_to_be_met(tmp_path, capsys):
     summary = small(calibration="accounted", epsilon=2.0).run(tmp_path / "run").summary
     summary["privacy"]["worst"]["cloud"] |= {"rdp": 2.5, "pld": 2.2, "verdict": "open"}
     show_result(summary, tmp_path / "run")
-    assert "2; not met for cloud" in " ".join(capsys.readouterr().out.split())
+    assert "2 by pld; not met for cloud" in " ".join(capsys.readouterr().out.split())
 
 
 def test_calibrating_for_an_observer_that_sees_nothing_is_refused():
