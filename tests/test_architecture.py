@@ -16,6 +16,7 @@ FLOORS = {
     "streams": 0,
     "digests": 0,
     "rows": 0,
+    "confidence": 0,
     "config": 0,
     "wireless": 1,
     "topology": 1,

@@ -101,7 +101,7 @@ def _show(sweep: Sweep, finished: int, keys: tuple[str, ...]) -> None:
     heads = _heads([key for key in keys if key in last.columns])
     rows = [_row(row, heads) for row in last.head(_MOST_ROWS).to_dict("records")]
     if rows:
-        print_table(rows, title="last interval: means over seeds, and the accuracy's bootstrap interval")
+        print_table(rows, title="last interval: means over seeds, and the accuracy's 95 % interval")
     if len(last) > len(rows):
         typer.echo(f"and {len(last) - len(rows)} more (summary.parquet has them all)")
     print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})

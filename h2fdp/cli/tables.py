@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
+
+_BETWEEN = 3  # spaces between columns
+_LONGEST_WORD = 20
+_FIGURE = r"[-+]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
+_NUMBER = re.compile(rf"{_FIGURE}(( to | ± ){_FIGURE})?")
 
 
 def print_json(values: Any) -> None:
@@ -22,20 +28,59 @@ def print_json(values: Any) -> None:
 def print_table(
     rows: Sequence[Mapping[str, Any]], title: str | None = None, columns: Sequence[str] | None = None
 ) -> None:
-    """A table of rows with equal keys; long cells wrap within the terminal's width."""
+    """A table of rows with equal keys; words wrap within the terminal's width, numbers never.
+
+    Where not even that fits, there is a block of lines for each row.
+    """
     from rich import box
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     names = list(columns or (rows[0] if rows else []))
+    cells = [[_words(row.get(name)) for name in names] for row in rows]
+    console = Console(highlight=False)
+    widths = _widths(names, cells, console.width)
+    if widths is None:
+        typer.echo("\n\n".join([*([title] if title else []), *(_block(names, row) for row in cells)]))
+        return
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, show_edge=False)
-    for name in names:
-        numeric = any(isinstance(row.get(name), (int, float)) and not isinstance(row.get(name), bool) for row in rows)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_words(row.get(name))) for name in names))  # a user's text is no markup
-    Console(highlight=False).print(table)
+    for place, (name, width) in enumerate(zip(names, widths, strict=True)):
+        numeric = any(_is_number(row[place]) for row in cells)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", width=width)
+    for row in cells:
+        table.add_row(*map(escape, row))  # a user's text is no markup
+    console.print(table)
+
+
+def _widths(names: Sequence[str], cells: Sequence[Sequence[str]], most: int) -> list[int] | None:
+    """The width of each column so that the table fits; None where words and numbers would have to be cut."""
+    columns = [[name, *(row[place] for row in cells)] for place, name in enumerate(names)]
+    least = [max(map(_unbroken, column)) for column in columns]
+    widths = [max(map(len, column)) for column in columns]
+    room = most - _BETWEEN * (len(names) - 1)
+    if sum(least) > room:
+        return None
+    while sum(widths) > room:
+        place = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
+        widths[place] -= 1
+    return widths
+
+
+def _unbroken(text: str) -> int:
+    """Letters that stay in one line: all of a number, the longest word of a text, up to a limit."""
+    return len(text) if _is_number(text) else min(max(map(len, text.split()), default=0), _LONGEST_WORD)
+
+
+def _is_number(text: str) -> bool:
+    """Whether a cell is a number, or a mean with an interval."""
+    return bool(_NUMBER.fullmatch(text))
+
+
+def _block(names: Sequence[str], cells: Sequence[str]) -> str:
+    """A row as lines: what, and its value."""
+    margin = max(map(len, names)) + 2
+    return "\n".join(f"{name.ljust(margin)}{cell}" for name, cell in zip(names, cells, strict=True))
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

@@ -48,6 +48,18 @@ class PublicSection(Section):
     step_size: Magnitude = 0.1
 
 
+class UntilSection(Section):
+    """What ends a run before its last interval."""
+
+    accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
+
+
+UNTIL = (
+    "training.until: when the run ends depends on the data, so the epsilon to rely on is that of all {intervals} "
+    "planned intervals (h2fdp privacy calibrate), or a budget; not that of the intervals that were run"
+)
+
+
 class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
 
@@ -59,6 +71,7 @@ class TrainingSection(Section):
         clipping: `clip` cuts gradients that are longer than `clip_norm`, `normalized` makes all nearly that long.
         loss: of a record's scores; devices minimise its mean.
         public: training of the first model on the records that `data.public` sets aside; null for none.
+        until: ends the run after the first interval whose model has this test accuracy; null for none.
         momentum: of the local steps; it restarts at zero with each received model.
     """
 
@@ -81,6 +94,7 @@ class TrainingSection(Section):
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
     public: PublicSection | None = None
+    until: UntilSection | None = None
 
     def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:
         """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set.

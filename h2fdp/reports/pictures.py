@@ -25,7 +25,7 @@ _SIZE_IN = (3.5, 2.5)
 _SHORT_LABEL = 27  # characters; two such labels stand side by side
 _TALLER_IN = 0.17  # for each line of the legend
 _EVERY_AXIS = ("accuracy", "loss")  # figures that are drawn over each axis
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.labelsize": 8,
     "legend.fontsize": 7,
@@ -67,7 +67,7 @@ def write_pictures(figures: Sequence[Figure], every: Sequence[Series], folder: P
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with rc_context(_STYLE):
+        with rc_context(STYLE):
             for name, picture in _pictures(figures, every):
                 for suffix in SUFFIXES:
                     written.append(folder / f"{name}{suffix}")
@@ -148,6 +148,11 @@ def _draw(axes: Axes, curve: Curve, series: Series, x: str, alone: bool) -> None
 
 def _look(number: int, style: int) -> dict[str, Any]:
     return {"color": LIGHT.curves[number % len(LIGHT.curves)], "linestyle": _LINES[DASHES[style % len(DASHES)]]}
+
+
+def line_look(number: int) -> dict[str, Any]:
+    """Colour, dash and marker of a line by its number."""
+    return _look(number, number) | {"marker": _MARKERS[marker_of(number)]}
 
 
 def _handles(content: CurveChart, every: Sequence[Series], alone: bool) -> list[Line2D]:

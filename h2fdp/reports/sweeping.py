@@ -13,7 +13,7 @@ from h2fdp.reports.run_view import WITHHELD
 from h2fdp.reports.sweep_view import GridPoint, SweepView, shortened_keys, word
 from h2fdp.reports.training import schedule, training
 
-_BANDS = " Means over seeds, with bands for their 95 % bootstrap intervals."
+_BANDS = " Means over seeds, with bands for their 95 % intervals (Student's t)."
 _LEARNED = {"accuracy": "final test accuracy", "loss": "final test loss", "epsilon_claimed": "epsilon claimed"}
 _COSTS = {
     "energy_j": "energy (J)",

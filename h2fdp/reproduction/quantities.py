@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from h2fdp.confidence import CONFIDENCE
 from h2fdp.reproduction.student import drawn_means
-from h2fdp.sweeps.bootstrap import CONFIDENCE
 
 Floats = NDArray[np.float64]
 _LEAST_SEEDS = 2

@@ -1,7 +1,6 @@
 """Means over seeds as they may have been, for intervals that keep their confidence with five seeds, or two.
 
-A percentile bootstrap of five runs covers a mean in about 83 % of cases, of two in half of them: too rarely to judge
-by. Here means are drawn from their t-distribution about those found: the residuals of the runs in standard normal
+Means are drawn from their t-distribution about those found: the residuals of the runs in standard normal
 proportions, over a chi with one degree of freedom less than there are runs. A difference, or any other weighted sum, of
 such means then has the interval of Student (1908); the ratio of two has that of Fieller (1954).
 """

@@ -29,7 +29,7 @@ from h2fdp.run.summary import FINISHED, summary_of, write_inputs, write_results
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.hardware import alike
 
-End = Literal["done", "interrupted", "budget spent"]
+End = Literal["done", "interrupted", "budget spent", "accuracy reached"]
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _log = logging.getLogger(__name__)
 
@@ -164,6 +164,8 @@ def run_intervals(
         for interval in range(len(state.rows), total):
             if cloud.ended:
                 return "done"
+            if has_arrived(setup, state):
+                return "accuracy reached"
             if watcher.stop():
                 checkpoints.save()
                 return "interrupted"
@@ -194,6 +196,12 @@ def run_intervals(
             for recorder in recorders:
                 recorder.after(plan, row)
     return "done"
+
+
+def has_arrived(setup: RunSetup, state: RunState) -> bool:
+    """Whether the newest model has the accuracy that ends the run."""
+    until = setup.config.training.until
+    return until is not None and len(state.rows) > 0 and state.rows[-1].get("accuracy", 0.0) >= until.accuracy
 
 
 @contextmanager

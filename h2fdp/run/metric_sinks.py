@@ -83,7 +83,8 @@ class _MLflow(Sink):
         )
 
     def close(self, end: str) -> None:
-        self._tell(lambda: self._client.set_terminated(self._run, "FINISHED" if end == "done" else "KILLED"))
+        state = "FINISHED" if end in ("done", "accuracy reached") else "KILLED"
+        self._tell(lambda: self._client.set_terminated(self._run, state))
 
     def _tell(self, words: Callable[[], Any]) -> None:
         """A server that went away ends no run."""

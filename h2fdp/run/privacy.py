@@ -10,6 +10,7 @@ from typing import Any
 from h2fdp.config import read_document
 from h2fdp.data.source import PUBLIC_RECORDS
 from h2fdp.errors import UserError
+from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import FROM, WARM_STARTED
 from h2fdp.privacy import (
     Accounts,
@@ -177,7 +178,16 @@ def _notes_of(run: Path) -> tuple[str, ...]:
     warm = placement.private and isinstance(model, dict) and model.get(FROM) is not None
     data = _configuration(run).get("data")
     public = placement.private and isinstance(data, dict) and bool(data.get("public"))
-    conditions = {BY_SEED: by_seed, PUBLIC_RECORDS: public, WARM_STARTED: warm, str(about): about is not None}
+    training = _configuration(run).get("training")
+    training = training if isinstance(training, dict) else {}
+    early = placement.private and bool(training.get("until"))
+    conditions = {
+        BY_SEED: by_seed,
+        PUBLIC_RECORDS: public,
+        WARM_STARTED: warm,
+        UNTIL.format(intervals=training.get("intervals")): early,
+        str(about): about is not None,
+    }
     return (*placement.notes, *(note for note, holds in conditions.items() if holds))
 
 

@@ -14,6 +14,7 @@ from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import DeviceData
 from h2fdp.data.source import PUBLIC_RECORDS
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
 from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, adjacency, observers, padded
 from h2fdp.privacy.statement import verdict_of
@@ -190,6 +191,8 @@ class RunSetup:
             conditions[PUBLIC_RECORDS] = True
         if self.noise is not None and self.warm_start is not None:
             conditions[WARM_STARTED] = True
+        if self.noise is not None and self.config.training.until is not None:
+            conditions[UNTIL.format(intervals=self.config.training.intervals)] = True
         if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):
             conditions[note] = True
         return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))

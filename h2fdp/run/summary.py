@@ -21,7 +21,7 @@ from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.topology import write as write_topology
 from h2fdp.topology.summary import summarise
 
-FINISHED = ("done", "budget spent")  # states of runs that have nothing left to do
+FINISHED = ("done", "budget spent", "accuracy reached")  # states of runs that have nothing left to do
 _LAST = 20  # intervals whose mean accuracy is reported beside the last one: noisy curves swing
 
 

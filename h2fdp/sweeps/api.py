@@ -37,7 +37,7 @@ class Sweep:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Means over seeds with bootstrap intervals, for each combination of the other values and each interval."""
+        """Means over seeds with Student's 95 % intervals, for each combination of the other values and each interval."""
         import pandas as pd
 
         return pd.read_parquet(SweepDirectory(self.directory).summary)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from h2fdp.errors import UserError
 from h2fdp.records import METRICS_SCHEMA, RunDirectory
 from h2fdp.records.atomic import replacing
-from h2fdp.sweeps.bootstrap import means_with_intervals
+from h2fdp.confidence import means_with_intervals
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.grid import word
 
@@ -78,7 +78,7 @@ def summary_of(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Means over seeds, for each combination of the other swept values and each interval.
 
     Columns: those values, `interval`, `n` (runs that have it) and for each column of the metrics its `_mean` over the
-    runs that know it, `_low` and `_high`: a 95 % percentile bootstrap interval, null with fewer than two runs.
+    runs that know it, `_low` and `_high`: Student's 95 % interval, null with fewer than two runs.
     """
     others = [key for key in keys if key != SEED]
     metrics = [name for name in table.columns if name not in (RUN, INTERVAL, *keys)]

@@ -1,0 +1,112 @@
+"""`h2fdp table` and `h2fdp plot`: what a sweep reached, for a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from h2fdp.cli.options import AsJson
+from h2fdp.cli.tables import print_json, print_table
+
+SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory.")]
+Target = Annotated[
+    float | None, typer.Option(help="A test accuracy, as 0.7: what it cost to reach it first.", show_default=False)
+]
+Where = Annotated[
+    list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only points of the grid with this value.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="NAME=TEXT", help="Another word for a key, a value or a measure."),
+]
+
+
+def table_command(
+    sweep: SweepPath,
+    show: Annotated[
+        list[str] | None, typer.Option(metavar="MEASURE", help="A column: accuracy, epsilon, energy_j, ...")
+    ] = None,
+    across: Annotated[str | None, typer.Option(metavar="KEY", help="Its values become the columns.")] = None,
+    target: Target = None,
+    where: Where = None,
+    label: Labels = None,
+    form: Annotated[str | None, typer.Option("--format", help="latex, csv or markdown.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it: .tex, .csv or .md.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
+    from h2fdp.errors import UserError
+    from h2fdp.records.atomic import write_text
+    from h2fdp.reports.paper_table import FORMATS, paper_table
+    from h2fdp.reports.study_numbers import study_numbers
+
+    if form is None and out is not None:
+        form = {".tex": "latex", ".csv": "csv", ".md": "markdown"}.get(out.suffix)
+        if form is None:
+            raise UserError(f"expected a file that ends in .tex, .csv or .md, or --format, found {out.name}", "--out")
+    if form is not None and form not in FORMATS:
+        raise UserError(f"expected one of {', '.join(FORMATS)}, found {form}", "--format")
+    numbers = study_numbers(sweep, target).where(where or [])
+    table = paper_table(numbers, show or [], across, labels_of(label or []))
+    if form is not None:
+        text = FORMATS[form](table)
+        if out is None:
+            typer.echo(text, nl=False)
+            return
+        try:
+            write_text(out, text)
+        except OSError as error:
+            raise UserError(f"cannot be written: {error.strerror or error}", str(out), "--out") from None
+        typer.echo(str(out))
+    elif as_json:
+        print_json(table.texts())
+    else:
+        print_table(table.texts(), title="means over seeds, and half of their 95 % intervals (Student's t)")
+
+
+def plot_command(
+    sweep: SweepPath,
+    x: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="A swept key; or interval, energy_j, clock_s.", show_default=False),
+    ] = None,
+    line: Annotated[str | None, typer.Option(metavar="KEY", help="A swept key with a line for each value.")] = None,
+    y: Annotated[str, typer.Option(metavar="MEASURE", help="accuracy, loss, epsilon, energy_j, ...")] = "accuracy",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=".pdf, .png, or .pgf for LaTeX.", show_default="in SWEEP")
+    ] = None,
+    target: Target = None,
+    where: Where = None,
+    label: Labels = None,
+    log: Annotated[bool | None, typer.Option("--log/--linear", help="The x axis.", show_default=False)] = None,
+    width: Annotated[float, typer.Option(min=1, max=20, help="In inches.")] = 3.5,
+) -> None:
+    """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
+    from h2fdp.reports.figures import AXES
+    from h2fdp.reports.paper_figure import along_runs, over_key
+    from h2fdp.reports.study_numbers import study_numbers
+    from h2fdp.reports.sweep_view import SweepView
+
+    numbers = study_numbers(sweep, target).where(where or [])
+    if x in AXES:
+        conditions = dict(each.partition("=")[::2] for each in where or [])
+        figure = along_runs(SweepView.read(sweep), x, y, {numbers.key(key): value for key, value in conditions.items()})
+    else:
+        figure = over_key(numbers, x, line, y, labels_of(label or []), log)
+    typer.echo(str(figure.write(out or sweep / f"{y}.pdf", width)))
+
+
+def labels_of(texts: list[str]) -> dict[str, str]:
+    """`NAME=TEXT` each.
+
+    Raises:
+        UserError: one has no equals sign.
+    """
+    from h2fdp.errors import UserError
+
+    for text in texts:
+        if "=" not in text:
+            raise UserError(f"expected NAME=TEXT, found {text}", "--label")
+    return {name.strip(): text for name, _, text in (each.partition("=") for each in texts)}

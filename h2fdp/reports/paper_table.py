@@ -1,0 +1,178 @@
+"""The table of a sweep for a paper: LaTeX, CSV, Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from h2fdp.errors import UserError
+from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
+from h2fdp.reports.sweep_view import word
+
+SHOWN = ("accuracy", "epsilon", "energy_j")  # unless others are asked for
+TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
+_PLUS_MINUS = "±"
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+}
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table as texts and cells.
+
+    Attributes:
+        heads: of the columns; `numeric`: which hold numbers.
+        rows: a word or a cell for each column.
+        measures: of each cell's column; empty for words.
+    """
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str | Cell, ...], ...]
+    measures: tuple[str, ...]
+
+    def texts(self) -> list[dict[str, str]]:
+        """Rows as texts by heading, `70.1 ± 0.8` for a mean and half of its interval."""
+        return [dict(zip(self.heads, map(text_of, row), strict=True)) for row in self.rows]
+
+    def markdown(self) -> str:
+        """A table of GitHub's Markdown."""
+        lines = [self.heads, ["---:" if measure else "---" for measure in self.measures]]
+        lines += [[text_of(each).replace("|", "\\|") for each in row] for row in self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+    def latex(self) -> str:
+        """A `tabular` with the rules of the package booktabs."""
+        columns = "".join("r" if measure else "l" for measure in self.measures)
+        heads = " & ".join(map(_head, self.heads))
+        body = "\n".join(" & ".join(map(_latex, row)) + r" \\" for row in self.rows)
+        begin = f"% \\usepackage{{booktabs}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule"
+        return f"{begin}\n{heads} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+
+    def csv(self) -> str:
+        """Comma-separated, every digit: a cell is a column of means, and one for each end of its interval."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(
+            [text for head, measure in zip(self.heads, self.measures, strict=True) for text in _heads(head, measure)]
+        )
+        for row in self.rows:
+            writer.writerow([text for each in row for text in _plain(each)])
+        return file.getvalue()
+
+
+FORMATS: Mapping[str, Callable[[PaperTable], str]] = {
+    "markdown": PaperTable.markdown,
+    "latex": PaperTable.latex,
+    "csv": PaperTable.csv,
+}
+
+
+def paper_table(
+    numbers: StudyNumbers,
+    show: Sequence[str] = (),
+    across: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> PaperTable:
+    """The table of a sweep: a row for each point of its grid, a column for each measure.
+
+    Args:
+        show: measures; by default accuracy, epsilon and energy, and with a target what it cost to reach it.
+        across: a swept key whose values become the columns, of one measure.
+        labels: other words for keys and measures.
+
+    Raises:
+        UserError: an unknown measure or key; several measures across a key.
+    """
+    measures = [*show] or [name for name in SHOWN if _is_known(numbers, name)]
+    if not show and numbers.target is not None:
+        measures += TO_TARGET
+    for name in measures:
+        check_measure(name, numbers.target)
+    words = dict(labels or {})
+    heads = {key: words.get(key, words.get(short, short)) for key, short in numbers.heads.items()}
+    titles = {name: words.get(name, title_of(name, numbers.target)) for name in measures}
+    if across is not None:
+        return _across(numbers, numbers.key(across), measures, heads)
+    kept = [key for key in numbers.keys if key in numbers.varying()] or list(numbers.keys)
+    rows: list[tuple[str | Cell, ...]] = []
+    for values, cells in numbers.points:
+        rows.append((*(word(values[key]) for key in kept), *(cells[name] for name in measures)))
+    return PaperTable((*(heads[key] for key in kept), *titles.values()), tuple(rows), (*[""] * len(kept), *measures))
+
+
+def check_measure(name: str, target: float | None) -> None:
+    """Refuse what cannot be shown.
+
+    Raises:
+        UserError: an unknown measure, or one that needs a target where there is none.
+    """
+    if name not in MEASURES:
+        raise UserError(f"expected one of {', '.join(MEASURES)}, found {name}")
+    if MEASURES[name].to_target and target is None:
+        raise UserError(f"{name} needs a target accuracy, as --target 0.7")
+
+
+def _is_known(numbers: StudyNumbers, measure: str) -> bool:
+    return any(cells[measure].known for _, cells in numbers.points)
+
+
+def _across(numbers: StudyNumbers, key: str, measures: Sequence[str], heads: Mapping[str, str]) -> PaperTable:
+    measure = measures[0]
+    rest = [each for each in numbers.varying() if each != key]
+    values = list(dict.fromkeys(word(point[key]) for point, _ in numbers.points))
+    rows: dict[tuple[str, ...], dict[str, Cell]] = {}
+    for point, cells in numbers.points:
+        rows.setdefault(tuple(word(point[each]) for each in rest), {})[word(point[key])] = cells[measure]
+    table = tuple((*words, *(cells.get(value, "-") for value in values)) for words, cells in rows.items())
+    columns = (*(heads[each] for each in rest), *(f"{heads[key]} {value}" for value in values))
+    return PaperTable(columns, table, (*[""] * len(rest), *[measure] * len(values)))
+
+
+def text_of(each: str | Cell) -> str:
+    """A cell as text.
+
+    >>> text_of(Cell(70.123, 69.5, 70.746, 5, 5)), text_of(Cell(float("nan"), 0, 0, 5, 3)), text_of("hfl")
+    ('70.12 ± 0.62', '3 of 5', 'hfl')
+    """
+    if isinstance(each, str):
+        return each
+    if math.isnan(each.mean):
+        return f"{each.known} of {each.runs}" if each.known else "-"
+    if math.isnan(each.half) or each.half == 0:
+        return f"{each.mean:.4g}"
+    decimals = max(0, 1 - math.floor(math.log10(each.half)))
+    return f"{each.mean:.{decimals}f} {_PLUS_MINUS} {each.half:.{decimals}f}"
+
+
+def _latex(each: str | Cell) -> str:
+    text = text_of(each)
+    if isinstance(each, str):
+        return _escaped(text)
+    return f"${text.replace(_PLUS_MINUS, chr(92) + 'pm')}$" if _PLUS_MINUS in text else _escaped(text)
+
+
+def _head(text: str) -> str:
+    """A heading; one with formulas between dollars is the user's own LaTeX."""
+    return text if text.count("$") >= 2 else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def _heads(head: str, measure: str) -> list[str]:
+    return [head, f"{head}, low", f"{head}, high", f"{head}, runs"] if measure else [head]
+
+
+def _plain(each: str | Cell) -> list[Any]:
+    if isinstance(each, str):
+        return [each]
+    return [*("" if math.isnan(end) else repr(end) for end in (each.mean, each.low, each.high)), each.known]

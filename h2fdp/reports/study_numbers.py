@@ -1,0 +1,229 @@
+"""The numbers of a sweep's finished runs, and their means over seeds at each point of the grid."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from h2fdp.confidence import means_with_intervals
+from h2fdp.errors import UserError
+from h2fdp.records import read_summary
+from h2fdp.reports.run_view import table_of
+from h2fdp.reports.sweep_view import STATE, SweepView, is_sweep, shortened_keys, word
+
+TABLE = "sweep.parquet"
+_NAN = math.nan
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run.
+
+    Attributes:
+        title: with its unit; `{target}` stands for the accuracy that costs are counted up to.
+        of: a run's rows of the metrics, its summary and the target -> the number; NaN where there is none.
+        largest: over seeds the largest matters, not the mean.
+        to_target: it needs a target.
+    """
+
+    title: str
+    of: Callable[[Mapping[str, Sequence[Any]], Mapping[str, Any], float], float]
+    largest: bool = False
+    to_target: bool = False
+
+
+def _last(column: str, factor: float = 1.0) -> Callable[..., float]:
+    def of(rows: Mapping[str, Sequence[Any]], summary: Mapping[str, Any], target: float) -> float:
+        known = [value for value in rows.get(column, []) if value is not None and value == value]
+        return factor * float(known[-1]) if known else _NAN
+
+    return of
+
+
+def _until(column: str) -> Callable[..., float]:
+    def of(rows: Mapping[str, Sequence[Any]], summary: Mapping[str, Any], target: float) -> float:
+        at = first_at(rows.get("accuracy", []), target)
+        return _NAN if at is None else float(rows[column][at])
+
+    return of
+
+
+def first_at(accuracy: Sequence[float | None], target: float) -> int | None:
+    """The place of the first value that is known and at least the target.
+
+    >>> first_at([0.2, None, 0.7, 0.6], 0.65), first_at([0.2], 0.65)
+    (2, None)
+    """
+    return next((at for at, value in enumerate(accuracy) if value is not None and value >= target), None)
+
+
+def _epsilon(rows: Mapping[str, Sequence[Any]], summary: Mapping[str, Any], target: float) -> float:
+    worst = ((summary.get("privacy") or {}).get("worst") or {}).values()
+    return max((_NAN if each.get("pld") is None else float(each["pld"]) for each in worst), default=_NAN)
+
+
+MEASURES: Mapping[str, Measure] = {
+    "accuracy": Measure("test accuracy, %", _last("accuracy", 100.0)),
+    "loss": Measure("test loss", _last("loss")),
+    "epsilon": Measure("epsilon (pld)", _epsilon, largest=True),
+    "intervals": Measure("intervals", _last("interval")),
+    "energy_j": Measure("energy, J", _last("energy_j")),
+    "delay_s": Measure("delay, s", _last("delay_s")),
+    "clock_s": Measure("simulated time, s", _last("clock_s")),
+    "target_intervals": Measure("intervals to {target}", _until("interval"), to_target=True),
+    "target_energy_j": Measure("J to {target}", _until("energy_j"), to_target=True),
+    "target_clock_s": Measure("s to {target}", _until("clock_s"), to_target=True),
+}
+
+
+def title_of(measure: str, target: float | None) -> str:
+    """What a measure is called, with its unit.
+
+    >>> title_of("target_energy_j", 0.7)
+    'J to 70 %'
+    """
+    return MEASURES[measure].title.format(target="" if target is None else f"{100 * target:.4g} %")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A measure at a point of the grid.
+
+    Attributes:
+        mean, low, high: over the runs, Student's 95 % interval; NaN where nothing is known, or one run is all.
+        runs: how many there are; `known`: of how many the number is known.
+    """
+
+    mean: float
+    low: float
+    high: float
+    runs: int
+    known: int
+
+    @property
+    def half(self) -> float:
+        """Half of the interval's width; NaN where there is none."""
+        return self.high - self.mean
+
+
+@dataclass(frozen=True)
+class StudyNumbers:
+    """Means over seeds at each point.
+
+    Attributes:
+        keys: swept, without the seed, in full; `heads`: the same as short as is clear.
+        points: in the order of the grid: the values of `keys`, and a cell for each measure.
+        target: the accuracy that costs are counted up to.
+    """
+
+    keys: tuple[str, ...]
+    points: tuple[tuple[Mapping[str, Any], Mapping[str, Cell]], ...]
+    target: float | None
+
+    @property
+    def heads(self) -> dict[str, str]:
+        """Key -> its last word, where that is clear."""
+        return dict(zip(self.keys, shortened_keys(self.keys), strict=True))
+
+    def key(self, name: str) -> str:
+        """The swept key that a user means by its full or its short name.
+
+        Raises:
+            UserError: there is none.
+        """
+        known = {short: key for key, short in self.heads.items()} | {key: key for key in self.keys}
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean `{close[0]}`?" if close else ""
+            raise UserError(f"expected a swept key, one of {', '.join(self.keys) or '(none)'}, found {name}{hint}")
+        return known[name]
+
+    def varying(self) -> list[str]:
+        """The keys that have more than one value."""
+        return [key for key in self.keys if len({word(values[key]) for values, _ in self.points}) > 1]
+
+    def where(self, conditions: Sequence[str]) -> StudyNumbers:
+        """The points that have these values.
+
+        Args:
+            conditions: `key=value` each.
+
+        Raises:
+            UserError: another form, a key that is not swept, or a value that no point has.
+        """
+        points = self.points
+        for condition in conditions:
+            name, equals, value = condition.partition("=")
+            if not equals:
+                raise UserError(f"expected KEY=VALUE, found {condition}", "--where")
+            key = self.key(name.strip())
+            there = list(dict.fromkeys(word(values[key]) for values, _ in points))
+            if _plain(value) not in there:
+                raise UserError(f"expected one of {', '.join(there)}, found {value}", "--where", key)
+            points = tuple(point for point in points if word(point[0][key]) == _plain(value))
+        return StudyNumbers(self.keys, points, self.target)
+
+
+def _plain(value: str) -> str:
+    """A value of the command line as `word` writes it: 1.0 is 1."""
+    try:
+        return word(float(value))
+    except ValueError:
+        return value.strip()
+
+
+def study_numbers(sweep: Path, target: float | None = None) -> StudyNumbers:
+    """The numbers of a sweep's finished runs.
+
+    Args:
+        target: an accuracy from 0 to 1; null for no costs to reach one.
+
+    Raises:
+        UserError: not a sweep's directory, no finished run in it, or a damaged file.
+    """
+    if not is_sweep(sweep):
+        raise UserError(f"not a sweep directory (expected {STATE})", str(sweep))
+    if target is not None and not 0 < target <= 1:
+        raise UserError(f"expected an accuracy from 0 to 1, found {target:g}", "--target")
+    keys = tuple(SweepView.read(sweep).keys)
+    table = table_of(sweep / TABLE)
+    names = table.get("run", [])
+    if not names:
+        raise UserError("no run of this sweep is finished; continue it with h2fdp sweep", str(sweep))
+    rows_of: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        rows_of.setdefault(name, []).append(row)
+    points: dict[tuple[str, ...], tuple[dict[str, Any], list[list[float]]]] = {}
+    for name, rows in rows_of.items():
+        values = {key: table[key][rows[0]] for key in keys}
+        found = _of_run({column: [held[row] for row in rows] for column, held in table.items()}, sweep, name, target)
+        points.setdefault(tuple(map(word, values.values())), (values, []))[1].append(found)
+    return StudyNumbers(keys, tuple((values, _cells(np.array(runs))) for values, runs in points.values()), target)
+
+
+def _of_run(rows: Mapping[str, Sequence[Any]], sweep: Path, name: str, target: float | None) -> list[float]:
+    summary = read_summary(sweep / "runs" / name) or {}
+    return [
+        _NAN if target is None and measure.to_target else measure.of(rows, summary, target or _NAN)
+        for measure in MEASURES.values()
+    ]
+
+
+def _cells(numbers: np.ndarray) -> dict[str, Cell]:
+    """(runs, measures) -> a cell for each measure."""
+    found, known = means_with_intervals(numbers), (~np.isnan(numbers)).sum(axis=0)
+    cells = {}
+    for place, (name, measure) in enumerate(MEASURES.items()):
+        ends = (float(found.mean[place]), float(found.low[place]), float(found.high[place]))
+        if measure.largest:
+            ends = (float(np.nanmax(numbers[:, place])) if known[place] else _NAN, _NAN, _NAN)
+        if measure.to_target and known[place] < len(numbers):
+            ends = (_NAN, _NAN, _NAN)  # a mean over those that got there would flatter
+        cells[name] = Cell(*ends, len(numbers), int(known[place]))
+    return cells

@@ -1,0 +1,28 @@
+"""Tables in 80 columns: numbers are never cut, and where nothing else fits each row is a block of lines."""
+
+import pytest
+
+from h2fdp.cli.tables import print_table
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_words_wrap_and_numbers_do_not(capsys):
+    row = {"what": "a description of many words, which may be broken", "number": 123456.0, "mean": "0.2072 ± 0.0123"}
+    print_table([{**row, "more": "another description that is far too long for one line of a terminal"}])
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "1.235e+05" in printed
+    assert "0.2072 ± 0.0123" in printed
+
+
+def test_a_table_that_cannot_fit_is_a_block_for_each_row(capsys):
+    keys = ["batch_size", "intervals", "local_steps", "clip_scope", "accuracy", "interval", "energy", "epsilon"]
+    print_table([dict.fromkeys(keys, 0.20721) | {"interval": "0.1234 to 0.5678"}] * 2, title="runs")
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0] == "runs"
+    assert printed.count("batch_size   0.2072\n") == 2
+    assert "interval     0.1234 to 0.5678\n" in printed

@@ -1,0 +1,151 @@
+"""Tables and figures of sweeps for papers, from numbers worked out by hand."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from h2fdp import UserError
+from h2fdp.reports.paper_figure import along_runs, over_key
+from h2fdp.reports.paper_table import paper_table
+from h2fdp.reports.study_numbers import study_numbers
+from h2fdp.reports.sweep_view import SweepView
+
+METHODS, TRUST = ("hfl_x", "h2fdp"), (0, 0.5)
+SEEDS = (1, 2, 3)
+
+
+def accuracy(method, trust, seed, interval):
+    """0.4 to 0.9: intervals 1, 2, 3 add 0.1 each; the seed moves it by 0.1."""
+    return 0.4 + 0.1 * interval + 0.1 * (seed - 2) + (0.1 if method == "h2fdp" else 0) * trust
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """A sweep's directory as `h2fdp sweep` leaves it, of 12 runs that nobody made."""
+    folder = tmp_path_factory.mktemp("paper") / "study"
+    rows, points = [], {}
+    for method in METHODS:
+        for trust in TRUST:
+            for seed in SEEDS:
+                values = {"method": method, "topology.trust.probability": trust, "seed": seed}
+                run = f"{method},{trust},{seed}"
+                points[run] = {"values": values, "digest": "", "code": "", "state": "done"}
+                (folder / "runs" / run).mkdir(parents=True)
+                worst = {"edge": {"pld": 1.0}, "cloud": {"pld": 0.9 + seed / 10}}
+                (folder / "runs" / run / "summary.json").write_text(json.dumps({"privacy": {"worst": worst}}))
+                for k in (1, 2, 3):
+                    costs = {"energy_j": 10.0 * k, "delay_s": 5.0 * k, "clock_s": 2.0 * k}
+                    learned = {"accuracy": accuracy(method, trust, seed, k), "loss": 1.0}
+                    rows.append({"run": run, **values, "interval": k, **learned, **costs})
+    keys = ["method", "topology.trust.probability", "seed"]
+    (folder / "sweep.json").write_text(json.dumps({"name": "study", "keys": keys, "points": points}))
+    table = pd.DataFrame(rows)
+    table.to_parquet(folder / "sweep.parquet")
+    groups = table.groupby([*keys[:2], "interval"], sort=False)
+    means = groups[["accuracy", "energy_j"]].mean().add_suffix("_mean").reset_index()
+    means["n"] = 3
+    for end, sign in (("low", -1), ("high", 1)):
+        means[f"accuracy_{end}"] = means["accuracy_mean"] + sign * 0.05
+        means[f"energy_j_{end}"] = means["energy_j_mean"]
+    means.to_parquet(folder / "summary.parquet")
+    return folder
+
+
+def test_a_row_for_each_point_with_students_interval_the_worst_epsilon_and_the_last_costs(sweep):
+    table = paper_table(study_numbers(sweep))
+    assert table.heads == ("method", "probability", "test accuracy, %", "epsilon (pld)", "energy, J")
+    half = 4.302653 * 10 / 3**0.5  # three seeds, 10 points apart
+    assert [row[:2] for row in table.rows] == [("hfl_x", "0"), ("hfl_x", "0.5"), ("h2fdp", "0"), ("h2fdp", "0.5")]
+    cell = table.rows[3][2]
+    assert (cell.mean, cell.low, cell.high) == pytest.approx((75.0, 75 - half, 75 + half), abs=1e-4)
+    assert table.texts()[3]["test accuracy, %"] == "75 ± 25"
+    assert table.rows[0][3].mean == pytest.approx(1.2)  # the worst observer of the worst seed
+    assert table.texts()[0]["energy, J"] == "30"
+
+
+def test_costs_to_a_target_are_those_of_the_first_interval_that_has_it(sweep):
+    """hfl_x reaches 0.6 after 3, 2, 1 intervals under seeds 1, 2, 3; 0.85 is reached under none but the last seed."""
+    texts = paper_table(study_numbers(sweep, 0.6 - 1e-9)).texts()
+    assert texts[0]["intervals to 60 %"] == "2.0 ± 2.5"
+    assert texts[0]["J to 60 %"] == "20 ± 25"
+    assert texts[0]["s to 60 %"] == "4.0 ± 5.0"
+    rare = paper_table(study_numbers(sweep, 0.8 - 1e-9), ["target_energy_j"]).texts()
+    assert rare[0]["J to 80 %"] == "1 of 3"  # no mean over those that got there
+    assert paper_table(study_numbers(sweep, 0.95), ["target_energy_j"]).texts()[0]["J to 95 %"] == "-"
+
+
+def test_a_key_across_makes_its_values_columns(sweep):
+    table = paper_table(study_numbers(sweep), ["accuracy"], across="probability", labels={"method": "Method"})
+    assert table.heads == ("Method", "probability 0", "probability 0.5")
+    assert [row[0] for row in table.rows] == ["hfl_x", "h2fdp"]
+    assert table.rows[1][2].mean == pytest.approx(75.0)
+
+
+def test_latex_escapes_what_latex_reads_and_leaves_formulas(sweep):
+    text = paper_table(study_numbers(sweep), ["accuracy"], labels={"probability": "$p_c$"}).latex()
+    assert r"method & $p_c$ & test accuracy, \% \\" in text
+    assert r"hfl\_x & 0 & $70 \pm 25$ \\" in text
+    assert text.count(r"\\") == 5
+    assert text.count("{") == text.count("}")
+
+
+def test_csv_has_every_digit_and_markdown_a_rule(sweep):
+    table = paper_table(study_numbers(sweep), ["accuracy"])
+    rows = list(csv.DictReader(io.StringIO(table.csv())))
+    assert float(rows[3]["test accuracy, %, high"]) == pytest.approx(75 + 4.302653 * 10 / 3**0.5, abs=1e-4)
+    assert rows[3]["test accuracy, %, runs"] == "3"
+    assert table.markdown().splitlines()[1] == "| --- | --- | ---: |"
+
+
+def test_a_figure_over_a_key_has_a_line_for_each_value_of_another(sweep):
+    figure = over_key(study_numbers(sweep), "probability", "method", labels={"h2fdp": "H2FDP"})
+    assert [(line.label, line.x) for line in figure.lines] == [("method hfl_x", (0.0, 0.5)), ("H2FDP", (0.0, 0.5))]
+    assert figure.lines[1].mean == pytest.approx((70.0, 75.0))
+    assert figure.lines[1].high[1] == pytest.approx(75 + 4.302653 * 10 / 3**0.5, abs=1e-4)
+    words = over_key(study_numbers(sweep), "method", "probability")
+    assert (words.words, words.lines[0].x) == (("hfl_x", "h2fdp"), (0.0, 1.0))
+
+
+def test_curves_along_runs_have_bands(sweep):
+    figure = along_runs(SweepView.read(sweep), "energy_j", where={"method": "h2fdp"})
+    assert [line.label for line in figure.lines] == ["probability 0", "probability 0.5"]
+    assert figure.lines[0].x == (10.0, 20.0, 30.0)
+    assert figure.lines[0].low[2] == pytest.approx(65.0)
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "pgf"])
+def test_it_is_written_in_each_form(sweep, tmp_path, suffix):
+    path = over_key(study_numbers(sweep), "probability", "method").write(tmp_path / f"a.{suffix}")
+    begin = {"png": b"\x89PNG", "pdf": b"%PDF", "pgf": b"% \\usepackage{pgfplots}"}[suffix]
+    assert path.read_bytes().startswith(begin)
+    if suffix == "pgf":
+        text = path.read_text()
+        assert r"(0,70) +- (0,24.84) (0.5,75) +- (0,24.84)" in text
+        assert text.count("{") == text.count("}")
+        assert r"\addlegendentry{method hfl\_x}" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda numbers: over_key(numbers), "expected --x, one of method, topology.trust.probability"),
+        (lambda numbers: over_key(numbers, "method"), "the sweep varies topology.trust.probability too"),
+        (lambda numbers: over_key(numbers, "trsut"), "expected a swept key, one of method"),
+        (lambda numbers: paper_table(numbers, ["joules"]), "expected one of accuracy, loss"),
+        (lambda numbers: paper_table(numbers, ["target_energy_j"]), "needs a target accuracy, as --target 0.7"),
+        (lambda numbers: numbers.where(["method=fedavg"]), "expected one of hfl_x, h2fdp, found fedavg"),
+        (lambda numbers: over_key(numbers, "method", "probability").write(Path("a.jpeg")), "expected a file that ends"),
+    ],
+)
+def test_mistakes_are_told_with_what_there_is(sweep, make, told):
+    with pytest.raises(UserError, match=told):
+        make(study_numbers(sweep))
+
+
+def test_what_is_no_sweep_is_told(tmp_path):
+    with pytest.raises(UserError, match="not a sweep directory"):
+        study_numbers(tmp_path)

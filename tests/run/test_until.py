@@ -1,0 +1,62 @@
+"""`training.until`: the run ends after the first interval whose model has the accuracy, and says what is accounted."""
+
+import pytest
+
+from h2fdp import Experiment, Run, Topology, UserError, resume
+from h2fdp.run import steps
+
+
+def small(method="hfl", **settings):
+    topology = Topology.regular(edges=1, devices=2, trust=1, seed=1)
+    fixed = {"intervals": 12, "local_steps": 4, "aggregate_every": 4, "batch_size": 8, "noise_key": "seed"}
+    return Experiment(topology=topology, data="digits", method=method, **{**fixed, **settings})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return small().run(tmp_path_factory.mktemp("until") / "whole").metrics
+
+
+def test_it_ends_after_the_first_interval_that_has_it_and_is_the_same_run_up_to_there(whole, tmp_path):
+    at = 5
+    target = whole["accuracy"][:at].max()
+    first = int((whole["accuracy"] >= target).idxmax()) + 1
+    run = small(until={"accuracy": float(target)}).run(tmp_path / "run")
+    assert run.summary["state"] == "accuracy reached"
+    assert run.metrics["accuracy"].tolist() == whole["accuracy"][:first].tolist()
+    assert len(run.metrics) == first <= at
+
+
+def test_an_accuracy_that_is_never_reached_changes_nothing(whole, tmp_path):
+    run = small(until={"accuracy": 1.0}).run(tmp_path / "run")
+    assert run.summary["state"] == "done"
+    assert run.metrics["accuracy"].tolist() == whole["accuracy"].tolist()
+
+
+def test_a_run_that_was_killed_after_it_arrived_does_not_go_on(whole, tmp_path, monkeypatch):
+    target = float(whole["accuracy"][:3].max())
+    first = int((whole["accuracy"] >= target).idxmax()) + 1
+
+    def killed(step, interval):
+        if step == "results":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(steps, "listener", killed)
+    with pytest.raises(KeyboardInterrupt):
+        small(until={"accuracy": target}, checkpoint_every=1).run(tmp_path / "run")
+    monkeypatch.undo()
+    assert len(resume(tmp_path / "run").metrics) == first
+    assert Run(tmp_path / "run").summary["state"] == "accuracy reached"
+
+
+def test_the_account_says_that_the_planned_intervals_count(tmp_path):
+    run = small("h2fdp", epsilon=20.0, calibration="paper", until={"accuracy": 0.01}).run(tmp_path / "run")
+    assert run.summary["intervals"] == 1
+    told = "the epsilon to rely on is that of all 12 planned intervals"
+    assert any(told in note for note in run.summary["privacy"]["notes"])
+    assert any(told in note for note in run.privacy.notes)
+
+
+def test_an_accuracy_is_a_share():
+    with pytest.raises(UserError, match=r"training.until.accuracy: expected a number above 0 and at most 1, found 70"):
+        small(until={"accuracy": 70})
