@@ -85,6 +85,7 @@ def plot_command(
 ) -> None:
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
     from h2fdp.reports.figures import AXES
+    from h2fdp.reports.paper_drawing import write_figure
     from h2fdp.reports.paper_figure import along_runs, over_key
     from h2fdp.reports.study_numbers import study_numbers
     from h2fdp.reports.sweep_view import SweepView
@@ -95,7 +96,7 @@ def plot_command(
         figure = along_runs(SweepView.read(sweep), x, y, {numbers.key(key): value for key, value in conditions.items()})
     else:
         figure = over_key(numbers, x, line, y, labels_of(label or []), log)
-    typer.echo(str(figure.write(out or sweep / f"{y}.pdf", width)))
+    typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf", width)))
 
 
 def labels_of(texts: list[str]) -> dict[str, str]:

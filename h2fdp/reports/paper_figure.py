@@ -4,80 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.reports.figures import AXES
+from h2fdp.reports.paper_lines import Line, PaperFigure
 from h2fdp.reports.paper_table import check_measure
-from h2fdp.reports.pgfplots import pgf_text
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
 from h2fdp.reports.sweep_view import SweepView, shortened_keys, word
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-SUFFIXES = (".pdf", ".png", ".pgf", ".tex")
 MOST_LINES = 12
 _ALONG_A_RUN = {"accuracy": 100.0, "loss": 1.0}  # measures that can be drawn over intervals, and their factors
-_GOLDEN = 0.68
 _RATIO = 50  # between the ends of an axis that is logarithmic by itself
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of the figure.
-
-    Attributes:
-        x: numbers; for an axis of words, their places.
-        mean, low, high: in the measure's unit; low and high NaN where there is no interval.
-    """
-
-    label: str
-    x: tuple[float, ...]
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """What is drawn.
-
-    Attributes:
-        lines: at most `MOST_LINES`.
-        words: below the axis, where it is no axis of numbers.
-        banded: intervals are bands, else error bars.
-        logarithmic: the x axis.
-    """
-
-    lines: tuple[Line, ...]
-    x_title: str
-    y_title: str
-    words: tuple[str, ...] = ()
-    banded: bool = False
-    logarithmic: bool = False
-
-    def write(self, path: Path, width_in: float = 3.5) -> Path:
-        """Write it as PDF, PNG or LaTeX (pgfplots), by the suffix.
-
-        Raises:
-            UserError: another suffix, or a file that cannot be written.
-        """
-        if path.suffix not in SUFFIXES:
-            raise UserError(f"expected a file that ends in {', '.join(SUFFIXES)}, found {path.name}", "--out")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix in (".pgf", ".tex"):
-                path.write_text(pgf_text(self, width_in))
-            else:
-                _draw(self, path, width_in)
-        except ValueError as error:  # matplotlib's, of a formula that is none
-            raise UserError(f"a label is no formula of TeX: {str(error).strip().splitlines()[-1]}", "--label") from None
-        except OSError as error:
-            raise UserError(f"cannot be written: {error.strerror or error}", str(path), "--out") from None
-        return path
 
 
 def over_key(
@@ -188,56 +126,3 @@ def _checked(figure: PaperFigure) -> PaperFigure:
 
 def _spans(values: Sequence[Any]) -> bool:
     return len(values) > 2 and min(values) > 0 and max(values) / min(values) >= _RATIO
-
-
-def _draw(figure: PaperFigure, path: Path, width_in: float) -> None:
-    """With matplotlib, in the style of all pictures."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Picture
-
-    from h2fdp.reports.pictures import STYLE
-
-    with rc_context(STYLE):
-        picture = Picture(figsize=(width_in, _GOLDEN * width_in), layout="constrained")
-        FigureCanvasAgg(picture)
-        axes = picture.add_subplot()
-        for number, line in enumerate(figure.lines):
-            _draw_line(axes, line, number, figure.banded)
-        if figure.logarithmic:
-            axes.set_xscale("log")
-            ticks = sorted({x for line in figure.lines for x in line.x})
-            axes.set_xticks(ticks, [f"{each:g}" for each in ticks])
-            axes.xaxis.set_minor_locator(_no_ticks())
-        if figure.words:
-            axes.set_xticks(range(len(figure.words)), figure.words)
-            axes.margins(x=0.12)
-        axes.set_xlabel(figure.x_title)
-        axes.set_ylabel(figure.y_title)
-        if len(figure.lines) > 1 or figure.lines[0].label:
-            labels = [line.label for line in figure.lines]
-            columns = 1 if max(map(len, labels)) > 24 else min(len(labels), 3 if max(map(len, labels)) <= 14 else 2)
-            rows = -(-len(labels) // columns)
-            picture.set_figheight(_GOLDEN * width_in + 0.17 * rows)
-            picture.legend(loc="outside lower center", ncols=columns)
-        picture.savefig(path)
-
-
-def _no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
-
-
-def _draw_line(axes: Axes, line: Line, number: int, banded: bool) -> None:
-    from h2fdp.reports.pictures import line_look
-
-    look = line_look(number)
-    if banded:
-        look["markevery"] = max(1, len(line.x) // 8)
-        axes.plot(line.x, line.mean, label=line.label, **look)
-        axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.18, linewidth=0)
-        return
-    halves = [0.0 if math.isnan(high) else high - mean for mean, high in zip(line.mean, line.high, strict=True)]
-    bars = halves if any(halves) else None
-    axes.errorbar(line.x, line.mean, bars, label=line.label, capsize=2.5, elinewidth=1, **look)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from h2fdp.reports.palette import LIGHT
-
-if TYPE_CHECKING:
-    from h2fdp.reports.paper_figure import Line, PaperFigure
+from h2fdp.reports.paper_lines import Line, PaperFigure
 
 _MARKS = ("*", "square*", "diamond*", "triangle*", "x", "+")
 _DASHES = ("solid", "densely dashed", "densely dotted", "dash dot", "dashed", "dash dot dot")

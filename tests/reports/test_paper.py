@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from h2fdp import UserError
+from h2fdp.reports.paper_drawing import write_figure
 from h2fdp.reports.paper_figure import along_runs, over_key
 from h2fdp.reports.paper_table import paper_table
 from h2fdp.reports.study_numbers import study_numbers
@@ -119,7 +120,7 @@ def test_curves_along_runs_have_bands(sweep):
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "pgf"])
 def test_it_is_written_in_each_form(sweep, tmp_path, suffix):
-    path = over_key(study_numbers(sweep), "probability", "method").write(tmp_path / f"a.{suffix}")
+    path = write_figure(over_key(study_numbers(sweep), "probability", "method"), tmp_path / f"a.{suffix}")
     begin = {"png": b"\x89PNG", "pdf": b"%PDF", "pgf": b"% \\usepackage{pgfplots}"}[suffix]
     assert path.read_bytes().startswith(begin)
     if suffix == "pgf":
@@ -138,7 +139,10 @@ def test_it_is_written_in_each_form(sweep, tmp_path, suffix):
         (lambda numbers: paper_table(numbers, ["joules"]), "expected one of accuracy, loss"),
         (lambda numbers: paper_table(numbers, ["target_energy_j"]), "needs a target accuracy, as --target 0.7"),
         (lambda numbers: numbers.where(["method=fedavg"]), "expected one of hfl_x, h2fdp, found fedavg"),
-        (lambda numbers: over_key(numbers, "method", "probability").write(Path("a.jpeg")), "expected a file that ends"),
+        (
+            lambda numbers: write_figure(over_key(numbers, "method", "probability"), Path("a.jpeg")),
+            "expected a file that ends",
+        ),
     ],
 )
 def test_mistakes_are_told_with_what_there_is(sweep, make, told):
