@@ -161,6 +161,10 @@ class CanarySampler(BatchSampler):
 class CanaryEngine(LoopEngine):
     """The reference engine, with canaries among the records of a batch.
 
+    An audit trains with this engine whatever the run's is: a canary is a gradient that no record has, in coordinates
+    that no network has, and it stands among the gradients that are clipped, which compiled and batched steps never
+    write out. What is audited is the mechanism, which is the same for all engines up to rounding.
+
     Scope `batch`: (sum of data gradients + sum of canaries) / drawn, clipped to G. A dominating canary turns it from
     -G sum_k e_k / sqrt(n_i) to G e_j: with one canary a device, by the 2 G that the account allows. One that turns the
     data does so at all later steps.

@@ -123,6 +123,15 @@ class TrainingSection(Section):
             return self.local_steps
         return self.local_epochs * int(steps_per_epoch(sizes, rates).max())
 
+    def records_of_interval(self, sizes: np.ndarray, rates: np.ndarray) -> float:
+        """Records that all participants together are expected to draw in the first interval.
+
+        Args:
+            sizes, rates: (I,) D_i and q_i.
+        """
+        each = sizes * (rates * self.local_steps if self.local_epochs is None else self.local_epochs)
+        return self.participation * float(each.sum())
+
     @model_validator(mode="before")
     @classmethod
     def _complete_pairs(cls, value: Any) -> Any:

@@ -28,6 +28,7 @@ def estimate(run: RunSetup) -> dict[str, Any]:
     return {
         "method": name_of(run.config.method),
         "backend": chosen_backend(run.config.runtime),
+        "engine": run.blueprint.engine,
         "devices": run.topology.devices,
         "edge servers": run.topology.edges,
         "trusted": sum(subnet.trusted for subnet in run.topology.subnets),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from h2fdp.algorithms import objective_of
 from h2fdp.config.own_answers import Words
@@ -28,6 +25,7 @@ from h2fdp.models.warm_start import load_parameters
 from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run.calibration import with_noise
+from h2fdp.run.engine_choice import engine_of_run
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.public_training import trained_on_public
 from h2fdp.run.setup import OwnParts, RunSetup
@@ -39,12 +37,10 @@ from h2fdp.runtime.step_time import fastest_engine
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
-from h2fdp.training import Clipping, chosen_engine
+from h2fdp.training import Clipping
 from h2fdp.training.clipping import GAMMA
-from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
-from h2fdp.training.engine import NORMALISING, EngineName
-from h2fdp.training.local_objective import LocalObjective
-from h2fdp.training.losses import Loss, loss_of
+from h2fdp.training.engine import TrainingJob
+from h2fdp.training.losses import loss_of
 
 DataSource = Callable[[Topology, Streams, Path | None], DeviceData]
 DeviceFunction = Callable[[str], tuple[Any, Any]]
@@ -94,9 +90,10 @@ def with_settings(
     Raises:
         UserError: see `prepare`.
     """
-    runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
-    changed = config.model_copy(update={"runtime": runtime})
-    return with_noise(_assembled(changed, setup.drawn, setup.data, setup.own, setup), foreseen)
+    if not (config.runtime.engine == "auto" and setup.blueprint.engine == "compiled"):  # other settings may not compile
+        runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
+        config = config.model_copy(update={"runtime": runtime})
+    return with_noise(_assembled(config, setup.drawn, setup.data, setup.own, setup), foreseen)
 
 
 def _assembled(
@@ -128,15 +125,18 @@ def _assembled(
     device, engine = training_device(config.runtime), config.runtime.engine
     objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
     norm = None if placement.clips == "update" else training.clip_norm
+    clipping = None if norm is None else _clipping(norm, training, placement)
+    drawn = training.records_of_interval(data.sizes, rates)
+    job = TrainingJob(objective, loss, clipping, data.shape, drawn * vector.numel())
 
     blueprint = Blueprint(
         streams=streams,
         topology=network,
         data=data,
         module=module,
-        engine=_normalising(_engine(engine, initial, device, objective, loss, data.shape), training),
+        engine=engine_of_run(engine, initial, device, job),
         objective=objective,
-        clipping=None if norm is None else _clipping(norm, training, placement),
+        clipping=clipping,
         # An order of all records amplifies no more than fixed batches do.
         sampling="poisson" if training.sampling == "poisson" else "fixed",
         rates=rates,
@@ -167,51 +167,6 @@ def _assembled(
         own=own,
         warm_start=warm_start,
     )
-
-
-def _engine(
-    asked: Literal["auto", "fastest"] | EngineName,
-    module: nn.Module,
-    device: torch.device,
-    objective: LocalObjective,
-    loss: Loss,
-    shape: tuple[int, ...],
-) -> EngineName:
-    """The engine that a run begins with; `stacked` for `compiled` where there is no numba, with a message.
-
-    Raises:
-        UserError: a model, a loss, an objective or a processor that has no compiled steps.
-    """
-    if asked == "auto" or asked == "fastest":
-        return chosen_engine(module, device)
-    if asked != "compiled":
-        return asked
-    reason = why_not_compiled(module, objective, loss, shape)
-    if device.type != "cpu":
-        reason = "it compiles for CPUs, and runtime.gpus_per_host requests a GPU"
-    if reason is not None:
-        raise UserError(f"expected auto, stacked or loop, found compiled: {reason}", key="runtime.engine")
-    if not numba_is_there():
-        print(
-            "note: runtime.engine: compiled needs numba, which cannot be imported; training with stacked",
-            file=sys.stderr,
-        )
-        return "stacked"
-    return "compiled"
-
-
-def _normalising(engine: EngineName, training: TrainingSection) -> EngineName:
-    """The engine, if it knows what the gradients' rule asks for.
-
-    Raises:
-        UserError: it does not.
-    """
-    if training.clipping == "normalized" and engine not in NORMALISING:
-        text = (
-            f"{engine} does not normalise gradients; expected auto, {', '.join(sorted(NORMALISING))}, or clipping: clip"
-        )
-        raise UserError(text, key="runtime.engine")
-    return engine
 
 
 def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement) -> Clipping:

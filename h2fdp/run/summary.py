@@ -68,6 +68,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "method": name_of(setup.config.method),
         "seed": setup.config.seed,
         "backend": chosen_backend(setup.config.runtime),
+        "engine": setup.blueprint.engine,
         "intervals": len(rows),
         "accuracy": scored[-1] if scored else None,
         "best_accuracy": max(scored, default=None),

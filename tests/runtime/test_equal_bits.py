@@ -85,11 +85,13 @@ LEARNING = {
 }
 
 
-@pytest.mark.parametrize("method", [REMEMBERING, "pfedme", LEARNING])
-def test_what_devices_remember_and_measure_is_the_same_on_ray(session, tmp_path, method):
+@pytest.mark.parametrize(
+    ("method", "engine"), [(REMEMBERING, "auto"), ("pfedme", "compiled"), (LEARNING, "auto")], ids=str
+)
+def test_what_devices_remember_and_measure_is_the_same_on_ray(session, tmp_path, method, engine):
     settings = {"method": method, "participation": 0.6}
-    one = small(**settings).run(tmp_path / "inline")
-    other = small(**settings, runtime=HALF | {"hosts": 2}).run(tmp_path / "ray")
+    one = small(**settings, runtime={"engine": engine}).run(tmp_path / "inline")
+    other = small(**settings, runtime=HALF | {"hosts": 2, "engine": engine}).run(tmp_path / "ray")
     assert_equal(recorded(one), recorded(other))
 
 

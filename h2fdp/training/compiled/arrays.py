@@ -123,6 +123,7 @@ class Memory(NamedTuple):
         received, previous: as `values`, of the models to compare with; empty where there are none.
         input_norms: squared norms of the records.
         gradient: (M,).
+        turned: some scores' gradients of a block, transposed.
     """
 
     values: Floats
@@ -131,3 +132,4 @@ class Memory(NamedTuple):
     previous: Floats
     input_norms: Floats
     gradient: Floats
+    turned: Floats

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Integers, Memory, Network, Rules
 from h2fdp.training.compiled.jit import kernel
-from h2fdp.training.compiled.layers import BLOCK, add_rows, backward, block_of, forward
+from h2fdp.training.compiled.layers import BLOCK, add_rows, backward, block_of, clear, forward
 from h2fdp.training.compiled.losses import loss_gradient
-from h2fdp.training.compiled.vectors import borrowed, fetch
+from h2fdp.training.compiled.vectors import borrowed, fetch, matrix, part
 
 _PART = 1024  # numbers whose squares are added in float32, before the sums are added in float64
 
@@ -96,8 +96,8 @@ def _clip_records(network: Network, bound: float, memory: Memory, count: int) ->
         for layer in range(layers):
             deltas = block_of(memory.deltas, network, layer + 1)[r]
             if factor == 0.0:  # a product with 0 would leave undefined numbers where there were infinite ones
-                deltas[:] = np.float32(0.0)
-                block_of(memory.values, network, layer)[r][:] = np.float32(0.0)
+                clear(deltas)
+                clear(block_of(memory.values, network, layer)[r])
             else:
                 for c in range(deltas.shape[0]):
                     deltas[c] *= np.float32(factor)
@@ -109,10 +109,10 @@ def _add_block(network: Network, memory: Memory) -> None:
     for layer in range(network.inputs.shape[0]):
         inputs, outputs, first = network.inputs[layer], network.outputs[layer], network.first[layer]
         deltas = block_of(memory.deltas, network, layer + 1)
-        weights = memory.gradient[first : first + outputs * inputs].reshape((outputs, inputs))
+        weights = matrix(memory.gradient, first, outputs, inputs)
         add_rows(block_of(memory.values, network, layer), deltas, weights)
         if network.biased[layer]:
-            biases = memory.gradient[first + outputs * inputs : first + outputs * (inputs + 1)]
+            biases = part(memory.gradient, first + outputs * inputs, outputs)
             for c in range(outputs):
                 for r in range(BLOCK):
                     biases[c] += deltas[r, c]
@@ -133,30 +133,32 @@ def _gradient(
 ) -> None:
     """(M,) into `memory.gradient`: the sum over the drawn records / divisor, records and the whole clipped as asked."""
     layers, gradient = network.inputs.shape[0], memory.gradient
-    gradient[:] = np.float32(0.0)
+    clear(gradient)
     if indices.shape[0] == 0:
         return
     inputs = block_of(memory.values, network, 0)
     scores, deltas = block_of(memory.values, network, layers), block_of(memory.deltas, network, layers)
     for first in range(0, indices.shape[0], BLOCK):
         count = min(BLOCK, indices.shape[0] - first)
-        _fetch_block(held, begin, indices[first + count :])
+        _fetch_block(held, begin, part(indices, first + count, indices.shape[0] - first - count))
         for r in range(BLOCK):
             if r < count:
                 memory.input_norms[r] = _loaded(held, begin + indices[first + r], inputs[r])
             else:
-                inputs[r][:] = np.float32(0.0)
+                clear(inputs[r])
         forward(model, network, memory.values, layers)
         if rules.contrast != 0.0 and layers > 1:
-            block_of(memory.received, network, 0)[:] = inputs
-            block_of(memory.previous, network, 0)[:] = inputs
+            for r in range(BLOCK):
+                for k in range(inputs.shape[1]):
+                    block_of(memory.received, network, 0)[r, k] = inputs[r, k]
+                    block_of(memory.previous, network, 0)[r, k] = inputs[r, k]
             forward(received, network, memory.received, layers - 1)
             forward(previous, network, memory.previous, layers - 1)
         for r in range(BLOCK):
             if r < count:
                 loss_gradient(rules, scores[r], held.y[begin + indices[first + r]], deltas[r])
             else:
-                deltas[r][:] = np.float32(0.0)
+                clear(deltas[r])
         backward(model, network, rules, memory)
         _clip_records(network, rules.record_norm, memory, count)
         _add_block(network, memory)
@@ -166,10 +168,10 @@ def _gradient(
     if math.isfinite(rules.batch_norm):
         squares = 0.0
         for first in range(0, gradient.shape[0], _PART):
-            squares += np.float64(_squares(gradient[first : first + _PART]))
+            squares += np.float64(_squares(part(gradient, first, min(_PART, gradient.shape[0] - first))))
         factor = np.float32(_clip_factor(math.sqrt(squares), rules.batch_norm))
         if factor == 0.0:
-            gradient[:] = np.float32(0.0)
+            clear(gradient)
         elif factor != 1.0:
             for k in range(gradient.shape[0]):
                 gradient[k] *= factor
@@ -188,10 +190,10 @@ def _step(
 ) -> None:
     """One local step of one device."""
     way, model, received = memory.gradient, carried.models[device], carried.received[device]
-    indices = drawn.indices[slot, device, : drawn.counts[slot, device]]
+    indices = part(drawn.indices[slot, device], 0, drawn.counts[slot, device])
     begin, divisor = drawn.begins[device], drawn.divisors[slot, device]
     if slot + 1 < drawn.steps[device]:
-        _fetch_block(held, begin, drawn.indices[slot + 1, device, : drawn.counts[slot + 1, device]])
+        _fetch_block(held, begin, part(drawn.indices[slot + 1, device], 0, drawn.counts[slot + 1, device]))
     previous = carried.previous[device] if carried.previous.shape[0] else received
     parameters = model.shape[0]
     if rules.inner_steps:
@@ -280,7 +282,7 @@ _train = _entry(digest_of_sources())
 def memory_for(network: Network, parameters: int, compares: bool) -> Memory:
     """Of one thread."""
     block = int(network.places[-1] + BLOCK * network.outputs[-1])
-    sizes = block, block, block * compares, block * compares, BLOCK, parameters
+    sizes = block, block, block * compares, block * compares, BLOCK, parameters, BLOCK * BLOCK
     return Memory(*(np.empty(size, np.float32) for size in sizes))
 
 

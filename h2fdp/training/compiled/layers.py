@@ -14,6 +14,8 @@ from h2fdp.training.compiled.vectors import (
     WIDE,
     dot_products,
     dot_products_of_one,
+    matrix,
+    part,
     row_sums,
     row_sums_of_one,
 )
@@ -44,12 +46,20 @@ def add_rows(rows: Floats, factors: Floats, out: Floats) -> None:
 
 
 @kernel
+def clear(vector: Floats) -> None:
+    """All zeros."""
+    for k in range(vector.shape[0]):
+        vector[k] = np.float32(0.0)
+
+
+@kernel
 def block_of(memory: Floats, network: Network, layer: int) -> Floats:
     """(BLOCK, width) the part of a block's memory before a layer; behind the last one it is that of the scores."""
     layers = network.inputs.shape[0]
     width = network.inputs[layer] if layer < layers else network.outputs[layers - 1]
     place = network.places[layer]
-    return memory[place : place + BLOCK * width].reshape((BLOCK, width))
+    block: Floats = matrix(memory, place, BLOCK, width)
+    return block
 
 
 @kernel
@@ -99,11 +109,9 @@ def forward(model: Floats, network: Network, values: Floats, layers: int) -> Non
     for layer in range(layers):
         inputs, outputs, first = network.inputs[layer], network.outputs[layer], network.first[layer]
         out = block_of(values, network, layer + 1)
-        _products(
-            block_of(values, network, layer), model[first : first + outputs * inputs].reshape((outputs, inputs)), out
-        )
+        _products(block_of(values, network, layer), matrix(model, first, outputs, inputs), out)
         if network.biased[layer]:
-            biases = model[first + outputs * inputs : first + outputs * (inputs + 1)]
+            biases = part(model, first + outputs * inputs, outputs)
             for r in range(BLOCK):
                 for c in range(outputs):
                     out[r, c] += biases[c]
@@ -120,12 +128,16 @@ def backward(model: Floats, network: Network, rules: Rules, memory: Memory) -> N
         if layer == 0:
             return
         inputs, outputs, first = network.inputs[layer], network.outputs[layer], network.first[layer]
-        weights = model[first : first + outputs * inputs].reshape((outputs, inputs))
+        weights = matrix(model, first, outputs, inputs)
         before = block_of(memory.deltas, network, layer)
-        before[:] = np.float32(0.0)
+        clear(part(memory.deltas, network.places[layer], BLOCK * inputs))
         whole = outputs - outputs % BLOCK
         for c in range(0, whole, BLOCK):
-            add_rows(weights[c : c + BLOCK], np.ascontiguousarray(deltas[:, c : c + BLOCK].T), before)
+            turned = matrix(memory.turned, 0, BLOCK, BLOCK)
+            for r in range(BLOCK):
+                for t in range(BLOCK):
+                    turned[t, r] = deltas[r, c + t]
+            add_rows(matrix(model, first + c * inputs, BLOCK, inputs), turned, before)
         for c in range(whole, outputs):
             for r in range(BLOCK):
                 delta = deltas[r, c]

@@ -1,0 +1,44 @@
+"""Which engine a run trains with: what its file asks for, where that is there and knows the work."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal
+
+import torch
+from torch import nn
+
+from h2fdp.errors import UserError
+from h2fdp.training import chosen_engine
+from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
+from h2fdp.training.engine import NORMALISING, EngineName, TrainingJob
+
+
+def engine_of_run(
+    asked: Literal["auto", "fastest"] | EngineName, module: nn.Module, device: torch.device, job: TrainingJob
+) -> EngineName:
+    """The engine that a run begins with; `stacked` for `compiled` where there is no numba, with a message.
+
+    Raises:
+        UserError: work that the engine does not know: a model, a loss, an objective, a way of clipping, a processor.
+    """
+    engine = chosen_engine(module, device, job) if asked == "auto" or asked == "fastest" else asked
+    if asked == "compiled" and (reason := _why_not(module, device, job)) is not None:
+        raise UserError(f"expected auto, stacked or loop, found compiled: {reason}", key="runtime.engine")
+    normalises = job.clipping is not None and job.clipping.gamma is not None
+    if normalises and engine not in NORMALISING:
+        text = (
+            f"{engine} does not normalise gradients; expected auto, {', '.join(sorted(NORMALISING))}, or clipping: clip"
+        )
+        raise UserError(text, key="runtime.engine")
+    if engine == "compiled" and not numba_is_there():
+        by = "runtime.engine: compiled" if asked == "compiled" else "the fastest engine for this run, compiled,"
+        print(f"note: {by} needs numba, which cannot be imported; training with stacked", file=sys.stderr)
+        return "stacked"
+    return engine
+
+
+def _why_not(module: nn.Module, device: torch.device, job: TrainingJob) -> str | None:
+    if device.type != "cpu":
+        return "it compiles for CPUs, and runtime.gpus_per_host requests a GPU"
+    return why_not_compiled(module, job.objective, job.loss, job.shape)

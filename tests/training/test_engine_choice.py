@@ -1,0 +1,80 @@
+"""What `engine: auto` means: a rule by the model, the work and the processor; and what it says without numba."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from h2fdp.algorithms.fedavg import Plain
+from h2fdp.errors import UserError
+from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.run import Experiment
+from h2fdp.run.engine_choice import engine_of_run
+from h2fdp.training import Clipping, chosen_engine
+from h2fdp.training.engine import WORTH_COMPILING, TrainingJob
+from h2fdp.training.losses import CROSS_ENTROPY, Hinge
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+SOFTMAX = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False))
+LARGE = TrainingJob(Plain(), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), WORTH_COMPILING)
+
+
+class OwnLoss(Hinge):
+    """A loss of a user's own."""
+
+
+def test_chains_of_linear_layers_compile_on_a_cpu_from_a_stated_amount_of_work_on():
+    assert chosen_engine(SOFTMAX, CPU, LARGE) == "compiled"
+    assert chosen_engine(SOFTMAX, CPU, replace(LARGE, products=0.99 * WORTH_COMPILING)) == "stacked"
+    assert chosen_engine(SOFTMAX, GPU, LARGE) == "stacked"
+    assert chosen_engine(SOFTMAX, CPU) == "stacked"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"loss": OwnLoss(1.0)}, {"clipping": Clipping(1.0, "record", gamma=0.01)}, {"shape": (28, 28, 1, 2)}],
+    ids=["own loss", "normalised", "other records"],
+)
+def test_what_compiled_steps_do_not_know_is_stacked(change):
+    assert chosen_engine(SOFTMAX, CPU, replace(LARGE, **change)) == "stacked"
+
+
+def test_convolutions_do_not_compile():
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(1352, 10))
+    assert chosen_engine(module, CPU, LARGE) == "stacked"
+
+
+@pytest.mark.parametrize(
+    ("file", "devices", "records", "parameters", "engine"),
+    [("fashion-mnist.yaml", 50, 1200, 7840, "compiled"), ("quickstart.yaml", 50, 29, 640, "stacked")],
+)
+def test_the_papers_run_compiles_and_the_first_example_does_not(file, devices, records, parameters, engine):
+    training = Experiment.from_file(Path("experiments") / file).config.training
+    sizes = np.full(devices, records)
+    products = training.records_of_interval(sizes, training.sampling_rates(sizes)) * parameters
+    assert chosen_engine(SOFTMAX, CPU, replace(LARGE, products=products)) == engine
+
+
+def test_records_of_an_interval_are_those_of_all_steps_of_the_expected_participants():
+    sizes, rates = np.array([100, 40]), np.array([0.1, 0.5])
+    assert TrainingSection(local_steps=3, participation=0.5).records_of_interval(sizes, rates) == 0.5 * 3 * 30
+    assert TrainingSection(local_epochs=2).records_of_interval(sizes, rates) == 2 * 140
+
+
+def test_without_numba_the_choice_is_stacked_and_a_line_says_why(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert engine_of_run("auto", SOFTMAX, CPU, LARGE) == "stacked"
+    assert "needs numba, which cannot be imported; training with stacked" in capsys.readouterr().err
+    assert engine_of_run("auto", SOFTMAX, CPU, replace(LARGE, products=1.0)) == "stacked"
+    assert capsys.readouterr().err == "", "nothing is said where nothing would be compiled"
+
+
+def test_normalised_gradients_are_refused_where_they_are_not_known():
+    job = replace(LARGE, clipping=Clipping(1.0, "record", gamma=0.01))
+    assert engine_of_run("auto", SOFTMAX, CPU, job) == "stacked"
+    with pytest.raises(UserError, match="compiled does not normalise gradients"):
+        engine_of_run("compiled", SOFTMAX, CPU, job)
