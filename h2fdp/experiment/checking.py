@@ -28,6 +28,7 @@ def check_experiment(document: Document) -> ExperimentFile:
             objective_of(method.objective),
             chosen(method.schedule),
             aggregation_of(method.aggregation),
+            experiment.control.estimates,
         )
         found = [Problem(text, document.where(key.split(".")), key) for key, text in rules.problems(experiment, axes)]
     except UserError as error:  # of a user's own part, once it is made
@@ -55,10 +56,7 @@ def _located(error: UserError, document: Document) -> UserError:
 
 
 def _check_control(experiment: ExperimentFile, document: Document) -> None:
-    """Raise for what the controller cannot do.
-
-    It weighs costs against the noise; accounted noise would have to be known before its choices are.
-    """
+    """Raise for what the controller cannot do."""
     control = experiment.control
     if control.estimates == "oracle" and experiment.privacy.budget:
         text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
@@ -75,12 +73,6 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
     if control.beta is not None and control.beta > horizon(experiment).largest_beta(control):
         text = f"expected at most beta_max = {horizon(experiment).largest_beta(control):.4g}, found {control.beta:g}"
         raise UserError(text, document.where(("control", "beta")), "control.beta")
-    if experiment.privacy.calibration == "accounted":
-        text = (
-            "expected paper: with control, tau and participation are not known in advance; "
-            "use privacy.budget to stop such a run in time"
-        )
-        raise UserError(text, document.where(("privacy", "calibration")), "privacy.calibration")
 
 
 def _with_privacy_defaults(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:

@@ -11,6 +11,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import NoisePlacement, RequestedExperiment
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
+from h2fdp.schedules.control_section import Estimates
 from h2fdp.training.local_objective import LocalObjective, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
@@ -20,22 +21,31 @@ Found = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Axes:
-    """The parts of a method that its options describe."""
+    """The parts of a method that its options describe, and where its controller's estimates come from."""
 
     placement: NoisePlacement
     objective: LocalObjective
     schedule: ScheduleTraits
     aggregation: Aggregation
+    estimates: Estimates = "released"
+
+    @property
+    def leaks(self) -> bool:
+        """Whether devices measure what no account covers, unless it turns out that nothing has to be measured."""
+        measures = self.schedule.measures
+        return measures == "secants" or (measures == "gradients" and self.estimates == "oracle")
 
 
 def default_calibration(axes: Axes) -> Literal["paper", "accounted"]:
     """By an account of the planned run, where there is one and no noise is stated.
 
-    A schedule whose decisions are not known before the run has none, and objective perturbation has no sound one.
+    Objective perturbation has no sound one, and raw measurements have none. Schedules that spend a number of local
+    iterations, or that nothing but the account ends, keep to the target under the formula's noise too.
     """
     placement, schedule = axes.placement, axes.schedule
     known = placement.private and placement.accounted and not placement.noise_is_given
-    return "accounted" if known and schedule.foreseen and not schedule.controlled else "paper"
+    kept = schedule.counts_iterations or schedule.ends_by_account
+    return "accounted" if known and not kept and not axes.leaks else "paper"
 
 
 def problems(experiment: ExperimentFile, axes: Axes) -> Found:
@@ -106,8 +116,8 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
         if schedule.scales_noise:
             yield "method.schedule", "there is no noise to decay; expected a method with noise"
         return
-    if experiment.privacy.calibration == "accounted" and not (schedule.foreseen or schedule.controlled):
-        yield "privacy.calibration", f"expected paper: the decisions of {name} are not known before the run"
+    if experiment.privacy.calibration == "accounted":
+        yield from _of_account(axes)
     if schedule.measures != "secants":
         return
     if not axes.placement.noisy_steps:
@@ -120,6 +130,16 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
     elif control.estimates == "released" and "estimates" in control.model_fields_set:
         text = f"{name} uses raw measurements of the losses on devices, which leak"
         yield "control.estimates", f"{text}; expected oracle (the run is marked), or the constants in method.schedule"
+
+
+def _of_account(axes: Axes) -> Found:
+    """What no noise can be calibrated to an account for, step by step or before the run."""
+    key, schedule = "privacy.calibration", axes.schedule
+    if schedule.controlled and axes.leaks:
+        yield key, "expected paper: no account covers the raw estimates of control.estimates: oracle"
+    if axes.placement.rounding is not None and schedule.reads_releases and not schedule.foreseen:
+        text = "noise that is chosen interval by interval does not go with sums of integers, whose grid follows it"
+        yield key, f"{text}; expected paper, or secure_sum without rounding"
 
 
 def _of_public(experiment: ExperimentFile) -> Found:

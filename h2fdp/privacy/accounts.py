@@ -114,6 +114,13 @@ class _Book:
         total[(rows @ endless) > 0] = np.inf
         return total
 
+    def rdp_of_devices(self, order_index: int) -> np.ndarray:
+        """(s,) Renyi divergence at one order of each device."""
+        column = self._rdp[:, order_index]
+        total: np.ndarray = self.counts.T @ np.where(np.isinf(column), 0.0, column)
+        total[(self.counts.T @ np.isinf(column)) > 0] = np.inf
+        return total
+
 
 class Accounts:
     """The accounts of all observers about all devices of a network.
@@ -173,6 +180,16 @@ class Accounts:
         """(classes, orders) Renyi divergence that this observer holds of each distinct device; classes may be 0."""
         parts = [book.rdp() for book in self._books[observer].values()]
         return np.concatenate(parts) if parts else np.empty((0, len(ORDERS)))
+
+    def spent_at(self, observer: Observer, edge: str, order_index: int) -> np.ndarray:
+        """(s,) Renyi divergence at one of `ORDERS` that this observer holds of each device of a subnet."""
+        book = self._books[observer].get(edge)
+        return np.zeros(self.sizes[edge]) if book is None else book.rdp_of_devices(order_index)
+
+    def counts(self, observer: Observer, edge: str) -> Mapping[ReleaseType, np.ndarray]:
+        """Type of release -> (s,) how often this observer received it of each device of a subnet."""
+        book = self._books[observer].get(edge)
+        return {} if book is None else {kind: book.counts[row] for kind, row in book.kinds.items()}
 
     def worst(self, observer: Observer, delta: float) -> float | None:
         """Accounted epsilon of the worst device, by `rdp`; None where the observer received no private release."""

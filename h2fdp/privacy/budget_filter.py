@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -42,6 +43,20 @@ class BudgetFilter:
             {each: _longest_order(interval.rdp(each), budget, delta) for each, budget in budgets.items()},
         )
 
+    @classmethod
+    def of_plan(cls, budgets: Mapping[Observer, float], delta: float, planned: Accounts) -> BudgetFilter:
+        """The filter at whose orders a planned run spends least.
+
+        Args:
+            planned: the accounts after it.
+        """
+        return cls(budgets, delta, {each: _cheapest_order(planned.rdp(each), delta) for each in budgets})
+
+    def room(self, observer: Observer) -> float:
+        """The largest divergence at the observer's order that its budget allows."""
+        order = self.orders[observer]
+        return self.budgets[observer] - float(_beyond_divergence(self.delta)[order])
+
     def spent(self, accounts: Accounts, observer: Observer) -> float:
         """Epsilon of the worst device at the observer's order; never below what the account over all orders says."""
         divergences = accounts.rdp(observer)
@@ -54,13 +69,26 @@ class BudgetFilter:
         return next((each for each, budget in self.budgets.items() if self.spent(accounts, each) > budget), None)
 
 
+@lru_cache(maxsize=64)
+def _beyond_divergence(delta: float) -> np.ndarray:
+    """(len(ORDERS),) epsilon at an order minus the divergence: a term of order and delta alone, except where epsilon is
+    cut off at 0."""
+    return np.array([epsilon_at_order(np.ones(len(ORDERS)), order, delta) - 1 for order in range(len(ORDERS))])
+
+
 def _longest_order(divergences: np.ndarray, budget: float, delta: float) -> int:
     """The order at which the worst device can take the most equal intervals within the budget."""
     if not divergences.size:
         return 0
     worst = divergences.max(axis=0)
-    # epsilon at an order is the divergence plus a term of order and delta alone, except where it is cut off at 0.
-    free = np.array([epsilon_at_order(np.ones(len(ORDERS)), order, delta) - 1 for order in range(len(ORDERS))])
+    free = _beyond_divergence(delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         intervals = np.where(worst > 0, (budget - free) / worst, np.inf)
     return int(np.argmax(np.nan_to_num(intervals, nan=-np.inf)))
+
+
+def _cheapest_order(divergences: np.ndarray, delta: float) -> int:
+    """The order at which the worst device's epsilon is smallest."""
+    if not divergences.size:
+        return 0
+    return int(np.argmin(divergences.max(axis=0) + _beyond_divergence(delta)))

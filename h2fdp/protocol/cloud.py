@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -27,6 +27,8 @@ from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held
 from h2fdp.schedules import Schedule
 
 Meter = Callable[[IntervalPlan], Mapping[str, float]]
+NoiseChoice = Callable[[IntervalPlan, Sequence[Release]], float]
+"""From an interval and what it would release to the factor on its noise."""
 
 
 class Cloud:
@@ -96,9 +98,20 @@ class Cloud:
         """Row -> what each device of a subnet remembers (M,), of those that took part in an interval."""
         return {} if self._memories is None else self._memories.known(edge)
 
-    def plan(self, interval: int) -> IntervalPlan:
-        """The plan of interval k, counted from 0."""
-        return self._planner.plan(interval, self.next_slot, self._schedule.decide(interval, self.next_slot))
+    def plan(self, interval: int, noise: NoiseChoice | None = None) -> IntervalPlan:
+        """The plan of interval k, counted from 0.
+
+        Args:
+            noise: chooses the noise of the interval, once it is known what it would release; None: as it was made.
+        """
+        decision = self._schedule.decide(interval, self.next_slot)
+        plan = self._planner.plan(interval, self.next_slot, decision)
+        if noise is None or not plan.subnets:
+            return plan
+        factor = noise(plan, list(self.releases(plan)))
+        reasons = None if decision.reasons is None else {**decision.reasons, "noise_factor": factor}
+        decision = replace(decision, noise_factor=decision.noise_factor * factor, reasons=reasons)
+        return self._planner.plan(interval, self.next_slot, decision)
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Mechanism, MechanismContext, Observer
+from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, MechanismContext, Observer
 from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant
 from h2fdp.privacy.accounts import COARSE, MARGIN
@@ -30,7 +30,8 @@ def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = plann
     """The run with the noise that its settings ask for, calibrated.
 
     With `calibration: accounted` all noises are scaled by one factor, so that every target observer's account meets the
-    target. Where the noise was given it stays, and the run ends when the target is met.
+    target. Where decisions depend on what is released the account is a filter's, and the factor is that of a run that
+    learns nothing. Where the noise was given it stays, and the run ends when the target is met.
 
     Args:
         foreseen: the accounts that are calibrated.
@@ -45,16 +46,36 @@ def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = plann
     _check_observers(setup)
     noise = setup.placement.mechanism(_context(setup)) if setup.placement.private else None
     given = noise is not None and privacy.calibration == "paper"
-    iterations = noise.iterations(privacy.epsilon, accountant) if noise is not None and given else None
+    counted = given or setup.traits.counts_iterations
+    iterations = noise.iterations(privacy.epsilon, accountant) if noise is not None and counted else None
     setup = replace(setup, noise=noise, iterations=iterations)
     _check_that_it_protects(setup)
     if noise is not None and not given:
+        accountant = ACCOUNTANTS["rdp"] if setup.adapts else accountant
         setup = _scaled_to_target(setup, noise, accountant, foreseen(setup))
         if setup.placement.rounding is not None:
             setup = _settled(setup, accountant, foreseen)
+        if setup.adapts:
+            budgets = dict.fromkeys(setup.target_observers, privacy.epsilon)
+            budgets |= {each: min(most, budgets.get(each, most)) for each, most in privacy.budget.items()}
+            setup = replace(setup, watched=BudgetFilter.of_plan(budgets, privacy.delta, foreseen(setup)))
+        elif isinstance(setup.config.method.schedule, OwnPart):
+            setup = replace(setup, reserve=_kept(setup, accountant, foreseen(setup)))
     if noise is not None:
         _check_holdable(setup)
     return setup
+
+
+def _kept(setup: RunSetup, accountant: Accountant, planned: Accounts) -> Accounts:
+    """What a schedule that states that it is foreseen, or reads no releases, will be held to.
+
+    Raises:
+        UserError: it decided otherwise when it was asked again, so that what it will do is not foreseen.
+    """
+    if _multiple(setup, accountant, planned) > 1:
+        text = f"{setup.config.method.schedule.name} decided otherwise when it was asked again for the same intervals"
+        raise UserError(f"{text}; expected equal decisions, or reads_releases True", key="method.schedule")
+    return planned
 
 
 def _scaled_to_target(setup: RunSetup, noise: Mechanism, accountant: Accountant, accounts: Accounts) -> RunSetup:
@@ -163,6 +184,9 @@ def _check_that_it_protects(setup: RunSetup) -> None:
         if privacy.calibration == "accounted":
             raise UserError("accounted needs a method that adds noise; this one adds none", key="privacy.calibration")
         return
+    if setup.leaks and privacy.calibration == "accounted":
+        text = "no account covers the raw measurements of this run"
+        raise UserError(f"{text}; expected paper, or constants in method.schedule", key="privacy.calibration")
     if setup.leaks and privacy.budget:
         raise UserError("no budget covers the raw measurements of this run; expected none", key="privacy.budget")
     seen = {observer for facts in setup.blueprint.facts() for observer in facts.views(len(facts.heights))}

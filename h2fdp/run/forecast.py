@@ -5,12 +5,14 @@ Calibration, budgets, the dry run and the reports before a run all read this one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from h2fdp.privacy import Accounts, Release
+from h2fdp.privacy.noise_allowance import NoiseAllowance
 from h2fdp.protocol import InProcessNodes, IntervalPlan
+from h2fdp.protocol.cloud import NoiseChoice
 from h2fdp.run.setup import RunSetup
 
 
@@ -39,17 +41,43 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
         by_participants: intervals in which other devices take part are not alike.
     """
     cloud = setup.cloud(InProcessNodes({}))
-    intervals = setup.config.training.intervals
+    intervals, watched, accounts = setup.config.training.intervals, setup.watched, setup.empty_accounts()
+    chosen = noise_choice(setup, accounts)
     for interval in range(intervals):
         if cloud.ended and interval > 0:
             return
-        plan = cloud.plan(interval)
+        plan = cloud.plan(interval, chosen)
         releases = partial(cloud.releases, plan)
+        if watched is not None:
+            accounts.add(releases())
+            if watched.exceeded(accounts) is not None:
+                return
         if cloud.repeats and not (by_participants and plan.participants < setup.topology.devices):
             yield EqualIntervals(plan, releases, times=intervals)
             return
         yield EqualIntervals(plan, releases)
         cloud.skip(plan)
+
+
+def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:
+    """How the noise of each interval follows from these accounts; None where it is what it was made for.
+
+    A device is expected to take part in the intervals that are left as often as the devices of its subnet do now.
+
+    Args:
+        accounts: of the run, brought up to date by whoever keeps them.
+    """
+    if setup.watched is None or not setup.chooses_noise:
+        return None
+    allowance = NoiseAllowance(setup.watched, accounts)
+
+    def chosen(plan: IntervalPlan, releases: Sequence[Release]) -> float:
+        planned = setup.config.training.intervals - plan.interval
+        left = min(planned, plan.decision.intervals or planned)
+        taking = {name: len(part.rows) / setup.sizes[name] for name, part in plan.subnets.items()}
+        return allowance.factor(releases, {name: max(1.0, left * share) for name, share in taking.items()})
+
+    return chosen
 
 
 def first_interval(setup: RunSetup) -> IntervalPlan:

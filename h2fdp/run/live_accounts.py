@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.reserve import Reserve
 from h2fdp.privacy.sightings import Sightings
 from h2fdp.privacy.statement import statement
 from h2fdp.protocol import IntervalPlan
 from h2fdp.run.attaining import attained_about, is_attackable, seen_interval
-from h2fdp.run.forecast import accounts_of_one_interval
+from h2fdp.run.forecast import accounts_of_one_interval, planned_accounts
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
 
@@ -64,8 +66,9 @@ class LiveAccounts(Recorder):
         self.accounts = setup.empty_accounts()
         self.sightings = Sightings(setup.sizes)
         self._attackable = is_attackable(setup)
-        self._filter: BudgetFilter | None = None
-        if setup.noise is not None and budgets:
+        self._filter = setup.watched
+        self._keeps_to_plan = setup.reserve is not None
+        if setup.noise is not None and budgets and self._filter is None:
             interval = accounts_of_one_interval(setup)
             self._filter = BudgetFilter.planned(budgets, self._delta, interval)
             if (observer := self._filter.exceeded(interval)) is not None:
@@ -81,7 +84,7 @@ class LiveAccounts(Recorder):
             The observer whose budget forbids the interval; None when it may start.
         """
         self.accounts.add(releases)
-        if self._filter is not None and (observer := self._filter.exceeded(self.accounts)) is not None:
+        if (observer := self._exceeded(releases)) is not None:
             self.accounts.add(releases, times=-1)
             return observer
         if self._attackable:
@@ -93,6 +96,18 @@ class LiveAccounts(Recorder):
             self._tiers.update(self._made_by_tiers(plan))
         self._unplanned |= plan.decision.noise_factor != 1.0
         return None
+
+    def _exceeded(self, releases: Sequence[Release]) -> Observer | None:
+        """The observer whose budget, or whose reserve of planned releases, does not allow what was just entered."""
+        if self._filter is not None and (observer := self._filter.exceeded(self.accounts)) is not None:
+            return observer
+        return self._reserve.exceeded(self.accounts, releases) if self._keeps_to_plan else None
+
+    @cached_property
+    def _reserve(self) -> Reserve:
+        """What noise was calibrated to; planned once more where it was not kept, as few runs need it."""
+        planned = planned_accounts(self._setup) if self._setup.reserve is None else self._setup.reserve
+        return Reserve(planned, self._setup.target_observers)
 
     def _made_by_tiers(self, plan: IntervalPlan) -> Mapping[Tier, int]:
         """The local aggregations of each tier in which anything arrives, of the subnet that has most."""
@@ -122,6 +137,7 @@ class LiveAccounts(Recorder):
             "unplanned": self._unplanned,
             "tiers": tiers,
             "seen": seen,
+            "keeps_to_plan": self._keeps_to_plan,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -129,6 +145,7 @@ class LiveAccounts(Recorder):
         self._local, self._global, self._unplanned = state["local"], state["global"], state["unplanned"]
         self._tiers = Counter({(height, above): count for height, above, count in state["tiers"]})
         self.sightings.load(state.get("seen", ()))
+        self._keeps_to_plan |= state.get("keeps_to_plan", False)
 
     def enter(self, releases: Iterable[Release]) -> None:
         """Enter the releases of intervals that are done."""
@@ -138,6 +155,7 @@ class LiveAccounts(Recorder):
         """Enter releases of intervals whose outcome was lost: they are done again under fresh noise, and both count."""
         for _, rows in groupby(releases, key=lambda release: release.interval):
             lost = list(rows)
+            self._keeps_to_plan |= self._setup.target is not None and self._filter is None
             self.accounts.add(lost)
             local = {(row.edge, row.slot) for row in lost if row.kind == "local"}
             made = max(Counter(edge for edge, _ in local).values(), default=0)
@@ -171,10 +189,18 @@ class LiveAccounts(Recorder):
         for observer, numbers in found["worst"].items():
             numbers["attained"] = self._attained(observer)
             accounted = min(numbers["rdp"], numbers["pld"])
+            numbers["left"] = self._left(observer, accounted)
             numbers["verdict"] = self._setup.verdict(observer, claimed, accounted, numbers["attained"])
         notes = list(self._setup.notes)
         by = None if self._setup.target is None else self._setup.config.privacy.accountant
         return {"claimed": claimed, "target": self._setup.target, "target_by": by, "notes": notes, **found}
+
+    def _left(self, observer: Observer, accounted: float) -> float | None:
+        """What the run did not need of the target; None for an observer without one."""
+        target = self._setup.target
+        if target is None or observer not in self._setup.target_observers:
+            return None
+        return max(0.0, target - accounted)
 
     def _claimed(self, noise: Mechanism) -> float | None:
         return noise.claimed(self.accounts, AggregationCounts(self._local, self._global, self._unplanned, self._tiers))

@@ -17,6 +17,7 @@ from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
 from h2fdp.run import noise_key, steps
 from h2fdp.run.fingerprint import run_digest
+from h2fdp.run.forecast import noise_choice
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import ModelScores
@@ -157,6 +158,7 @@ def run_intervals(
         steps.reached("hosts up", len(state.rows))
         if state.ledger is None:
             checkpoints.begin()
+        chosen = noise_choice(setup, state.accounts.accounts)
         watcher.on_start()
         # Accounts come before the ledger, which they keep an interval out of; whoever completes a row before the table.
         recorders: list[Recorder] = [state.accounts, state.noise, journal, state.costs, state.table, checkpoints]
@@ -170,7 +172,7 @@ def run_intervals(
                 checkpoints.save()
                 return "interrupted"
             started = time.perf_counter()
-            plan = cloud.plan(interval)
+            plan = cloud.plan(interval, chosen)
             releases = list(cloud.releases(plan))
             try:
                 for recorder in recorders:

@@ -16,7 +16,17 @@ from h2fdp.data.source import PUBLIC_RECORDS
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
-from h2fdp.privacy import Accounts, Mechanism, NoisePlacement, Observer, SecureSum, adjacency, observers, padded
+from h2fdp.privacy import (
+    Accounts,
+    BudgetFilter,
+    Mechanism,
+    NoisePlacement,
+    Observer,
+    SecureSum,
+    adjacency,
+    observers,
+    padded,
+)
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.protocol import Averaging, Cloud, NodeGroup, Planner
@@ -70,6 +80,9 @@ class RunSetup:
         factor: by which `calibration: accounted` multiplied the noises.
         own: a user's own parts.
         warm_start: SHA-256 of the file that w(0) is from; None where it is random.
+        reserve: what a user's own schedule that reads no releases is held to: it decides what it likes, whatever it
+            stated. None elsewhere; all other schedules make their forecast true.
+        watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
     """
 
     config: ExperimentFile
@@ -88,6 +101,8 @@ class RunSetup:
     factor: float = 1.0
     own: OwnParts = OwnParts()
     warm_start: str | None = None
+    watched: BudgetFilter | None = None
+    reserve: Accounts | None = None
 
     @property
     def placement(self) -> NoisePlacement:
@@ -105,6 +120,16 @@ class RunSetup:
         """Whether devices measure constants of their losses for the schedule, raw."""
         schedule, intervals = self.traits, self.config.training.intervals
         return schedule.measures_within(intervals, schedule.most_iterations(self.iterations)) == "secants"
+
+    @property
+    def adapts(self) -> bool:
+        """Whether decisions depend on what the run releases, so that its forecast bounds nothing."""
+        return self.traits.reads_releases and not self.traits.foreseen
+
+    @property
+    def chooses_noise(self) -> bool:
+        """Whether the noise of each interval is chosen for what its filter has left; else the filter ends the run."""
+        return self.watched is not None and not (self.traits.scales_noise or self.traits.ends_by_account)
 
     @property
     def step_noise_multiplier(self) -> float | None:

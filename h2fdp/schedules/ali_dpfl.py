@@ -120,6 +120,7 @@ class _AliTraits(ScheduleTraits):
     weighs_step_noise: ClassVar[bool] = True
     counts_iterations: ClassVar[bool] = True
     keeps_to_iterations: ClassVar[bool] = True
+    reads_releases: ClassVar[bool] = False
 
     def measures_within(self, intervals: int, iterations: int | None) -> Measured:
         """Nothing where rounds are enough for all iterations: tau is 1 then, whatever the constants (Lemma 1)."""

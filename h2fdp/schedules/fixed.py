@@ -67,6 +67,7 @@ class FixedOptions(ScheduleOptions):
     as_stated: ClassVar[bool] = True
     allows_epochs: ClassVar[bool] = True
     foreseen: ClassVar[bool] = True
+    reads_releases: ClassVar[bool] = False
     keeps_to_iterations: ClassVar[bool] = True
 
     def build(self, context: ScheduleContext) -> FixedSchedule:

@@ -241,6 +241,7 @@ class H2fdpOptions(ScheduleOptions):
     name: Literal["h2fdp"] = "h2fdp"
     varies_tau: ClassVar[bool] = True
     controlled: ClassVar[bool] = True
+    reads_releases: ClassVar[bool] = False
 
     @property
     def measures(self) -> Measured:

@@ -186,6 +186,8 @@ class CheckedSchedule:
             raise self._wrong(interval, "a noise factor above 0", found.noise_factor)
         if found.noise_factor != 1 and not own.scales_noise:
             raise self._wrong(interval, "a noise factor of 1, since its `scales_noise` is False", found.noise_factor)
+        if found.intervals is not None and (not is_whole(found.intervals) or found.intervals < 1):
+            raise self._wrong(interval, "a whole number of intervals of at least 1, or None,", found.intervals)
         self._check_reasons(found.reasons, interval)
         return replace(
             found,

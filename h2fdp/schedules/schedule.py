@@ -22,6 +22,8 @@ class Decision:
         participation: (N,) s_c^k, how many devices of each subnet take part.
         noise_factor: multiplies the noise of the interval's steps and uploads; each is accounted with the noise it had.
         reasons: why, as a row of `control.jsonl`; None where nothing was weighed.
+        intervals: how many intervals like this one are expected, this one included: what noise that is chosen step by
+            step must last for; None for all that are planned.
     """
 
     local_steps: int
@@ -29,6 +31,7 @@ class Decision:
     participation: np.ndarray
     reasons: Mapping[str, Any] | None = None
     noise_factor: float = 1.0
+    intervals: int | None = None
 
 
 class Schedule(Protocol):

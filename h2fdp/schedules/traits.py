@@ -23,6 +23,9 @@ class ScheduleTraits(ABC):
         fixed_step_size: it plans with one step size, so that `training.step_decay` is none.
         allows_epochs: intervals may be counted in `training.local_epochs`.
         foreseen: what every interval will be is known before the run.
+        reads_releases: its decisions on steps, devices and noise depend on what the run releases: then nothing bounds
+            the releases before the run, and a privacy filter bounds them interval by interval. Where they do not, the
+            schedule's own forecast is what it will do.
         scales_noise: intervals may have another share of the noise than planned (`Decision.noise_factor`).
         weighs_step_noise: it needs noise on each local step (DP-SGD).
         ends_by_account: nothing but the account keeps the run to its target, which is then every observer's budget.
@@ -40,6 +43,7 @@ class ScheduleTraits(ABC):
     fixed_step_size: ClassVar[bool] = False
     allows_epochs: ClassVar[bool] = False
     foreseen: ClassVar[bool] = False
+    reads_releases: ClassVar[bool] = True
     scales_noise: ClassVar[bool] = False
     weighs_step_noise: ClassVar[bool] = False
     ends_by_account: ClassVar[bool] = False

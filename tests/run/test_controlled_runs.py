@@ -243,7 +243,10 @@ def test_plan_is_the_same_by_file_and_in_python(tmp_path):
     ("settings", "key"),
     [
         ({"method": "hfl"}, "control.enabled"),
-        ({"calibration": "accounted"}, "privacy.calibration"),
+        (
+            {"calibration": "accounted", "control": {"enabled": True, "estimates": "oracle"}},
+            "privacy.calibration",
+        ),
         ({"control": {"enabled": False}, "method": "h2fdp-adaptive"}, "control.enabled"),
         ({"control": {"enabled": True, "allow_idle": True, "solver": "two-level"}}, "control"),
         ({"method": {"extends": "pedpfl", "objective": {"name": "proximal", "mu": 11}}}, "method.objective.mu"),
@@ -366,3 +369,12 @@ def test_a_picture_of_a_plan_without_any_cost(tmp_path):
 def test_a_dry_run_counts_what_the_controller_would_do():
     plan = estimate(experiment({"slots": 7, "alpha3": 1e6}, intervals=20).prepare())
     assert plan["slots"] == plan["global aggregations"] == 7
+
+
+def test_under_an_accounted_epsilon_its_noise_covers_what_it_will_decide(tmp_path):
+    """Its decisions depend on nothing that is released: the forecast is the run, and meets the target closely."""
+    done = experiment({"alpha1": 0.2, "alpha2": 0.05}, calibration="accounted").run(tmp_path / "run")
+    held = max(done.privacy.epsilon(observer, accountant="pld") for observer in ("edge", "peer", "cloud", "public"))
+    assert 0.99 * EPSILON < held <= EPSILON
+    decided = {(row["tau"], *row["participation"].values()) for row in lines(done, "control.jsonl")}
+    assert len(decided) > 1, "they are not all alike"

@@ -1,0 +1,240 @@
+"""Schedules that try to overspend: whatever they decide, are told, or survive, no observer ends above the target.
+
+Runs are planned, entered in the accounts and written to a ledger as a run does it, without training.
+"""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+import h2fdp
+from h2fdp import Experiment
+from h2fdp.errors import UserError
+from h2fdp.privacy import Accounts
+from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.releases import Release
+from h2fdp.protocol import InProcessNodes
+from h2fdp.records import summary
+from h2fdp.run import steps
+from h2fdp.run.forecast import noise_choice, planned_accounts
+from h2fdp.run.live_accounts import LiveAccounts
+from h2fdp.schedules import Decision, OwnSchedule
+from tests.noise_keys import keys_are, known
+
+EPSILON, DELTA, INTERVALS = 1.0, 1e-5, 3
+NETWORK = h2fdp.Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
+
+
+class Adversary(OwnSchedule):
+    """Foreseen as one that takes most, it then takes any number of steps and devices, and noise of any size.
+
+    Its draws stand for what it read in releases.
+    """
+
+    varies_tau = True
+    luck = None
+
+    def __init__(self, scales_noise=False, reads_releases=True):
+        self.scales_noise, self.reads_releases, self._made = scales_noise, reads_releases, {}
+
+    def longest_interval(self, horizon):
+        return 4
+
+    def choose(self, interval, slot):
+        if (interval, slot) not in self._made:
+            sizes = self.context.sizes
+            if self.luck is None:
+                return Decision(2, 0.1, sizes)
+            most = self.luck.random() < 0.5
+            taking = sizes if most else self.luck.integers(0, sizes + 1)
+            factor = float(self.luck.choice([0.01, 0.5, 1.0, 3.0])) if self.scales_noise else 1.0
+            tau = 4 if most else int(self.luck.integers(1, 5))
+            self._made[interval, slot] = Decision(tau, 0.1, taking, noise_factor=factor)
+        return self._made[interval, slot]
+
+    def forget(self):
+        self._made.clear()
+
+
+def made(schedule, **settings):
+    target = {"epsilon": EPSILON, "delta": DELTA, "calibration": "accounted"}
+    plan = {"intervals": INTERVALS, "local_steps": 2, "aggregate_every": 2, "batch_size": 8, "sampling": "fixed"}
+    method = {"privacy": "hierarchical", "schedule": schedule}
+    return Experiment(topology=NETWORK, data="digits", method=method, **{**plan, **target, **settings})
+
+
+def prepared(schedule, **settings):
+    return made(schedule, **settings).prepare()
+
+
+def ledger_of(setup, schedule, luck, kills=0.3):
+    """The releases of one run that is killed at random: it repeats its draws, or loses an interval and draws afresh."""
+    schedule.forget()
+    live, ledger, begun = LiveAccounts(setup), [], setup
+    cloud = setup.cloud(InProcessNodes({}))
+    interval = 0
+    while interval < INTERVALS:
+        plan = cloud.plan(interval, noise_choice(setup, live.accounts))
+        releases = list(cloud.releases(plan))
+        if live.admit(plan, releases) is not None:
+            break
+        ledger += releases
+        if luck.random() < kills:  # after the ledger was written, before anything else was
+            stored, state = json.loads(json.dumps([asdict(each) for each in ledger])), live.state()
+            rows = [Release(**each) for each in stored]
+            done = len(rows) - len(releases)
+            live = LiveAccounts(begun)
+            live.load(state)
+            live.enter(rows[:done])
+            live.enter_lost(rows[done:])  # the environment is another one
+            slot = cloud.next_slot
+            cloud = begun.drawing(f"again-{luck.integers(1 << 30)}").cloud(InProcessNodes({}))
+            cloud.next_slot = slot
+            schedule.forget()
+            if luck.random() < 0.5:
+                continue
+        cloud.skip(plan)
+        interval += 1
+    return ledger
+
+
+def worst(ledger, name):
+    accounts = Accounts.of_ledger(ledger)
+    held = [each.composition for observer in accounts.observers for each in accounts.classes(observer)]
+    return max((ACCOUNTANTS[name].epsilon(each, DELTA) for each in held), default=0.0)
+
+
+def spent_by(schedule, setup, runs, name="rdp"):
+    luck, found = np.random.default_rng(19), []
+    for number in range(runs):
+        Adversary.luck = np.random.default_rng([7, number])
+        found.append(worst(ledger_of(setup, schedule, luck), name))
+    Adversary.luck = None
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("scales_noise", "runs"), [(False, 200), (True, 100)])
+def test_no_schedule_ends_above_epsilon_by_the_account_of_its_ledger_alone(scales_noise, runs):
+    """Under the filter, with noise chosen for what is left, or with noise that the schedule scales as it likes."""
+    schedule = Adversary(scales_noise)
+    spent = spent_by(schedule, prepared(schedule), runs)
+    assert spent.max() <= EPSILON
+    assert np.median(spent) > 0.5 * EPSILON, "nor is the target out of reach"
+
+
+def test_a_schedule_that_hides_what_it_reads_gets_no_more_than_its_forecast_by_any_accountant():
+    schedule = Adversary(reads_releases=False)
+    setup = prepared(schedule, accountant="pld")
+    assert setup.watched is None
+    spent = spent_by(schedule, setup, 200, "rdp")
+    assert spent.max() <= worst_planned(setup, "rdp")
+    assert worst_planned(setup, "pld") <= EPSILON
+    assert spent.max() > 0, "it may release what was planned"
+
+
+def worst_planned(setup, name):
+    accounts = planned_accounts(setup)
+    held = [each.composition for observer in accounts.observers for each in accounts.classes(observer)]
+    return max(ACCOUNTANTS[name].epsilon(each, DELTA) for each in held)
+
+
+def test_noise_is_chosen_for_what_is_left():
+    """A schedule that leaves an interval out gets less noise in the next, and ends at the target all the same."""
+    schedule = Resting()
+    setup = prepared(schedule)
+    schedule.planning = False
+    live, cloud, factors = LiveAccounts(setup), setup.cloud(InProcessNodes({})), []
+    for interval in range(INTERVALS):
+        plan = cloud.plan(interval, noise_choice(setup, live.accounts))
+        assert live.admit(plan, list(cloud.releases(plan))) is None
+        factors.append(plan.decision.noise_factor)
+        cloud.skip(plan)
+    assert factors[0] == pytest.approx(1, abs=0.01)
+    assert factors[-1] == pytest.approx(0.5**0.5, abs=0.01), "two intervals' worth in one"
+    assert 0.97 * EPSILON < live.accounts.worst("edge", DELTA) <= EPSILON
+
+
+class Resting(Adversary):
+    planning = True
+
+    def choose(self, interval, slot):
+        sizes = self.context.sizes
+        return Decision(2, 0.1, sizes if self.planning or interval != 1 else 0 * sizes)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ({"name": "ali-dpfl", "iterations": 4}, "no account covers the raw measurements"),
+        ({"name": "resource-budget", "units": 9, "step_cost": 1, "aggregation_cost": 1}, "no account covers"),
+    ],
+)
+def test_raw_measurements_have_no_account(schedule, words):
+    method = {"extends": "fedavg-dp", "privacy": "dp-sgd", "schedule": schedule}
+    with pytest.raises(UserError, match=words):
+        Experiment(topology=NETWORK, data="digits", method=method, intervals=3, calibration="accounted").prepare()
+
+
+def test_a_schedule_that_spends_iterations_is_calibrated_to_all_of_them():
+    """However ALI-DPFL cuts them into intervals, a device takes R_c steps of one type."""
+    stated = {"name": "ali-dpfl", "iterations": 6, "curvature": 1.0, "heterogeneity": 0.1}
+    method = {"extends": "fedavg-dp", "privacy": "dp-sgd", "schedule": stated}
+    made = Experiment(
+        topology=NETWORK,
+        data="digits",
+        method=method,
+        intervals=3,
+        epsilon=EPSILON,
+        delta=DELTA,
+        calibration="accounted",
+    )
+    setup = made.prepare()
+    assert 0.99 * EPSILON < worst_planned(setup, "pld") <= EPSILON
+
+
+def crash(monkeypatch, folder, experiment, interval):
+    """A run whose machine fails after the ledger's rows of an interval, counted from 0, are on disk."""
+
+    def fail(step, at):
+        if (step, at) == ("released", interval):
+            raise RuntimeError("the host is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "listener", fail)
+        with pytest.raises(RuntimeError):
+            experiment.run(folder)
+
+
+@pytest.mark.parametrize("schedule", ["fixed", "h2fdp"])
+def test_a_run_that_lost_an_interval_ends_before_it_would_release_more_than_was_planned(
+    schedule, tmp_path, monkeypatch
+):
+    """Elsewhere the lost interval is drawn afresh, and both count: the last one planned is not run."""
+    longest = {"alpha1": 1e6, "tau_max": 2, "enabled": schedule == "h2fdp"}
+    crash(monkeypatch, tmp_path / "run", made(schedule, intervals=4, control=longest), 1)
+    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    done = h2fdp.resume(tmp_path / "run")
+    assert done.summary["fresh_from"] == [1]
+    assert done.summary["state"] == "budget spent"
+    assert len(done.metrics) == 2
+    told = done.summary["privacy"]["worst"]
+    assert max(each["pld"] for each in told.values()) <= EPSILON
+    assert all(each["left"] == pytest.approx(EPSILON - min(each["rdp"], each["pld"])) for each in told.values())
+
+
+def test_noise_that_is_chosen_step_by_step_is_the_same_after_a_crash(tmp_path, monkeypatch):
+    monkeypatch.setattr(Resting, "planning", False)
+    named = {"name": f"{__name__}:Resting"}
+    with keys_are(known):
+        crash(monkeypatch, tmp_path / "cut", made(named), 2)
+        whole, again = made(named).run(tmp_path / "whole"), h2fdp.resume(tmp_path / "cut")
+    factors = [{each["noise_std"] for each in rows(run) if each["interval"] == 3} for run in (whole, again)]
+    assert factors[0] == factors[1]
+    assert whole.metrics["loss"].tolist() == again.metrics["loss"].tolist()
+    assert again.privacy.epsilon("edge") <= EPSILON
+
+
+def rows(run):
+    return [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
