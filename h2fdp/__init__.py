@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from h2fdp.sweeps import Sweep as Sweep
     from h2fdp.sweeps import sweep as sweep
     from h2fdp.topology import Topology as Topology
+    from h2fdp.tuning import Tuned as Tuned
+    from h2fdp.tuning import tune as tune
 
 # MKL, which multiplies torch's matrices, reads this at its first product. Without it a product's last bits depend, on
 # processors without AVX-512, on how many devices share a stack: equal seeds would not give equal bits on every host.
@@ -35,6 +37,7 @@ __all__ = [
     "Run",
     "Sweep",
     "Topology",
+    "Tuned",
     "UserError",
     "__version__",
     "load_model",
@@ -42,6 +45,7 @@ __all__ = [
     "report",
     "resume",
     "sweep",
+    "tune",
 ]
 
 # torch takes two seconds to import: names are looked up when they are used, so that `h2fdp --help` answers at once.
@@ -55,6 +59,8 @@ _HOMES = {
     "Sweep": "h2fdp.sweeps",
     "sweep": "h2fdp.sweeps",
     "Topology": "h2fdp.topology",
+    "Tuned": "h2fdp.tuning",
+    "tune": "h2fdp.tuning",
     "UserError": "h2fdp.errors",
 }
 # Packages that scripts use as h2fdp.topology.read(...), without an import of their own.

@@ -40,6 +40,7 @@ FLOORS = {
     "audit": 8,
     "sweeps": 9,
     "reproduction": 10,
+    "tuning": 10,
     "cli": 11,
     "__main__": 12,
 }

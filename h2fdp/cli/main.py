@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from h2fdp import __version__
-from h2fdp.cli import catalogue, paper, plan, privacy, reproduce, run, runs, sweep, topology
+from h2fdp.cli import catalogue, paper, plan, privacy, reproduce, run, runs, sweep, topology, tune
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run_command)
 app.command("sweep")(sweep.sweep_command)
+app.command("tune")(tune.tune_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("resume")(run.resume_command)
 app.command("plan")(plan.plan_command)

@@ -38,6 +38,8 @@ def run_command(
     experiment = Experiment.from_file(file, settings or [], seed)
     if experiment.config.sweep:
         print("note: `run` runs the experiment itself; the values under `sweep:` are not used", file=sys.stderr)
+    if experiment.config.tune:
+        print("note: `run` runs the experiment itself; `h2fdp tune` searches what is under `tune:`", file=sys.stderr)
     if dry_run:
         _show_plan(experiment, data_root, as_json)
         return

@@ -19,6 +19,7 @@ from h2fdp.config.fields import (
 )
 from h2fdp.data import DataSection
 from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.experiment.tune_section import TuneSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.models.registry import Softmax
@@ -139,6 +140,7 @@ class ExperimentFile(Section):
     tracking: TrackingSection = TrackingSection()
     seed: Seed = 1
     sweep: dict[Text, Annotated[list[Any], Expect("a list of values")]] = Field(default_factory=dict)
+    tune: Annotated[TuneSection | None, Expect("keys and values")] = None
 
 
 def horizon(experiment: ExperimentFile) -> Horizon:

@@ -141,5 +141,5 @@ def _parameters(config: ExperimentFile) -> dict[str, str | float | bool | None]:
             else:
                 found[prefix + key] = str(value) if isinstance(value, list) else value
 
-    follow(config.model_dump(mode="json", exclude={"topology", "sweep", "tracking"}), "")
+    follow(config.model_dump(mode="json", exclude={"topology", "sweep", "tracking", "tune"}), "")
     return found

@@ -29,7 +29,8 @@ def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
     """Everything needed to run it again, and the key of its noise, which is kept until the run is complete."""
     if setup.has_noise_key:
         noise_key.store(directory, setup.noise_key)
-    values = setup.config.model_dump(mode="json") | {"topology": directory.topology.name, "sweep": {}}
+    values = setup.config.model_dump(mode="json", exclude={"tune"})
+    values |= {"topology": directory.topology.name, "sweep": {}}
     values |= setup.own.names
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
     write_text(directory.config, yaml.safe_dump(values, sort_keys=False, width=120))

@@ -15,7 +15,7 @@ from h2fdp.config import Document
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.task import FAILED, Outcome, Task, TaskContext, carry_out
-from h2fdp.sweeps.work import Work
+from h2fdp.sweeps.work import Queue
 
 _SECONDS_TO_STOP = 0.5  # until workers hear that the sweep is to stop; nothing else waits for the clock
 
@@ -108,7 +108,7 @@ class _WorkerSlot:
 
 
 def side_by_side(
-    work: Work, document: Document, data_root: Path | None, workers: int, threads: int, on_start: Callable[[], None]
+    work: Queue, document: Document, data_root: Path | None, workers: int, threads: int, on_start: Callable[[], None]
 ) -> None:
     """Carry out all tasks on several workers.
 
@@ -141,7 +141,7 @@ def side_by_side(
                 _take(place, set(done), work)
 
 
-def _take(place: _WorkerSlot, done: set[Any], work: Work) -> None:
+def _take(place: _WorkerSlot, done: set[Any], work: Queue) -> None:
     """Pass on what a worker has answered, if anything."""
     task = place.task
     assert task is not None, "a busy place has a task"

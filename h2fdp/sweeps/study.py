@@ -67,20 +67,26 @@ class Study:
 
     def text(self) -> str:
         """The study as a self-contained file: settings written in, paths absolute."""
-        document = self.document.copy()
-        reaching = apply_settings(document, self.settings)
-        for key in _PATHS:
-            *parents, last = key.split(".")
-            section = document.values()
-            for step in parents:
-                section = section.get(step) if isinstance(section, dict) else None
-            if isinstance(section, dict) and isinstance(section.get(last), str):
-                document.set(key, _absolute(document, section[last]), "")
-        values = document.values()
-        if reaching:
-            values["topology"] = changed_topology(document, values["topology"], reaching).values()
-        values[SWEEP] = {key: _portable(document, key, items) for key, items in values[SWEEP].items()}
+        values = written_out(self.document, self.settings)
+        values[SWEEP] = {key: _portable(self.document, key, items) for key, items in values[SWEEP].items()}
         return yaml.safe_dump(values, sort_keys=False, width=120)
+
+
+def written_out(document: Document, settings: Sequence[Setting]) -> dict[str, Any]:
+    """A document's values with settings written in and paths absolute, so that they can stand in any folder."""
+    document = document.copy()
+    reaching = apply_settings(document, settings)
+    for key in _PATHS:
+        *parents, last = key.split(".")
+        section = document.values()
+        for step in parents:
+            section = section.get(step) if isinstance(section, dict) else None
+        if isinstance(section, dict) and isinstance(section.get(last), str):
+            document.set(key, _absolute(document, section[last]), "")
+    values: dict[str, Any] = document.values()
+    if reaching:
+        values["topology"] = changed_topology(document, values["topology"], reaching).values()
+    return values
 
 
 def read_study(path: Path, settings: Sequence[str], shared: SharedInputs) -> Study:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from h2fdp.config import Document
 from h2fdp.errors import UserError
@@ -16,12 +17,29 @@ from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.resume import resume_run
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.summary import FINISHED
 from h2fdp.sweeps.directory import remove_run
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import digest_of
 
 FAILED = "failed"
+
+
+class EarlyEnd(Protocol):
+    """When a run ends before its last interval; goes from process to process."""
+
+    def reason(self, row: Mapping[str, Any]) -> str:
+        """Why it ends after an interval with this row of the metrics; empty where it goes on."""
+        ...
+
+
+class Adjustment(Protocol):
+    """What becomes of a run that was prepared, before it starts; goes from process to process."""
+
+    def adjusted(self, setup: RunSetup) -> RunSetup:
+        """The run that starts."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,8 @@ class Task:
         intervals: at most.
         done: intervals that an earlier part of it has recorded.
         on_ray: the run itself asks for Ray.
+        early_end: when it may end early.
+        adjustment: of what is prepared.
     """
 
     name: str
@@ -45,6 +65,8 @@ class Task:
     intervals: int
     done: int
     on_ray: bool
+    early_end: EarlyEnd | None = None
+    adjustment: Adjustment | None = None
 
 
 @dataclass(frozen=True)
@@ -55,11 +77,13 @@ class Outcome:
         state: of its summary, or `failed`.
         error: what it failed with: lines for a user, or a traceback.
         mistake: it failed by a mistake of the user, which trying again would not mend.
+        ended_early: why the task ended it; empty where it did not.
     """
 
     state: str
     error: str = ""
     mistake: bool = False
+    ended_early: str = ""
 
     @property
     def finished(self) -> bool:
@@ -91,10 +115,18 @@ class TaskContext:
 
 def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: Callable[[], bool]) -> Outcome:
     """Run a task to its end, or until `stop` returns true; errors become part of the outcome."""
+    reasons: list[str] = []
+
+    def watched(row: dict[str, Any]) -> None:
+        on_interval(row)
+        if task.early_end is not None and (reason := task.early_end.reason(row)):
+            reasons.append(reason)
+
     try:
-        watcher = RunCallbacks(context.on_start or _nothing, on_interval, stop)
+        watcher = RunCallbacks(context.on_start or _nothing, watched, lambda: bool(reasons) or stop())
         run = _resumed(task, context, watcher) if task.begun else _started(task, context, watcher)
-        return Outcome(run.summary["state"])
+        state = str(run.summary["state"])
+        return Outcome(state, ended_early=reasons[0] if reasons and state not in FINISHED else "")
     except UserError as error:
         return Outcome(FAILED, error.report, mistake=True)
     except Exception:
@@ -111,6 +143,8 @@ def _started(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
     if digest_of(config, context.shared.network(topology)) != task.digest:
         raise UserError("the topology file changed during the sweep; start the sweep again", task.name)
     setup = context.shared.prepare(_placed(config, task, context), topology, context.data_root)
+    if task.adjustment is not None:
+        setup = task.adjustment.adjusted(setup)
     return start_run(setup, task.path, watcher, warn=False)  # a line for each of many runs says less than the table
 
 

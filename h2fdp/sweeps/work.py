@@ -50,7 +50,27 @@ class SilentWatcher:
     def ended(self, name: str, outcome: Outcome, again: bool) -> None: ...
 
 
-class Work:
+class Queue(Protocol):
+    """Tasks that workers carry out."""
+
+    def next(self) -> Task | None:
+        """The next task; None when there is none to start now, though there may be one when another has ended."""
+        ...
+
+    def interval(self, task: Task, row: dict[str, Any]) -> None:
+        """A task has come so far."""
+        ...
+
+    def ended(self, task: Task, outcome: Outcome) -> None:
+        """A task came to an end."""
+        ...
+
+    def stop(self) -> bool:
+        """Whether tasks are to end after their intervals, and none is to start."""
+        ...
+
+
+class Work(Queue):
     """The tasks of a sweep, handed out one by one.
 
     Args:
@@ -67,7 +87,7 @@ class Work:
         self._states = states
         self._watcher = watcher
         self._errors: dict[str, list[str]] = {}
-        self.stop = stop
+        self._stop = stop
         self.outcomes: dict[str, Outcome] = {}
 
     def next(self) -> Task | None:
@@ -78,6 +98,10 @@ class Work:
         self._states.note(task.name, _RUNNING)
         self._watcher.started(task.name, task.done, task.intervals)
         return task
+
+    def stop(self) -> bool:
+        """Whether runs are to end after their intervals, and none is to start."""
+        return self._stop()
 
     def interval(self, task: Task, row: dict[str, Any]) -> None:
         """A task has come so far."""
@@ -105,7 +129,7 @@ class Work:
 _RECORDS_BYTES = 2**30  # room in Ray's store for the records of any run; which these are is not known yet
 
 
-def one_after_another(work: Work, context: TaskContext, *, own_ray: bool) -> None:
+def one_after_another(work: Queue, context: TaskContext, *, own_ray: bool) -> None:
     """Carry out all tasks here; with `own_ray` those that ask for Ray share one session on this machine."""
     with ExitStack() as stack:
         if own_ray:

@@ -1,0 +1,104 @@
+"""`h2fdp tune`: the search of a file's `tune:` section."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Settings
+from h2fdp.cli.session import interruptible
+from h2fdp.cli.sweep_progress import sweep_progress
+from h2fdp.cli.tables import print_facts, print_json, print_table, print_text
+
+if TYPE_CHECKING:
+    from h2fdp.tuning import Tuned
+
+_MOST_ROWS = 10
+
+
+def tune_command(
+    file: ExperimentPath,
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="The search's directory.", show_default="tunes/<name>")] = None,
+    data_root: DataRoot = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Trials in parallel.", show_default="one for each CPU")
+    ] = None,
+    inline: Annotated[bool, typer.Option("--inline", help="Run one after another, in this process.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another search in --out.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search the ranges under `tune:` for the best values; repeat the command to continue."""
+    from h2fdp.sweeps.conduct import jobs_of
+    from h2fdp.sweeps.shared import SharedInputs
+    from h2fdp.tuning.api import Tuned
+    from h2fdp.tuning.conduct import TuneOptions, conduct
+    from h2fdp.tuning.directory import default_directory
+    from h2fdp.tuning.plan import read_plan
+
+    shared = SharedInputs()
+    plan = read_plan(file, settings or [], shared)
+    directory = out or default_directory(plan)
+    with interruptible() as interrupt:
+        try:
+            with sweep_progress(quiet=quiet) as watcher:
+                options = TuneOptions(
+                    data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
+                )  # `listen` again once Ray is up, which takes SIGTERM for itself
+                finished = conduct(plan, directory, shared, options)
+        except KeyboardInterrupt:
+            print("stopped at once; run the same command to continue", file=sys.stderr)
+            raise typer.Exit(interrupt.exit_code) from None
+    tuned = Tuned(directory)
+    if as_json:
+        print_json(_as_json(tuned, finished))
+    else:
+        _show(tuned, finished, plan.space.keys)
+    if not finished:
+        print("stopped: run the same command to continue", file=sys.stderr)
+        raise typer.Exit(interrupt.exit_code if interrupt.asked() else 1)
+
+
+def _as_json(tuned: Tuned, finished: bool) -> dict[str, Any]:
+    states = tuned.trials["state"].value_counts().to_dict()
+    return {
+        "directory": str(tuned.directory),
+        "finished": finished,
+        "trials": states,
+        "best": tuned.best,
+        "front": tuned.front,
+        "price": tuned.price,
+    }
+
+
+def _show(tuned: Tuned, finished: bool, keys: tuple[str, ...]) -> None:
+    """The best trials, the best file, and what the search reveals."""
+    trials = tuned.trials.sort_values("validation_accuracy", ascending=False, kind="stable")
+    done = trials[trials["state"] == "done"]
+    words = [key.rpartition(".")[2] for key in keys]
+    heads = {key: word if words.count(word) == 1 else key for key, word in zip(keys, words, strict=True)}
+    rows = [
+        {
+            "trial": row["trial"],
+            "validation %": f"{100 * row['validation_accuracy']:.2f}",
+            "J": float(row["joules"]),
+            "s": float(row["seconds"]),
+        }
+        | {head: row[key] for key, head in heads.items()}
+        for row in done.head(_MOST_ROWS).to_dict("records")
+    ]
+    if rows:
+        print_table(rows, title="the best trials, by accuracy on validation records")
+    counts = ", ".join(f"{count} {state}" for state, count in trials["state"].value_counts().items())
+    facts: dict[str, Any] = {"trials": counts or "none"}
+    if finished and tuned.best is not None:
+        facts |= {"best": f"trial {tuned.best['trial']}", "run it": f"h2fdp run {tuned.file}"}
+        if len(tuned.front) > 1:
+            facts["front"] = f"{len(tuned.front)} trials, each with its file in {tuned.directory / 'front'}"
+    print_facts(facts | {"directory": tuned.directory})
+    for sentence in tuned.price if finished else ():
+        print_text(f"note: {sentence}")

@@ -1,0 +1,90 @@
+"""The Python interface of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from h2fdp.sweeps.conduct import jobs_of
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.tuning.conduct import TuneOptions, conduct
+from h2fdp.tuning.directory import TuneDirectory, default_directory, read_state
+from h2fdp.tuning.plan import read_plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A search that has ended, read from its directory."""
+
+    directory: Path
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """A row for each trial: state, validation accuracy, joules, seconds, bytes, and the values that it tried."""
+        import pandas as pd
+
+        return pd.read_parquet(TuneDirectory(self.directory).table)
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best trial: its number, accuracy, costs, `values` by key and `file`; None where there is none."""
+        found: dict[str, Any] | None = read_state(TuneDirectory(self.directory)).get("best")
+        return found
+
+    @property
+    def front(self) -> list[dict[str, Any]]:
+        """With several objectives: the trials that no other one beats in all of them, each like `best`."""
+        found: list[dict[str, Any]] = read_state(TuneDirectory(self.directory)).get("front", [])
+        return found
+
+    @property
+    def price(self) -> list[str]:
+        """What the search reveals, and what that costs."""
+        found: list[str] = read_state(TuneDirectory(self.directory)).get("price", [])
+        return found
+
+    @property
+    def file(self) -> Path:
+        """The experiment file with the best values, ready to run."""
+        return TuneDirectory(self.directory).best
+
+    @property
+    def picture(self) -> Path:
+        """Accuracy over cost."""
+        return TuneDirectory(self.directory).picture
+
+
+def tune(
+    file: str | Path,
+    settings: Sequence[str] = (),
+    out: str | Path | None = None,
+    *,
+    data_root: str | Path | None = None,
+    jobs: int | None = None,
+    inline: bool = False,
+    overwrite: bool = False,
+) -> Tuned:
+    """Search the ranges of a file's `tune:` section, or go on with that.
+
+    Args:
+        settings: as `--set` takes them; `tune.trials=50` changes the search.
+        out: its directory, by default `tunes/<name>`.
+        jobs: trials at a time, by default one for each CPU.
+        inline: one after another, in this process.
+        overwrite: begin again where the directory has another search.
+
+    Raises:
+        UserError: a wrong value; a search that is not covered by the account that it asks for; a directory of something
+            else, or in use; no trial within the limits.
+    """
+    shared = SharedInputs()
+    plan = read_plan(Path(file), settings, shared)
+    directory = default_directory(plan) if out is None else Path(out)
+    root = None if data_root is None else Path(data_root)
+    conduct(plan, directory, shared, TuneOptions(root, jobs_of(jobs, inline), overwrite))
+    return Tuned(directory)

@@ -1,0 +1,115 @@
+"""Carry out a search: make the trials that are left, find the best, write the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from h2fdp.errors import UserError
+from h2fdp.records.atomic import write_text
+from h2fdp.records.directory import locked
+from h2fdp.runtime import chosen_backend
+from h2fdp.runtime.section import usable_cpus
+from h2fdp.streams import Streams
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.task import TaskContext
+from h2fdp.sweeps.work import SilentWatcher, SweepWatcher, one_after_another
+from h2fdp.tuning.book import TrialBook
+from h2fdp.tuning.directory import TuneDirectory, check_usable, secret_of, write_state
+from h2fdp.tuning.plan import TunePlan
+from h2fdp.tuning.queue import TrialQueue
+from h2fdp.tuning.results import write_results
+
+
+def _never() -> bool:
+    return False
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How a search is carried out.
+
+    Attributes:
+        data_root: folder of the data sets; None for the default.
+        jobs: trials at a time; None for one for each CPU.
+        overwrite: a search of something else in the directory gives way.
+        on_start: called when Ray, or a trial's hosts, are up.
+        stop: asked before each trial and each interval; true ends the search cleanly.
+    """
+
+    data_root: Path | None = None
+    jobs: int | None = None
+    overwrite: bool = False
+    watcher: SweepWatcher = field(default_factory=SilentWatcher)
+    on_start: Callable[[], None] = _nothing
+    stop: Callable[[], bool] = _never
+
+
+def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: TuneOptions) -> bool:
+    """Make the trials of a search that have not ended, in its directory, and write what was found.
+
+    Returns:
+        Whether all trials have ended.
+
+    Raises:
+        UserError: the directory holds something else or is in use; no data can be read; no trial is within the limits.
+    """
+    directory = TuneDirectory(path.absolute())
+    check_usable(directory, plan, overwrite=options.overwrite)
+    _check_data(plan, shared, options.data_root)
+    with locked(directory.path, str(path), "search"):
+        check_usable(directory, plan, overwrite=False)
+        for folder in ("runs", "facts"):
+            (directory.path / folder).mkdir(exist_ok=True)
+        write_state(directory, {"digest": plan.digest(), "name": plan.name, "finished": False})
+        write_text(directory.plan, plan.text())
+        secret = secret_of(directory, plan)
+        trials, book = number_of_trials(plan, secret), TrialBook(plan, directory.journal, secret)
+        queue = TrialQueue(plan, directory, book, shared, trials, secret, options.watcher, options.stop)
+        ended = sum(number in book.trials for number in range(trials))
+        intervals = plan.config.training.intervals * (trials - ended)
+        options.watcher.begin(trials, ended, intervals)
+        _carried_out(plan, queue, shared, options)
+        found = [book.trials[number] for number in range(trials) if number in book.trials]
+        finished = len(found) == trials
+        write_results(plan, directory, found, shared, options.data_root, finished=finished)
+        return finished
+
+
+def number_of_trials(plan: TunePlan, secret: bytes) -> int:
+    """How many trials there are: as stated, or as drawn where nobody may know."""
+    if plan.price.law is None:
+        return plan.section.trials
+    return plan.price.law.draw(Streams(plan.section.seed, secret=secret).open("", "number of trials"))
+
+
+def _check_data(plan: TunePlan, shared: SharedInputs, root: Path | None) -> None:
+    """Refuse a search whose data cannot be read, once and before anything is written."""
+    _, point = plan.space.checked_points()[0]
+    try:
+        config, topology = shared.experiment(plan.document, plan.trial_settings(point, 0))
+    except UserError:  # these values do not fit each other; trials with others tell of their data
+        return
+    request = shared.request(config, topology, root)
+    if request is not None:
+        shared.read(request)
+
+
+def _carried_out(plan: TunePlan, queue: TrialQueue, shared: SharedInputs, options: TuneOptions) -> None:
+    """Trials side by side, or one after another where each asks for Ray itself or one is computed at a time."""
+    on_ray = chosen_backend(plan.config.runtime) == "ray"
+    cpus = usable_cpus()
+    jobs = 1 if on_ray else min(options.jobs or cpus, plan.section.width)
+    if jobs == 1:
+        context = TaskContext(plan.document, options.data_root, None, shared, options.on_start)
+        one_after_another(queue, context, own_ray=on_ray and plan.config.runtime.address is None)
+    else:
+        from h2fdp.sweeps.side_by_side import side_by_side  # Ray takes a second to import
+
+        threads = max(1, cpus // jobs)
+        side_by_side(queue, plan.document, options.data_root, jobs, threads, options.on_start)

@@ -1,0 +1,177 @@
+"""What a search reveals, and who pays for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from h2fdp.config import Document
+from h2fdp.errors import Problem, UserError
+from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.experiment.tune_section import TuneSection
+from h2fdp.privacy import noise_placement_of
+from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budget_of_all, budget_of_best
+from h2fdp.schedules.registry import chosen
+from h2fdp.tuning.space import TUNE
+
+PRIVATE = "nothing else in this directory is covered: neither the other trials, the table and the picture, nor how many"
+
+
+@dataclass(frozen=True)
+class Price:
+    """The price of a search.
+
+    Attributes:
+        kind: `account`, `public` or `ignore`; `none` where the method promises nothing.
+        epsilon, delta: of all that is covered under `account`.
+        observers: whom it is promised about.
+        law: of the number of trials; None where it is fixed.
+        budget: what a trial may reveal under `account`.
+        trials: fixed number, or mean.
+        final_run: whether one run of the best setting is covered too.
+        stand_in: the data of the trials under `public`.
+    """
+
+    kind: str
+    trials: int
+    epsilon: float = 0.0
+    delta: float = 0.0
+    observers: tuple[str, ...] = ()
+    law: TrialNumbers | None = None
+    budget: SearchBudget | None = None
+    final_run: bool = False
+    stand_in: str = ""
+
+    @property
+    def covered(self) -> bool:
+        """Whether the search is part of an account."""
+        return self.kind == "account"
+
+    def sentences(self) -> list[str]:
+        """What the user must know."""
+        if self.kind == "none":
+            return ["the method promises no privacy, and the search none"]
+        if self.kind == "public":
+            return [f"trials used stand-in data ({self.stand_in}) alone, so that the search reveals nothing"]
+        if self.kind == "ignore":
+            text = "the search is in nobody's epsilon: trials were trained and judged on private records"
+            return [f"{text}, and the account of a run of best.yaml counts that run alone"]
+        assert self.budget is not None, "it is counted"
+        orders = " and ".join(f"{most:.4g} at order {order}" for order, most in self.budget.bounds.items())
+        final = " and one run of best.yaml" if self.final_run else ", whose best trial is the result"
+        text = f"epsilon {self.epsilon:g} at delta {self.delta:g}, for each of {', '.join(self.observers)}, covers the"
+        each = f"each trial has a Renyi divergence of at most {orders}, its score noise of standard deviation "
+        each += f"{self.budget.score_deviation:.3g} on the number of right records"
+        if self.law is None:
+            return [f"{text} search{final}: observers see all {self.trials} trials; {each}"]
+        law = "geometric" if self.law.shape == 1 else f"truncated negative binomial of shape {self.law.shape:g}"
+        seen = f"observers see the best trial alone, of a random number ({law}, mean {self.trials})"
+        return [f"{text} search{final}: {seen}; {each}", PRIVATE]
+
+
+def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: Document) -> Price:
+    """The price of a search.
+
+    Args:
+        corners: configurations from all over the space.
+
+    Raises:
+        UserError: a search that is not covered by what it asks for; keys that mean nothing with what is stated.
+    """
+    problems = _needless(section, document) + _contradictions(section, document)
+    private = [noise_placement_of(config.method.privacy).private for config in corners]
+    if not problems and section.privacy == "account" and any(private):
+        problems = _unaccounted(corners, document) + _unsound(section, document)
+    if problems:
+        raise UserError(problems)
+    if section.privacy == "public":
+        assert section.stand_in is not None, "there is one"
+        name = getattr(section.stand_in, "name", "your own")
+        return Price("public", section.trials, stand_in=str(name))
+    if not any(private):
+        return Price("none", section.trials)
+    if section.privacy == "ignore":
+        return Price("ignore", section.trials)
+    return _accounted(section, corners[0], document)
+
+
+def _accounted(section: TuneSection, config: ExperimentFile, document: Document) -> Price:
+    epsilon, delta, final_runs = config.privacy.epsilon, config.privacy.delta, int(section.final_run)
+    law = TrialNumbers.of_mean(section.trials, section.law) if section.seen == "best" else None
+    if law is None:
+        budget = budget_of_all(section.trials, epsilon, delta, final_runs=final_runs)
+    else:
+        budget = budget_of_best(law, epsilon, delta, final_runs=final_runs)
+    if budget is None:
+        text = f"{section.trials} trials cost more than epsilon {epsilon:g}, however noisy they are; expected fewer"
+        raise UserError(f"{text}, or privacy: public or ignore", document.where((TUNE, "trials")), f"{TUNE}.trials")
+    observers = tuple(config.privacy.target_observers)
+    return Price("account", section.trials, epsilon, delta, observers, law, budget, section.final_run)
+
+
+def _needless(section: TuneSection, document: Document) -> list[Problem]:
+    """Keys that were stated and mean nothing here."""
+    stated = section.model_fields_set
+    means = {
+        "stand_in": (section.privacy == "public", "privacy: public"),
+        "seen": (section.privacy == "account", "privacy: account"),
+        "final_run": (section.privacy == "account", "privacy: account"),
+        "law": (section.privacy == "account" and section.seen == "best", "privacy: account and seen: best"),
+    }
+    return [
+        _problem(document, key, f"means nothing without {needs}")
+        for key, (means_something, needs) in means.items()
+        if key in stated and not means_something
+    ]
+
+
+def _contradictions(section: TuneSection, document: Document) -> list[Problem]:
+    if section.pruning and section.costs:
+        return [_problem(document, "pruning", "expected one objective, found several; a trial is behind in one only")]
+    if section.privacy == "public" and section.stand_in is None:
+        text = "the key is missing; expected the data of trials, as `digits`: models that were trained on private "
+        text += "records reveal them, whatever records they are judged on"
+        return [_problem(document, "stand_in", text)]
+    return []
+
+
+def _unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[Problem]:
+    """Why a search has no account."""
+    instead = "expected tune.privacy: public or ignore, or"
+    for config in corners:
+        placement = noise_placement_of(config.method.privacy)
+        if not placement.private or config.privacy.calibration != "accounted":
+            text = "some settings have no noise that is calibrated to an account"
+            return [_problem(document, "privacy", f"{text}; {instead} privacy.calibration: accounted for all")]
+        if placement.clips == "update":
+            text = f"the account covers records, and {config.method.privacy.name} protects devices"
+            return [_problem(document, "privacy", f"{text}; {instead} another method.privacy")]
+        if getattr(config.data, "public", 0):
+            text = "data.public draws public records by the seed, and trials have other seeds than final runs"
+            return [_problem(document, "privacy", f"{text}; {instead} data.public: 0")]
+        schedule = chosen(config.method.schedule)
+        if schedule.controlled or not schedule.foreseen:
+            text = "what a trial reveals must be known before it starts"
+            return [_problem(document, "privacy", f"{text}; {instead} a fixed schedule")]
+    return []
+
+
+def _unsound(section: TuneSection, document: Document) -> list[Problem]:
+    """What an account does not cover: intermediate scores, a sampler that learns, several best trials."""
+    problems = []
+    if section.pruning:
+        text = "intermediate scores are releases that the account does not have; expected false"
+        problems.append(_problem(document, "pruning", f"{text}, or privacy: public or ignore"))
+    if section.seen == "best":
+        instead = "or seen: all, or privacy: public or ignore"
+        if section.sampler == "tpe":
+            text = "the account of the best trial needs all to be drawn alike, and tpe learns from earlier ones"
+            problems.append(_problem(document, "sampler", f"{text}; expected random, {instead}"))
+        if section.costs:
+            text = "one trial is released, and several objectives have several best ones"
+            problems.append(_problem(document, "objective", f"{text}; expected accuracy with tune.limits, {instead}"))
+    return problems
+
+
+def _problem(document: Document, key: str, text: str) -> Problem:
+    return Problem(text, document.where((TUNE, key)), f"{TUNE}.{key}")

@@ -1,0 +1,196 @@
+"""The trials of a search as tasks: handed out batch by batch, judged when they end."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from h2fdp.errors import UserError
+from h2fdp.privacy import observers
+from h2fdp.records.atomic import write_text
+from h2fdp.run.result import Run
+from h2fdp.run.summary import FINISHED
+from h2fdp.runtime import chosen_backend
+from h2fdp.streams import Streams
+from h2fdp.sweeps.directory import SweepDirectory
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import digest_of
+from h2fdp.sweeps.task import FAILED, Outcome, Task
+from h2fdp.sweeps.work import Queue, SweepWatcher
+from h2fdp.tuning.book import TrialBook
+from h2fdp.tuning.directory import TuneDirectory, name_of, rows_of_run
+from h2fdp.tuning.noise_of_trials import TrialPreparation, share_of
+from h2fdp.tuning.plan import CHECKS, TunePlan
+from h2fdp.tuning.space import Drawn
+from h2fdp.tuning.trials import COLUMNS, EarlyEnd, State, Trial
+
+_ROUNDING = 1e-6  # relative, of divergences added up in another order
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A trial under way."""
+
+    number: int
+    drawn: Mapping[str, Drawn]
+    task: Task
+    attempts: int = 0
+
+
+class TrialQueue(Queue):
+    """Hands out the trials of a search that have not ended.
+
+    Args:
+        trials: how many there are.
+        secret: the key of the noise of scores.
+        watcher: is told of the trials.
+    """
+
+    def __init__(
+        self,
+        plan: TunePlan,
+        directory: TuneDirectory,
+        book: TrialBook,
+        shared: SharedInputs,
+        trials: int,
+        secret: bytes,
+        watcher: SweepWatcher,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._plan, self._directory, self._book, self._shared = plan, directory, book, shared
+        self._trials, self._watcher, self._stop = trials, watcher, stop
+        self._streams = Streams(plan.section.seed, secret=secret)
+        self._waiting: deque[_Begun] = deque()
+        self._running: dict[str, _Begun] = {}
+        self.failures: dict[int, Outcome] = {}
+
+    def stop(self) -> bool:
+        """Whether trials are to end after their intervals, and none is to start."""
+        return self._stop()
+
+    def next(self) -> Task | None:
+        """The next trial; none while a batch is under way of which all have started."""
+        if self._stop():
+            return None
+        while not self._waiting and not self._running:
+            left = next((number for number in range(self._trials) if number not in self._book.trials), None)
+            if left is None:
+                return None
+            self._begin_batch(self._book.batch_of(left))
+        if not self._waiting:
+            return None
+        begun = self._waiting.popleft()
+        self._running[begun.task.name] = begun
+        self._watcher.started(begun.task.name, begun.task.done, begun.task.intervals)
+        return begun.task
+
+    def _begin_batch(self, batch: range) -> None:
+        thresholds = self._book.thresholds(batch)
+        for number, drawn in self._book.choose(batch).items():
+            if number < self._trials and number not in self._book.trials:
+                self._begin(number, drawn, thresholds)
+
+    def _begin(self, number: int, drawn: Mapping[str, Drawn], thresholds: tuple[float, ...]) -> None:
+        """Let a trial wait for a worker, unless its values exclude each other or its run has ended before."""
+        plan, name = self._plan, name_of(number)
+        try:
+            config, _ = self._shared.experiment(plan.document, plan.trial_settings(dict(drawn), number))
+            intervals = config.training.intervals
+            settings = plan.trial_settings(dict(drawn), number, intervals)
+            config, topology = self._shared.experiment(plan.document, settings)
+        except UserError as error:
+            self._fail(number, drawn, Outcome(FAILED, error.report, mistake=True))
+            return
+        runs, columns = SweepDirectory(self._directory.path), plan.section.limits.stated()
+        limits = {COLUMNS[cost]: limit for cost, limit in columns.items() if cost in COLUMNS}
+        early_end = EarlyEnd(limits, -(-intervals // CHECKS), thresholds)
+        bounds = None if plan.price.budget is None else plan.price.budget.bounds
+        task = Task(
+            name,
+            settings,
+            digest_of(config, self._shared.network(topology)),
+            self._directory.run(number),
+            runs.is_begun(name),
+            intervals,
+            runs.intervals_of(name),
+            chosen_backend(config.runtime) == "ray",
+            early_end,
+            TrialPreparation(self._directory.facts(number), bounds),
+        )
+        begun = _Begun(number, drawn, task)
+        state = runs.state_of(name)
+        ended = early_end_of(early_end, self._directory.run(number)) if state == "interrupted" else ""
+        if state in FINISHED or ended:
+            self._judge(begun, ended)
+        else:
+            self._waiting.append(begun)
+
+    def interval(self, task: Task, row: dict[str, Any]) -> None:
+        """A trial has come so far."""
+        self._watcher.interval(task.name, row)
+
+    def ended(self, task: Task, outcome: Outcome) -> None:
+        """A trial ended, or was stopped from outside; one that failed by no user's mistake is tried once more."""
+        begun = self._running.pop(task.name)
+        again = bool(outcome.error) and not outcome.mistake and begun.attempts == 0
+        if again:
+            runs = SweepDirectory(self._directory.path)
+            task = replace(task, begun=runs.is_begun(task.name), done=0)
+            self._waiting.append(replace(begun, task=task, attempts=1))
+        elif outcome.error:
+            self._fail(begun.number, begun.drawn, outcome)
+        elif outcome.finished or outcome.ended_early:
+            self._judge(begun, outcome.ended_early)
+        self._watcher.ended(task.name, outcome, again)
+
+    def _fail(self, number: int, drawn: Mapping[str, Drawn], outcome: Outcome) -> None:
+        path = self._directory.failure(number)
+        path.parent.mkdir(exist_ok=True)
+        write_text(path, outcome.error.rstrip() + "\n")
+        self.failures[number] = outcome
+        if outcome.mistake:  # one of ours is tried again when the search goes on
+            self._book.add(Trial(number, drawn, "failed", reason=outcome.reason))
+        else:
+            self._book.trials[number] = Trial(number, drawn, "failed", reason=outcome.reason)
+
+    def _judge(self, begun: _Begun, ended_early: str) -> None:
+        """Enter what a trial reached."""
+        rows = rows_of_run(begun.task.path)
+        facts = json.loads(self._directory.facts(begun.number).read_text())
+        early_end = begun.task.early_end
+        assert isinstance(early_end, EarlyEnd), "trials have one"
+        known = [row for row in rows if row.get("validation_accuracy") is not None]
+        checks = [float(row["validation_accuracy"]) for row in known if row["interval"] % early_end.every == 0]
+        costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()} | {"bytes": float(facts["bytes"])}
+        state: State = "pruned" if ended_early == "pruned" else "over a limit" if ended_early else "done"
+        accuracy = float(known[-1]["validation_accuracy"]) if known else None
+        if self._plan.price.budget is not None and accuracy is not None:
+            deviation = self._plan.price.budget.score_deviation / facts["validation_records"]
+            accuracy += deviation * float(self._streams.open("", "score", begun.number).standard_normal())
+        trial = Trial(begun.number, begun.drawn, state, accuracy, costs, checks, target=facts["target"])
+        if trial.state == "done" and any(over > 0 for over in trial.over(self._plan.section.limits.stated()).values()):
+            trial = replace(trial, state="over a limit")
+        if self._plan.price.budget is not None and not within_budget(begun.task.path, self._plan):
+            reason = "its ledger is above the budget of a trial, as it was resumed on another machine"
+            trial = replace(trial, state="failed", accuracy=None, reason=reason)
+        self._book.add(trial)
+
+
+def early_end_of(early_end: EarlyEnd, run: Path) -> str:
+    """Why a run that stopped was to stop, by what it recorded; empty where it was stopped from outside."""
+    return next((reason for row in rows_of_run(run) if (reason := early_end.reason(row))), "")
+
+
+def within_budget(run: Path, plan: TunePlan) -> bool:
+    """Whether what a trial released, by its ledger alone, keeps to the bounds of the search."""
+    assert plan.price.budget is not None, "there is one"
+    accounts, bounds = Run(run).privacy.accounts, plan.price.budget.bounds
+    stated = plan.price.observers
+    promised = accounts.observers if stated == observers() else stated
+    taken = [share_of(each.composition, bounds) for observer in promised for each in accounts.classes(observer)]
+    return max(taken, default=0.0) <= 1 + _ROUNDING and not any(math.isnan(each) for each in taken)

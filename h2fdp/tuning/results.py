@@ -1,0 +1,156 @@
+"""What a search leaves: the table of its trials, a picture, and files with the best values that are ready to run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from h2fdp.errors import UserError
+from h2fdp.experiment.file import Setting
+from h2fdp.records.atomic import replacing, write_text
+from h2fdp.sweeps.grid import word
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import written_out
+from h2fdp.sweeps.table import column_of
+from h2fdp.tuning.directory import TuneDirectory, name_of, write_state
+from h2fdp.tuning.noise_of_trials import within
+from h2fdp.tuning.picture import draw
+from h2fdp.tuning.plan import TunePlan, values_of
+from h2fdp.tuning.space import TUNE
+from h2fdp.tuning.trials import Trial, best_of, front_of
+
+COSTS = ("joules", "seconds", "bytes")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file that is ready to run.
+
+    Attributes:
+        trial: whose values it has.
+        values: searched key -> value.
+        epsilon: `privacy.epsilon` in it, where the account of the search sets that; else None.
+    """
+
+    trial: Trial
+    values: dict[str, Any]
+    file: Path
+    epsilon: float | None
+
+    def told(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "trial": self.trial.number,
+            "validation_accuracy": self.trial.accuracy,
+            **{cost: self.trial.costs[cost] for cost in COSTS},
+            "values": self.values,
+            "file": str(self.file),
+            "epsilon": self.epsilon,
+        }
+
+
+def write_results(
+    plan: TunePlan,
+    directory: TuneDirectory,
+    trials: Sequence[Trial],
+    shared: SharedInputs,
+    data_root: Path | None,
+    *,
+    finished: bool,
+) -> None:
+    """Write the table of the trials that have ended, and once all have, the rest.
+
+    Raises:
+        UserError: no trial is within the limits; no noise of a final run keeps to the account.
+    """
+    _write_table(plan, directory, trials)
+    best = best_of(trials, plan.section)
+    front = front_of(trials, plan.section, plan.section.costs or ("joules",))
+    draw(plan, trials, front, best, directory.picture)
+    if not finished:
+        return
+    state = {"digest": plan.digest(), "name": plan.name, "finished": True, "price": plan.price.sentences()}
+    if best is None:
+        write_state(directory, state | {"best": None, "front": []})
+        raise UserError(_why_none(trials), str(directory.path))
+    found = _written(plan, directory.best, best, shared, data_root)
+    shutil.rmtree(directory.front, ignore_errors=True)
+    others = []
+    if plan.section.costs:
+        directory.front.mkdir()
+        others = [
+            _written(plan, directory.front / f"{name_of(each.number)}.yaml", each, shared, data_root) for each in front
+        ]
+    write_state(directory, state | {"best": found.told(), "front": [each.told() for each in others]})
+
+
+def _why_none(trials: Sequence[Trial]) -> str:
+    over = sum(trial.state == "over a limit" for trial in trials)
+    failed = [trial for trial in trials if trial.state == "failed"]
+    text = f"no trial is best: of {len(trials)}, {over} exceeded a limit and {len(failed)} failed"
+    return f"{text}; the first failure: {failed[0].reason}" if failed else f"{text}; expected higher tune.limits"
+
+
+def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, data_root: Path | None) -> Found:
+    """Write the file of a trial's values."""
+    settings = plan.final_settings(dict(trial.drawn))
+    epsilon = _final_epsilon(plan, trial, settings, shared, data_root)
+    if epsilon is not None:
+        settings = (*settings, Setting("privacy.epsilon", epsilon, "tune"))
+    values = written_out(plan.document, settings)
+    del values[TUNE]
+    found = Found(trial, values_of(plan, dict(trial.drawn)), path, epsilon)
+    accuracy = "unknown" if trial.accuracy is None else f"{100 * trial.accuracy:.2f} %"
+    comment = [f"trial {trial.number} of the search of {plan.name}: validation accuracy {accuracy}"]
+    comment += [f"{key}: {word(value)}" for key, value in found.values.items()]
+    comment += plan.price.sentences()
+    if epsilon is not None and plan.price.final_run:
+        comment.append("so privacy.epsilon is what is left for one run; a second one, as by a sweep, is not covered")
+    elif epsilon is not None:
+        comment.append(f"so the result is the trial itself, {name_of(trial.number)}; a run of this file is not covered")
+    text = "".join(f"# {line}\n" for line in comment)
+    write_text(path, text + yaml.safe_dump(values, sort_keys=False, width=120))
+    return found
+
+
+def _final_epsilon(
+    plan: TunePlan, trial: Trial, settings: tuple[Setting, ...], shared: SharedInputs, data_root: Path | None
+) -> float | None:
+    """The epsilon of a final run of a trial's values under the account of the search; None where there is none."""
+    if plan.price.budget is None:
+        return None
+    if not plan.price.final_run:
+        return trial.target
+    config, topology = shared.experiment(plan.document, settings)
+    setup = within(shared.prepare(config, topology, data_root), plan.price.budget.bounds)
+    return setup.target
+
+
+def _write_table(plan: TunePlan, directory: TuneDirectory, trials: Sequence[Trial]) -> None:
+    table = table_of(plan, trials)
+    with replacing(directory.table) as file:
+        table.to_parquet(file, index=False)
+    with replacing(directory.table.with_suffix(".csv")) as file:
+        file.write(table.to_csv(index=False).encode())
+
+
+def table_of(plan: TunePlan, trials: Sequence[Trial]) -> pd.DataFrame:
+    """A row for each trial: its number and state, accuracy and costs, and a column for each key that is searched."""
+    columns: dict[str, Any] = {
+        "trial": [trial.number for trial in trials],
+        "state": [trial.state for trial in trials],
+        "validation_accuracy": pd.array([trial.accuracy for trial in trials], dtype="Float64"),
+    }
+    for cost in COSTS:
+        columns[cost] = pd.array([trial.costs.get(cost) for trial in trials], dtype="Float64")
+    values = [values_of(plan, dict(trial.drawn)) for trial in trials]
+    for key in plan.space.keys:
+        columns[key] = column_of([each[key] for each in values]).to_pandas()
+    columns["reason"] = [trial.reason or None for trial in trials]
+    return pd.DataFrame(columns)

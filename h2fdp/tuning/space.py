@@ -1,0 +1,175 @@
+"""What is searched: the ranges of a `tune:` section, drawn from at random, or named for a sampler that learns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from h2fdp.config import Document
+from h2fdp.config.check import quote
+from h2fdp.errors import Problem, UserError
+from h2fdp.experiment.file import Setting
+from h2fdp.experiment.tune_section import Span, TuneSection
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+TUNE, RANGES = "tune", "ranges"
+Drawn = int | float  # of a span its value, of choices a place among them
+
+_HELD = "is held by calibration for every setting, never searched over"
+_OWN = "has a key of its own under tune"
+_REFUSED = {
+    "tune": "cannot be searched over",
+    "sweep": "cannot be searched over",
+    "name": "cannot be searched over",
+    "tracking": "cannot be searched over",
+    "runtime": "changes where a run is computed and not what it finds",
+    "seed": f"{_OWN}: tune.seed",
+    "data.validation": f"{_OWN}: tune.validation",
+    "training.until": "ends runs by their accuracy on test records, which judge nothing here",
+    "privacy": _HELD,
+    "method.privacy.noise_multiplier": _HELD,
+    "method.privacy.noise_std": _HELD,
+}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A line of `ranges:`.
+
+    Attributes:
+        name: as it is written.
+        keys: the dotted keys in it, of which several are set together.
+        span: numbers to choose from; None where there are choices.
+        choices: a value for each key, each with its place in the file.
+        where: its place in the file.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    span: Span | None
+    choices: tuple[tuple[Setting, ...], ...]
+    where: str
+
+    def settings(self, drawn: Drawn) -> tuple[Setting, ...]:
+        """What a drawn value sets."""
+        if self.span is None:
+            return self.choices[int(drawn)]
+        return (Setting(self.keys[0], int(drawn) if self.span.whole else float(drawn), self.where),)
+
+    def draw(self, rng: np.random.Generator) -> Drawn:
+        """At random: choices and whole numbers equally likely; with `log`, equally likely on a logarithmic scale."""
+        if self.span is None:
+            return int(rng.integers(len(self.choices)))
+        low, high = self.span.low, self.span.high
+        if self.span.whole and not self.span.log:
+            return int(rng.integers(int(low), int(high) + 1))
+        if self.span.whole:
+            ends = math.log(low - 0.5), math.log(high + 0.5)
+            return int(np.clip(round(math.exp(rng.uniform(*ends))), low, high))
+        if self.span.log:
+            return float(np.clip(math.exp(rng.uniform(math.log(low), math.log(high))), low, high))
+        return float(rng.uniform(low, high))
+
+    @property
+    def corners(self) -> tuple[Drawn, ...]:
+        """Values that are checked before the search: the ends, or all choices."""
+        return (self.span.low, self.span.high) if self.span is not None else tuple(range(len(self.choices)))
+
+    @property
+    def distribution(self) -> BaseDistribution:
+        """The same for Optuna."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        if self.span is None:
+            return CategoricalDistribution(list(range(len(self.choices))))
+        if self.span.whole:
+            return IntDistribution(int(self.span.low), int(self.span.high), log=self.span.log)
+        return FloatDistribution(self.span.low, self.span.high, log=self.span.log)
+
+
+@dataclass(frozen=True)
+class Space:
+    """All axes, in the order of the file."""
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All dotted keys that are searched."""
+        return tuple(key for axis in self.axes for key in axis.keys)
+
+    def settings(self, drawn: Mapping[str, Drawn]) -> tuple[Setting, ...]:
+        """What drawn values set, by the names of their axes."""
+        return tuple(setting for axis in self.axes for setting in axis.settings(drawn[axis.name]))
+
+    def draw(self, rng: np.random.Generator) -> dict[str, Drawn]:
+        """A point at random, each axis on its own."""
+        return {axis.name: axis.draw(rng) for axis in self.axes}
+
+    def checked_points(self) -> list[tuple[Axis, dict[str, Drawn]]]:
+        """Points to check before the search: each corner of an axis, the others being at their first corners."""
+        first = {axis.name: axis.corners[0] for axis in self.axes}
+        return [(axis, first | {axis.name: corner}) for axis in self.axes for corner in axis.corners]
+
+
+def space_of(document: Document, section: TuneSection, swept: Sequence[str]) -> Space:
+    """The space of a checked section.
+
+    Args:
+        swept: keys of the file's `sweep:` section, which is about the final runs.
+
+    Raises:
+        UserError: a key that is no key, that comes twice, or that must not be searched.
+    """
+    axes, problems, seen = [], list[Problem](), set[str]()
+    for name, found in section.ranges.items():
+        path = (TUNE, RANGES, name)
+        where, keys = document.where(path), tuple(key.strip() for key in name.split(","))
+        for key in keys:
+            text = "is searched twice" if key in seen else _why_not(key, swept)
+            if text:
+                problems.append(Problem(text, where, f"{TUNE}.{RANGES}.{key}"))
+            seen.add(key)
+        if isinstance(found, Span):
+            if len(keys) > 1:
+                text = f"expected a list with {len(keys)} values in each choice, as the keys go together"
+                problems.append(Problem(text, where, ".".join(path)))
+            axes.append(Axis(name, keys, found, (), where))
+        else:
+            choices, told = _choices(document, path, keys, found)
+            problems += told
+            axes.append(Axis(name, keys, None, choices, where))
+    if problems:
+        raise UserError(problems)
+    return Space(tuple(axes))
+
+
+def _why_not(key: str, swept: Sequence[str]) -> str:
+    """Why a key cannot be searched; empty where it can."""
+    if not key:
+        return "expected a dotted key between commas, found nothing"
+    parts = key.split(".")
+    prefixes = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    refused = next((_REFUSED[each] for each in prefixes if each in _REFUSED), "")
+    return refused or ("is in sweep too, which is for the final runs" if key in swept else "")
+
+
+def _choices(
+    document: Document, path: tuple[str, ...], keys: Sequence[str], found: Sequence[Any]
+) -> tuple[tuple[tuple[Setting, ...], ...], list[Problem]]:
+    choices, problems = [], []
+    for place, item in enumerate(found):
+        where = document.where((*path, place))
+        values = [item] if len(keys) == 1 else item
+        if not isinstance(values, list) or len(values) != len(keys):
+            text = f"expected a list of {len(keys)} values, one for each key, found {quote(item)}"
+            problems.append(Problem(text, where, ".".join(path)))
+            continue
+        choices.append(tuple(Setting(key, value, where) for key, value in zip(keys, values, strict=True)))
+    return tuple(choices), problems

@@ -1,0 +1,203 @@
+"""Searches in one process: the same trials however they are computed, stopped and gone on with; what they leave."""
+
+import json
+
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from h2fdp import Experiment, UserError, tune
+from h2fdp.cli.main import app
+from h2fdp.privacy.accounting.selection import TrialNumbers
+from h2fdp.run import steps
+from h2fdp.run.result import Run
+from h2fdp.streams import Streams
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.task import TaskContext, carry_out
+from h2fdp.tuning import Tuned, conduct
+from h2fdp.tuning.book import TrialBook
+from h2fdp.tuning.conduct import TuneOptions
+from h2fdp.tuning.directory import TuneDirectory
+from h2fdp.tuning.noise_of_trials import share_of
+from h2fdp.tuning.plan import read_plan
+from tests.tuning.searches import BASE, search
+
+BY_RECORD = "until: {accuracy: 0.01}, sampling_rate: 0.2, clip_scope: record, clip_norm: 1"
+PRIVATE = BASE.replace("hfl", "h2fdp").replace("batch_size: 8", BY_RECORD)
+PRIVATE += "privacy: {epsilon: 8, calibration: accounted, accountant: rdp, noise_key: seed}\n"
+OPTIONS = "trials: 10\n  width: 2\n  privacy: ignore"  # eight at random, then by TPE; pruning from the sixth on
+
+
+def table_of(directory):
+    return pd.read_csv(directory / "trials.csv")
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    return tune(search(folder, options=OPTIONS), out=folder / "out", inline=True)
+
+
+@pytest.mark.run
+def test_a_search_tries_what_it_says_and_leaves_a_file_that_runs(searched, tmp_path):
+    table = searched.trials
+    assert table["trial"].tolist() == list(range(10))
+    assert table["training.intervals"].between(2, 8).all()
+    assert set(table["state"]) == {"done", "pruned"}
+    done = table[table["state"] == "done"]
+    assert searched.best["validation_accuracy"] == done["validation_accuracy"].max()
+    assert searched.best["values"]["training.step_size"] > 0.1  # 0.01 learns nothing in so few steps
+    configuration = yaml.safe_load((searched.directory / "runs" / "trial-0000" / "config.yaml").read_text())
+    assert (configuration["seed"], configuration["data"]["validation"]) == (101, 0.1)
+    assert "tune" not in configuration
+    best = Experiment.from_file(searched.file)
+    assert best.config.seed == 1
+    assert best.config.tune is None
+    assert best.config.data.validation == 0
+    assert best.config.sweep["seed"] == [1, 2, 3]
+    assert best.config.training.step_size == searched.best["values"]["training.step_size"]
+    assert best.run(tmp_path / "run").summary["state"] == "done"
+    assert searched.picture.read_bytes().startswith(b"\x89PNG")
+    assert (len(searched.price), searched.front) == (1, [])
+
+
+@pytest.mark.run
+def test_two_workers_and_interruptions_change_nothing(searched, tmp_path, monkeypatch):
+    """Two trials at a time, ended in the other order; in between the process dies, and leaves half a line behind."""
+    path, out = search(tmp_path, options=OPTIONS), tmp_path / "out"
+
+    def side_by_side(plan, queue, shared, options):
+        context = TaskContext(plan.document, None, None, shared)
+        while True:
+            tasks = [task for task in (queue.next(), queue.next()) if task is not None]
+            if not tasks:
+                return
+            outcomes = [(task, carry_out(task, context, lambda row: None, queue.stop)) for task in reversed(tasks)]
+            for task, outcome in outcomes:
+                queue.ended(task, outcome)
+
+    left = [12]
+
+    def killed(step, interval):
+        left[0] -= step == "ran"
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(conduct, "_carried_out", side_by_side)
+    with monkeypatch.context() as dying:
+        dying.setattr(steps, "listener", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tune(path, out=out)
+    journal = TuneDirectory(out).journal
+    whole = journal.read_bytes()
+    assert whole.count(b"\n") < 20
+    journal.write_bytes(whole + b'{"op_code": 4, "wor')
+    (out / "optuna.log.lock").symlink_to(journal)
+    again = tune(path, out=out)
+    pd.testing.assert_frame_equal(table_of(out), table_of(searched.directory), check_exact=True)
+    assert again.file.read_bytes() == searched.file.read_bytes()
+
+
+@pytest.mark.run
+def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
+    options = "trials: 3\n  privacy: ignore\n  sampler: random"
+    path, out, shared = search(tmp_path, options=options), tmp_path / "out", SharedInputs()
+    asked = iter([False] * 6 + [True] * 20)
+    plan = read_plan(path, (), shared)
+    assert not conduct.conduct(plan, out, shared, TuneOptions(jobs=1, stop=lambda: next(asked)))
+    assert Tuned(out).best is None
+    with pytest.raises(UserError, match="the search in this directory is of another file"):
+        tune(path, ["training.momentum=0.5"], out, inline=True)
+    (tmp_path / "x").mkdir()
+    with pytest.raises(UserError, match="something other than a search"):
+        tune(path, (), tmp_path, inline=True)
+    assert len(tune(path, (), out, inline=True).trials) == 3
+    assert len(tune(path, ["tune.trials=4"], out, inline=True).trials) == 4  # more may follow
+    assert len(tune(path, ["training.momentum=0.5"], out, inline=True, overwrite=True).trials) == 3
+
+
+@pytest.mark.run
+def test_limits_and_several_objectives(tmp_path):
+    options = "trials: 4\n  privacy: ignore\n  objective: {minimize: joules}\n  limits: {seconds: 0.06}"
+    ranges = "training.intervals: [2, 4, 8, 500]"
+    done = tune(search(tmp_path, ranges, options), ["tune.seed=105"], tmp_path / "out", inline=True)
+    table = done.trials
+    long = table["training.intervals"] == 500
+    assert long.any()
+    assert (table.loc[long, "state"] == "over a limit").all()
+    assert (table.loc[long, "seconds"] < 0.2).all()  # it was stopped there
+    assert (table.loc[table["state"] == "done", "seconds"] <= 0.06).all()
+    assert {each["file"] for each in done.front} == {str(each) for each in (tmp_path / "out" / "front").iterdir()}
+    joules = [each["joules"] for each in done.front]
+    assert joules == sorted(joules, reverse=True)
+
+
+@pytest.mark.run
+def test_the_account_covers_each_trial_by_its_ledger(tmp_path):
+    path, shared = search(tmp_path, "training.step_size: [0.3, 1.0]", "trials: 3", PRIVATE), SharedInputs()
+    path.write_text(path.read_text().replace(", training.batch_size: [8]", ""))
+    plan = read_plan(path, (), shared)
+    done = tune(path, (), tmp_path / "out", inline=True)
+    law, streams = TrialNumbers.of_mean(3, 1), Streams(101)
+    assert len(done.trials) == law.draw(streams.open("", "number of trials"))
+    bounds, seeds = plan.price.budget.bounds, set()
+    for number in range(len(done.trials)):
+        run = Run(tmp_path / "out" / "runs" / f"trial-{number:04d}")
+        accounts = run.privacy.accounts
+        taken = [share_of(each.composition, bounds) for name in accounts.observers for each in accounts.classes(name)]
+        assert 0.98 < max(taken) <= 1
+        seeds.add(run.summary["seed"])
+        assert len(run.metrics) == 4  # until a test accuracy is for final runs
+        score = streams.open("", "score", number).standard_normal() * plan.price.budget.score_deviation / 143
+        exact = run.metrics["validation_accuracy"].iloc[-1]
+        assert done.trials["validation_accuracy"][number] == pytest.approx(exact + score)
+    assert len(seeds) == len(done.trials)  # or their noises, which the seed determines here, would be equal
+    assert not seeds & plan.final_seeds
+    final = Experiment.from_file(done.file)
+    assert final.config.privacy.epsilon == done.best["epsilon"] < 5
+    assert "a second one, as by a sweep, is not covered" in done.file.read_text()
+    assert "observers see the best trial alone" in done.price[0]
+    released = tune(path, ["tune.final_run=false", "tune.trials=2"], tmp_path / "trial", inline=True)
+    assert "the result is the trial itself" in released.file.read_text()
+
+
+def test_under_account_all_is_drawn_under_a_secret_key(tmp_path, monkeypatch):
+    monkeypatch.setattr("h2fdp.run.noise_key.drawn", lambda: b"0123456789abcdef")
+    path = search(tmp_path, "training.step_size: {low: 0.1, high: 10}", "", PRIVATE)
+    path.write_text(path.read_text().replace(", training.batch_size: [8]", ""))
+    plan = read_plan(path, ["privacy.noise_key=system"], SharedInputs())
+    known = [conduct.number_of_trials(plan, b""), TrialBook(plan, tmp_path / "a", b"").choose(range(2))]
+    secret = [conduct.number_of_trials(plan, b"x" * 16), TrialBook(plan, tmp_path / "b", b"x" * 16).choose(range(2))]
+    assert known[0] != secret[0]
+    assert known[1] != secret[1]
+    assert plan.trial_seed(0) == plan.trial_seed(1) == 101
+
+
+@pytest.mark.run
+def test_stand_ins_and_choices_that_exclude_each_other(tmp_path):
+    options = (
+        "trials: 4\n  sampler: random\n  privacy: public\n  stand_in: {name: synthetic, features: 64, classes: 10}"
+    )
+    path = search(tmp_path, "training.clipping: [clip, normalized]\n    training.clip_norm: [null, 1.0]", options)
+    arguments = ["tune", str(path), "--inline", "--quiet", "--out", str(tmp_path / "out")]
+    shown = CliRunner().invoke(app, [*arguments, "--json"], env={"COLUMNS": "80"})
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(shown.stdout)
+    assert found["finished"]
+    assert found["trials"] == {"done": 3, "failed": 1}
+    assert "trials used stand-in data (synthetic) alone" in found["price"][0]
+    configuration = yaml.safe_load(next((tmp_path / "out" / "runs").rglob("config.yaml")).read_text())
+    assert configuration["data"]["name"] == "synthetic"
+    assert Experiment.from_file(found["best"]["file"]).config.data.name == "digits"
+    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
+    assert "h2fdp run" in shown.stdout
+    lines = [line for line in shown.stdout.splitlines() if str(tmp_path) not in line]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.run
+def test_a_search_without_a_best_ends_with_the_reason(tmp_path):
+    path = search(tmp_path, options="trials: 2\n  privacy: ignore\n  limits: {joules: 1.0e-9}")
+    with pytest.raises(UserError, match="no trial is best: of 2, 2 exceeded a limit and 0 failed"):
+        tune(path, (), tmp_path / "out", inline=True)
