@@ -1,13 +1,14 @@
 """Adding privacy losses up, and reading epsilon off: against direct convolution, dp-accounting, and by hand."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, best_tilt, chernoff_bound, epsilon_of
+from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, SPILL, best_tilt, chernoff_bound, epsilon_of
 from h2fdp.privacy.accounting.loss_distribution import loss_distributions, reach_of
 from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN
 from h2fdp.privacy.accounting.tilted_losses import LossDistribution
@@ -27,12 +28,12 @@ def distributions(draw, infinite=(0.0, 3e-10, 2e-3)):
 
 def directly(parts):
     """The sum's lowest position, masses and infinite mass: sums of positive numbers keep their digits everywhere."""
-    lowest, masses, finite = 0, np.ones(1), 1.0
+    lowest, masses, finite = 0, np.ones(1), Fraction(1)
     for losses, count in parts:
         for _ in range(count):
             lowest, masses = lowest + losses.lowest, np.convolve(masses, losses.masses)
-            finite *= 1 - losses.infinite
-    return lowest, masses, 1 - finite
+            finite *= 1 - Fraction(losses.infinite)
+    return lowest, masses, float(1 - finite)
 
 
 def delta_at(epsilon, lowest, masses, infinite):
@@ -40,15 +41,29 @@ def delta_at(epsilon, lowest, masses, infinite):
     return infinite + float(masses @ np.maximum(-np.expm1(np.minimum(epsilon - losses, 0.0)), 0.0))
 
 
+def slack(parts, delta, epsilon):
+    """The part of delta by which a bound may be off: what is cut or rounded off the tilted sum, untilted at epsilon.
+
+    Where it is large epsilon lies far below the bulk, and neither bound need be near. As an error of epsilon it has no
+    limit but the grid's interval: where losses above epsilon have hardly more than delta, epsilon falls fast in delta.
+    """
+    tilt = best_tilt(parts, INTERVAL, delta)
+    above = chernoff_bound(parts, INTERVAL, delta, tilt) - epsilon + INTERVAL
+    return 3 * SPILL * math.exp(min(tilt * above, 50.0))
+
+
 @given(distributions(), st.sampled_from([1e-9, 1e-5, 1e-2, 0.3]))
+@example(LossDistribution(0, np.array([0.2998, 0.4, 0.0001, 0.0001, 0.3]), 0.0), 0.3)
+@example(LossDistribution(9, np.array([0.6998, 0.0002, 0.3 + 1e-12]), 0.0), 0.3)
 def test_epsilon_is_that_of_dp_accounting(losses, delta):
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
     theirs = DensePLDPmf(INTERVAL, losses.lowest, losses.masses, losses.infinite, pessimistic_estimate=True)
     found, expected = epsilon_of([(losses, 1)], INTERVAL, delta), theirs.get_epsilon_for_delta(delta)
-    assert found == expected or found >= expected - 2e-5
-    if best_tilt([(losses, 1)], INTERVAL, delta) < LARGEST_TILT / INTERVAL / 2:  # else single losses hide each other
-        assert found == expected or found <= expected + 1e-3
+    assert found == expected or found >= expected - EDGE
+    lost = slack([(losses, 1)], delta, expected)
+    if lost < 0.5 and losses.infinite <= delta * (1 - lost):
+        assert found == expected or found <= theirs.get_epsilon_for_delta(delta * (1 - lost)) + 1e-6
 
 
 @given(st.lists(st.tuples(distributions(), st.integers(1, 12)), min_size=1, max_size=3), st.sampled_from(DELTAS))
@@ -61,10 +76,10 @@ def test_sums_are_those_of_direct_convolution(parts, delta):
     assert delta_at(upper + EDGE, *exact) <= delta
     assert lower <= upper
     assert lower == 0 or delta_at(lower - EDGE, *exact) >= delta
-    resolved = best_tilt(parts, INTERVAL, delta) < LARGEST_TILT / INTERVAL / 2
-    if upper > 0 and delta < 0.1 and resolved:  # both are near
-        assert delta_at(upper - 1e-4, *exact) >= delta
-        assert delta_at(lower + 1e-3, *exact) <= delta
+    lost = slack(parts, delta, lower)
+    if upper > 0 and lost < 0.5:  # both are near
+        assert delta_at(upper - 1e-6, *exact) >= delta * (1 - lost)
+        assert delta_at(lower + 1e-6, *exact) <= delta * (1 + lost)
 
 
 @given(
