@@ -1,6 +1,7 @@
 # Everything runs in .venv, which is made when there is none; Python 3.11 or newer and make are all that is needed.
 PYTHON ?= python3
 BIN := .venv/bin
+unexport PYTHONDONTWRITEBYTECODE  # each of the many processes that tests start would compile the package again
 
 .PHONY: demo test quick lint docs bench clean
 

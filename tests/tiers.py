@@ -5,10 +5,13 @@ A file of mixed tests marks single ones (`@pytest.mark.run`). A test that does w
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,6 +40,7 @@ MARKS = {
     "tests/training/test_compiled_engine.py": "slow",
     "tests/theory/test_convergence_on_runs.py": "slow",
 }
+TIERS = {"run", "ray", "process", "slow"}
 IMPLIED = {"ray": ("run", "process"), "process": ("run",)}
 MARKS_OF_FIXTURES = {  # what a fixture does that a test asks for
     "data_root": "process",
@@ -48,6 +52,8 @@ MARKS_OF_FIXTURES = {  # what a fixture does that a test asks for
 
 
 LOOKS_FOR_LIBRARIES = {"ldconfig", "gcc", "ld", "uname"}  # what PyTorch calls when it is imported
+WAYS_AROUND_POPEN = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")  # of `os`; its others use one of these
+LONGEST_S = 10.0  # of processor time, in a test that is in no tier: five times what `slow` says, as machines differ
 
 
 class Tiers:
@@ -58,6 +64,8 @@ class Tiers:
         self._guard(RunDirectory, "write_summary", "run", "makes a run")
         self._guard(subprocess.Popen, "__init__", "process", "starts a process")
         self._guard(BaseProcess, "start", "process", "starts a process")
+        for name in WAYS_AROUND_POPEN:
+            self._guard(os, name, "process", "starts a process")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
@@ -77,7 +85,15 @@ class Tiers:
         finally:
             self._item = None
 
-    def _guard(self, owner: type, name: str, mark: str, does: str) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        return (yield from _not_for_long(item))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        return (yield from _not_for_long(item))
+
+    def _guard(self, owner: type | ModuleType, name: str, mark: str, does: str) -> None:
         original: Callable[..., Any] = getattr(owner, name)
 
         def guarded(*arguments: Any, **options: Any) -> Any:
@@ -91,6 +107,16 @@ class Tiers:
         assert self._item is not None
         own = {each.name for each in self._item.iter_markers()}
         return mark in own or any(mark in IMPLIED.get(each, ()) for each in own)
+
+
+def _not_for_long(item: pytest.Item) -> Iterator[None]:
+    """Around a step of a test: fails a test of no tier that computes for long."""
+    began = time.process_time()
+    result = yield
+    took = time.process_time() - began
+    if took > LONGEST_S and not any(mark.name in TIERS for mark in item.iter_markers()):
+        pytest.fail(f"{item.nodeid} computes for {took:.0f} s, but is not marked slow (tests/tiers.py)")
+    return result
 
 
 def _how_soon(item: pytest.Item) -> int:
