@@ -43,15 +43,17 @@ def test_a_run_needs_its_mark(tmp_path):
 def test_a_long_computation_needs_its_mark(request, monkeypatch):
     step = tiers._not_for_long(request.node)
     next(step)
-    with monkeypatch.context() as short, pytest.raises(pytest.fail.Exception, match="s, but is not marked slow"):
+    with monkeypatch.context() as short:
         short.setattr(tiers, "LONGEST_S", -1.0)
-        step.send(None)
+        with pytest.raises(pytest.fail.Exception, match="s, but is not marked slow"):
+            step.send(None)
 
 
 @pytest.mark.slow
 def test_with_its_mark_it_may_be_long(request, monkeypatch):
     step = tiers._not_for_long(request.node)
     next(step)
-    with monkeypatch.context() as short, pytest.raises(StopIteration):
+    with monkeypatch.context() as short:
         short.setattr(tiers, "LONGEST_S", -1.0)
-        step.send(None)
+        with pytest.raises(StopIteration):
+            step.send(None)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
+from h2fdp.config.plain_yaml import values_of
 from h2fdp.digests import Program, hash_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
@@ -38,7 +38,7 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
     Args:
         directory: has the run's configuration and topology.
     """
-    configuration = counted(yaml.safe_load(directory.config.read_text()))
+    configuration = counted(values_of(directory.config.read_text()))
     hardware = _hardware(run.blueprint.device)
     own_code = code_of(part.part for part in own_parts_of(run.config, run.drawn))
     parts: dict[str, Any] = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 
+from h2fdp.config.plain_yaml import text_of
 from h2fdp.methods import name_of
 from h2fdp.models import ParameterLayout
 from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, RunDirectory, versions, write_columns
@@ -33,7 +33,7 @@ def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
     values |= {"topology": directory.topology.name, "sweep": {}}
     values |= setup.own.names
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
-    write_text(directory.config, yaml.safe_dump(values, sort_keys=False, width=120))
+    write_text(directory.config, text_of(values))
     write_topology(setup.drawn, directory.topology)
 
 
