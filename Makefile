@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # each of the many processes that tests start would compile the package again
 
-.PHONY: demo test quick lint docs bench clean
+.PHONY: demo test quick fresh lint docs bench clean
 
 demo: .venv/h2fdp
 	$(BIN)/h2fdp run experiments/quickstart.yaml
@@ -17,6 +17,11 @@ test: .venv/dev
 # What starts no run, no Ray and no other process, and does not compute for long.
 quick: .venv/dev
 	$(BIN)/pytest $(WORKERS) -m "not run and not ray and not process and not slow"
+
+# README's commands where nothing of ours was ever run (CONTRIBUTING.md): make fresh TRY="demo quick"
+TRY ?= demo test
+fresh:
+	.ci/fresh $(TRY)
 
 lint: .venv/dev
 	$(BIN)/ruff check .
