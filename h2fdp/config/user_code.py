@@ -40,13 +40,13 @@ def _is_code_of_others(file: str) -> bool:
 def is_own(module: ModuleType) -> bool:
     """Whether a module is the user's: neither installed nor ours."""
     file = getattr(module, "__file__", None)
-    return bool(file) and module.__name__.partition(".")[0] != "h2fdp" and not is_installed(Path(str(file)))
+    return bool(file) and module.__name__.partition(".")[0] != "h2fdp" and not is_installed(str(file))
 
 
 @cache  # every module that is imported is asked about, at each own part
-def is_installed(file: Path) -> bool:
+def is_installed(file: Path | str) -> bool:
     """Whether a file is in one of the folders of Python's own and of installed libraries."""
-    resolved = file.resolve()
+    resolved = Path(file).resolve()
     return any(resolved.is_relative_to(folder) for folder in _installation())
 
 

@@ -8,7 +8,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -31,7 +31,7 @@ def code_of(parts: Iterable[Any]) -> str:
     own) may be another one next time: its digest never comes again.
     """
     texts = []
-    known: dict[str, tuple[Program, str]] = {}  # by module: parts are often of one
+    known: dict[str, tuple[Program, list[str]]] = {}  # by module: parts are often of one
     for part in parts:
         try:
             if not isinstance(part, type) and (getattr(part, "__closure__", None) or getattr(part, "__self__", None)):
@@ -42,13 +42,21 @@ def code_of(parts: Iterable[Any]) -> str:
             home = _home(part)
             if home.__name__ not in known:
                 sources = own_sources(home)
-                known[home.__name__] = Program(sources), json.dumps(versions(libraries_of(sources)))
-            program, libraries = known[home.__name__]
+                program, digest, libraries = _read(tuple(sources.items()))
+                known[home.__name__] = program, [digest, json.dumps(versions(libraries))]
+            program, whole = known[home.__name__]
             defined = program.of(home.__name__, part.__qualname__.partition(".")[0])
-            texts += [part.__qualname__, *defined, program.digest(), libraries]
+            texts += [part.__qualname__, *defined, *whole]
         except (TypeError, AttributeError, OSError, SyntaxError, UnicodeDecodeError):
             texts.append(secrets.token_hex(16))
     return hash_of(texts) if texts else ""
+
+
+@lru_cache(maxsize=16)  # many experiments are made with parts of the same files
+def _read(sources: tuple[tuple[str, bytes], ...]) -> tuple[Program, str, list[str]]:
+    """What modules define, its digest, and the libraries that they use."""
+    program = Program(dict(sources))
+    return program, program.digest(), libraries_of(dict(sources))
 
 
 def own_parts_of(config: ExperimentFile, topology: Topology) -> list[OwnPart]:
@@ -66,6 +74,7 @@ def own_sources(home: ModuleType) -> dict[str, bytes]:
         TypeError, OSError, SyntaxError: one of them has no file that can be read.
     """
     texts: dict[str, bytes] = {}
+    asked: set[str] = set()
     waiting = {home.__name__: _source_of(home)}
     while waiting:
         name, file = waiting.popitem()
@@ -73,7 +82,9 @@ def own_sources(home: ModuleType) -> dict[str, bytes]:
         if key not in texts:
             texts[key] = file.read_bytes()
             if not is_installed(file):
-                waiting |= _own_files({*_used_by(sys.modules.get(name)), *imported_modules(texts[key], key)})
+                used = {*_used_by(sys.modules.get(name)), *imported_modules(texts[key], key)}
+                waiting |= _own_files(used - asked)
+                asked |= used
     return texts
 
 
