@@ -40,9 +40,11 @@ class Options(Section):
 
     Attributes:
         siblings: all choices of the same key by name.
+        nulls: whether a resolved section of another choice has null for its options.
     """
 
     siblings: ClassVar[Mapping[str, type[Options]]] = {}
+    nulls: ClassVar[bool] = True
 
     name: str
 

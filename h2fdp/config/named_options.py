@@ -127,7 +127,7 @@ class Choices(Generic[OptionsType]):
         )
 
     def written(self, value: Options | OwnPart, mapping: Any) -> Any:
-        """The mapping of a choice, with null for the options of the others."""
+        """The mapping of a choice, with null for the options of others."""
         if isinstance(value, OwnPart):
             return mapping
         return {"name": value.name} | dict.fromkeys(self._all_options()) | mapping
@@ -141,7 +141,8 @@ class Choices(Generic[OptionsType]):
         return {"name": value.name, **value.options()} if value.options() else value.name
 
     def _all_options(self) -> Iterable[str]:
-        return [key for model in self.models.values() for key in model.model_fields if key != "name"]
+        shown = [model for model in self.models.values() if model.nulls]
+        return [key for model in shown for key in model.model_fields if key != "name"]
 
 
 class _Field:

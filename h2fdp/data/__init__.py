@@ -2,6 +2,7 @@
 
 from h2fdp.data.federate import from_function, load, within_unit_ball
 from h2fdp.data.federated import DeviceData, FederatedData
+from h2fdp.data.from_python import GIVEN, Given, PythonData, from_python
 from h2fdp.data.on_demand import LARGEST_HELD
 from h2fdp.data.partition import PartitionSection
 from h2fdp.data.records import Records, Scaling
@@ -10,18 +11,22 @@ from h2fdp.data.source import DataOptions, DataRequest, Pool
 
 __all__ = [
     "DATA_SETS",
+    "GIVEN",
     "LARGEST_HELD",
     "DataOptions",
     "DataRequest",
     "DataSection",
     "DeviceData",
     "FederatedData",
+    "Given",
     "PartitionSection",
     "Pool",
+    "PythonData",
     "Records",
     "Scaling",
     "describe",
     "from_function",
+    "from_python",
     "load",
     "within_unit_ball",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -15,6 +16,7 @@ from pydantic import Field
 from h2fdp.config.fields import Expect, Options
 from h2fdp.data.partition import PartitionSection
 from h2fdp.data.records import Records, Scaling
+from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
 PARTITION = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
@@ -76,6 +78,22 @@ class Pooled(DataOptions):
     def scaled(self, scaling: Scaling) -> Scaling:
         """The constants, or the division alone."""
         return scaling.unit() if self.normalize == "unit" else scaling
+
+
+def split_off(records: int, share: float, key: str = "data") -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of so many records stay, and which become test records: the same in every run, by a hash of their numbers.
+
+    Raises:
+        UserError: a share that leaves nothing on one side.
+
+    >>> [part.tolist() for part in split_off(5, 0.4)]
+    [[0, 1, 2], [3, 4]]
+    """
+    if not 0 < share < 1 or not 0 < int(share * records) < records:
+        raise UserError(f"expected a share that leaves records on both sides, found {share:g} of {records}", key=key)
+    order = sorted(range(records), key=lambda place: blake2b(place.to_bytes(8, "little")).digest())
+    count = int(share * records)
+    return np.sort(np.array(order[count:])), np.sort(np.array(order[:count]))
 
 
 @dataclass(frozen=True)

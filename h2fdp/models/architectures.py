@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from h2fdp.errors import UserError
 
@@ -85,6 +86,72 @@ def ali_cnn_32(shape: tuple[int, ...], classes: int) -> nn.Module:
         channels = wide
     inputs = channels * (height // 8) * (width // 8)
     return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(inputs, 128), nn.Tanh(), nn.Linear(128, classes))
+
+
+def femnist_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """LEAF's model of FEMNIST (Caldas et al. 2018), after McMahan et al. 2017: 6,603,710 parameters at 28x28x1 and 62
+    classes. Two padded 5x5 convolutions with 32 and 64 channels, a max-pool after each, 2,048 rectified units."""
+    channels, height, width = image_shape("femnist-cnn", shape, smallest=4)
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * (height // 4) * (width // 4), 2048),
+        nn.ReLU(),
+        nn.Linear(2048, classes),
+    )
+
+
+def lstm(
+    shape: tuple[int, ...], classes: int, vocabulary: int, embedding: int, hidden: int, bidirectional: bool
+) -> nn.Module:
+    """An embedding of words with an LSTM; bidirectional with 300 and 256 it is Upcycled-FL's model of Sent140.
+
+    Raises:
+        UserError: records that are no rows of word numbers.
+    """
+    if len(shape) != 1:
+        raise UserError(f"lstm needs rows of word numbers, of shape (words,), found shape {shape}", key="model")
+    return WordLstm(classes, vocabulary, embedding, hidden, bidirectional)
+
+
+class WordLstm(nn.Module):
+    """Embedding, LSTM in one or both directions, its last states to scores.
+
+    The cell is written out (Hochreiter and Schmidhuber 1997, with forget gates): torch's own has no gradients for each
+    record under `torch.func`. Input, forget, cell and output gates stand in this order, with one bias.
+    """
+
+    def __init__(self, classes: int, vocabulary: int, embedding: int, hidden: int, bidirectional: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary + 1, embedding)
+        directions = 2 if bidirectional else 1
+        self.inputs = nn.ModuleList(nn.Linear(embedding, 4 * hidden) for _ in range(directions))
+        self.states = nn.ModuleList(nn.Linear(hidden, 4 * hidden, bias=False) for _ in range(directions))
+        self.scores = nn.Linear(directions * hidden, classes)
+        self.hidden = hidden
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Word numbers (n, words) to scores (n, classes)."""
+        words = self.embedding(x.long().clamp(0, self.embedding.num_embeddings - 1))
+        last = [self._last(words if at == 0 else words.flip(1), at) for at in range(len(self.inputs))]
+        scores: Tensor = self.scores(torch.cat(last, dim=1))
+        return scores
+
+    def _last(self, words: Tensor, direction: int) -> Tensor:
+        """(n, hidden) the state after the last word."""
+        gates = self.inputs[direction](words)
+        state: Tensor = gates.new_zeros(len(words), self.hidden)
+        cell = state
+        for place in range(words.shape[1]):
+            entry, forget, fresh, out = (gates[:, place] + self.states[direction](state)).chunk(4, dim=1)
+            cell = forget.sigmoid() * cell + entry.sigmoid() * fresh.tanh()
+            state = out.sigmoid() * cell.tanh()
+        return state
 
 
 def image_shape(model: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:

@@ -121,6 +121,32 @@ class AliCnn32(ModelOptions):
     name: Literal["ali-cnn-32"] = "ali-cnn-32"
 
 
+@CHOICES.register
+class FemnistCnn(ModelOptions):
+    """LEAF's network of FEMNIST."""
+
+    description: ClassVar[str] = "LEAF's CNN of FEMNIST: two 5x5 convolutions, 2,048 units"
+    builder: ClassVar[str] = "femnist_cnn"
+    parameters: ClassVar[int] = 6_497_162
+    name: Literal["femnist-cnn"] = "femnist-cnn"
+
+
+@CHOICES.register
+class Lstm(ModelOptions):
+    """An embedding of word numbers with an LSTM; `vocabulary` is the largest number."""
+
+    description: ClassVar[str] = "an embedding of words with a (bidirectional) LSTM; Upcycled-FL's model of Sent140"
+    builder: ClassVar[str] = "lstm"
+    parameters: ClassVar[int] = 4_146_166
+    shape: ClassVar[tuple[int, ...]] = (25,)
+    nulls: ClassVar[bool] = False
+    name: Literal["lstm"] = "lstm"
+    vocabulary: Count = 10_000
+    embedding: Count = 300
+    hidden: Count = 256
+    bidirectional: Flag = True
+
+
 MODELS = MappingProxyType(cast("Mapping[str, type[ModelOptions]]", CHOICES.models))
 
 if TYPE_CHECKING:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from h2fdp.config import read_document
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.data import GIVEN, Given, PythonData, from_python
+from h2fdp.data.holdings import label_counts
 from h2fdp.data.registry import RECORDS
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import document_of, experiment_from, parse_setting, read_experiment
@@ -18,11 +20,15 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.settings import place_settings
 from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of
-from h2fdp.run.prepare import DataSource, DeviceFunction, own_data, prepare
+from h2fdp.run.prepare import DataSource, DeviceFunction, configured_data, own_data, prepare
 from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import OwnParts, RunSetup
+from h2fdp.streams import Streams
 from h2fdp.topology import Topology
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _DATA_PLACEHOLDER = "digits"  # in a configuration whose data are a function from Python
 
@@ -32,10 +38,13 @@ class Experiment:
 
     Args:
         topology: a `Topology`, a topology file's path, or None for the paper's 10 x 5 devices.
-        data: a data set's name, a mapping as in an experiment file, or a function from a device's name to its
-            (inputs, labels) - with `test_data`.
+        data: a data set's name, or a mapping as in an experiment file. Or records of your own with `test_data`: a pair
+            of arrays, a torch `Dataset`, a Hugging Face `Dataset`, a pandas frame, what `h2fdp.data.from_python` makes
+            of these; a mapping or a function from a device's name to its (inputs, labels).
         model: a model's name, a mapping, an nn.Module class or a function that makes one.
         method: a method's name, or a mapping of the six axes.
+        test_data: the same for the test records; or the share of the records that becomes these, as 0.2.
+        partition: who holds which records, as `data.partition` in an experiment file.
         settings: any key of the sections of an experiment file (`epsilon=1.0`, `intervals=50`), or a whole section.
 
     Raises:
@@ -49,15 +58,18 @@ class Experiment:
     def __init__(
         self,
         topology: Topology | str | Path | None = None,
-        data: str | dict[str, Any] | DeviceFunction = "digits",
+        data: Any = "digits",
         model: str | dict[str, Any] | Callable[[], nn.Module] = "softmax",
         method: str | dict[str, Any] = "h2fdp",
         *,
-        test_data: tuple[Any, Any] | None = None,
+        test_data: Any = None,
+        partition: str | dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         values = place_settings(settings) | {"method": method}
-        values["data"] = _DATA_PLACEHOLDER if callable(data) else data
+        function = _by_device(data)
+        given = None if function is not None else _given(data, test_data)
+        values["data"] = _data_section(_DATA_PLACEHOLDER if function is not None else data, given, partition)
         values["model"] = model
         own_topology = topology if isinstance(topology, Topology) else None
         values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]} if own_topology else str(topology)
@@ -66,14 +78,23 @@ class Experiment:
             values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]}
         self.config, drawn = experiment_from(document_of(values, "Experiment"))
         self.topology = own_topology or drawn
-        if callable(data):
-            self._use_own_data(data, test_data)
+        if function is not None:
+            if partition is not None:
+                raise UserError("data by device are spread already; leave it out", "Experiment", "partition")
+            self._use_own_data(function, test_data)
+        if given is not None:
+            self._use_given(given)
 
     _data: DataSource | None = None
     _own = OwnParts()
 
-    def _use_own_data(self, data: DeviceFunction, test_data: tuple[Any, Any] | None) -> None:
-        if test_data is None:
+    def _use_given(self, given: PythonData) -> None:
+        section = self.config.data
+        assert isinstance(section, Given), "the section says that Python has the records"
+        self.config = self.config.model_copy(update={"data": section.holding(given.pool)})
+
+    def _use_own_data(self, data: DeviceFunction, test_data: Any) -> None:
+        if not isinstance(test_data, tuple):
             raise UserError("a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data")
         name = _name(data)
         self._data = own_data(OwnPart(name, data, RECORDS, from_python=True, where="Experiment", key="data"), test_data)
@@ -92,8 +113,8 @@ class Experiment:
         run: str | Path,
         settings: Sequence[str] = (),
         *,
-        data: DeviceFunction | None = None,
-        test_data: tuple[Any, Any] | None = None,
+        data: Any = None,
+        test_data: Any = None,
         model: Callable[[], nn.Module] | None = None,
     ) -> Experiment:
         """The experiment of a run directory, to continue the run.
@@ -109,6 +130,11 @@ class Experiment:
         document = read_document(config)
         for key, part in given.items():
             own = isinstance(document.values().get(key), str)
+            if key == "data" and _is_given(document.values().get(key)):
+                if part is None:
+                    text = "the run began with records from Python; resume it there: h2fdp.resume(run, data=...)"
+                    raise UserError(text, document.where((key,)), key)
+                continue
             if own and part is None:
                 text = (
                     f"the run began with {document.values()[key]}; resume it from Python: h2fdp.resume(run, {key}=...)"
@@ -120,6 +146,7 @@ class Experiment:
                 )
             if own:
                 document.set(key, part if key == "model" else _DATA_PLACEHOLDER, key)
+        handed = _given(data, test_data) if _is_given(document.values().get("data")) else None
         changed = [parse_setting(text) for text in settings]
         for key, _, where in changed:
             if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
@@ -127,13 +154,25 @@ class Experiment:
                 raise UserError(text, where, key)
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = experiment_from(document, changed)
-        if data is not None:
-            experiment._use_own_data(data, test_data)
+        if handed is not None:
+            experiment._use_given(handed)
+        elif data is not None:
+            experiment._use_own_data(_by_device(data) or data, test_data)
         return experiment
 
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:
         """Load the data, build the model and work out the noise, without running."""
         return prepare(self.config, self.topology, data_root=data_root, data_source=self._data, own=self._own)
+
+    def holdings(self, data_root: str | Path | None = None) -> pd.DataFrame:
+        """How many records of each label (columns) each device (rows) holds; nothing is trained."""
+        import pandas as pd
+
+        source = self._data or configured_data(self.config)
+        root = None if data_root is None else Path(data_root)
+        counts = label_counts(source(self.topology, Streams(self.config.seed), root))
+        names = [name for subnet in self.topology.subnets for name in subnet.device_names()]
+        return pd.DataFrame(counts, index=pd.Index(names, name="device"))
 
     def run(
         self,
@@ -152,6 +191,52 @@ class Experiment:
     def own_parts(self) -> dict[str, str]:
         """Which parts are a user's own Python objects, and their names."""
         return dict(self._own.names)
+
+
+def _by_device(data: Any) -> DeviceFunction | None:
+    """Data by device as a function of its name; None where `data` is something else."""
+    if isinstance(data, Mapping) and data and all(isinstance(each, (tuple, list)) for each in data.values()):
+        held = dict(data)
+
+        def of_device(name: str) -> Any:
+            if name not in held:
+                shown = ", ".join(sorted(held)[:5])
+                raise UserError(f"there are no records of device {name}; found those of {shown}, ...", key="data")
+            return held[name]
+
+        return of_device
+    is_function = callable(data) and not hasattr(data, "__getitem__")  # data sets of some libraries can be called
+    return data if is_function and not isinstance(data, (str, PythonData)) else None
+
+
+def _given(data: Any, test_data: Any) -> PythonData | None:
+    """Records from Python; None where `data` names a data set.
+
+    Raises:
+        UserError: see `from_python`; test data without records of one's own.
+    """
+    if isinstance(data, PythonData):
+        return data
+    named = isinstance(data, str) or (isinstance(data, Mapping) and "train" not in data)
+    if not named:
+        return from_python(data, test_data)
+    if test_data is not None:
+        raise UserError(f"the data set {data} has test records; leave it out", "Experiment", "test_data")
+    return None
+
+
+def _data_section(data: Any, given: PythonData | None, partition: Any) -> Any:
+    section = {"name": GIVEN, **given.options} if given is not None else data
+    if partition is None:
+        return section
+    mapping = {"name": section} if isinstance(section, str) else dict(section)
+    if "partition" in mapping:
+        raise UserError("stated in data too; state it once", "Experiment", "partition")
+    return {**mapping, "partition": partition}
+
+
+def _is_given(section: Any) -> bool:
+    return isinstance(section, dict) and section.get("name") == GIVEN
 
 
 def default_directory(config: ExperimentFile) -> Path:

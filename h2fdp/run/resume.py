@@ -24,7 +24,6 @@ from h2fdp.run import noise_key
 from h2fdp.run.api import Experiment
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
 from h2fdp.run.loop import carry_out, full_disk_reported
-from h2fdp.run.prepare import DeviceFunction
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run
@@ -39,8 +38,8 @@ def resume(
     run: str | Path,
     *,
     data_root: str | Path | None = None,
-    data: DeviceFunction | None = None,
-    test_data: tuple[Any, Any] | None = None,
+    data: Any = None,
+    test_data: Any = None,
     model: Callable[[], nn.Module] | None = None,
     settings: Sequence[str] = (),
     on_interval: OnInterval | None = None,

@@ -54,7 +54,7 @@ def test_cnn12_has_twelve_layers_and_no_batch_norm():
     assert nn.BatchNorm2d not in layers
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"lstm"}))
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 17, 23)])
 def test_every_model_takes_pictures_of_either_data_set(name, shape):
     module = build(name, shape, 7)

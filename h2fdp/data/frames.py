@@ -1,0 +1,109 @@
+"""Tables: numbers scaled by public bounds, categories as indicators; nothing is computed from the records.
+
+Means, deviations and lists of categories that follow from devices' records would reveal some of these, and no account
+covers that. So bounds are stated, and categories too: as a categorical column, or by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from h2fdp.errors import UserError
+
+_LABELS = ("label", "labels", "target", "class", "y")
+
+
+def frame_arrays(
+    frame: Any,
+    label: str | None,
+    inputs: Sequence[str] | None,
+    by: str | None,
+    names: Sequence[Any] | None,
+    ranges: Mapping[str, Sequence[float]],
+    what: str,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """Inputs (n, features) float32, labels (n,) and owners of a pandas frame.
+
+    Args:
+        inputs: columns; null for all but the label's and the owner's.
+        names: the labels in order; null where they are whole numbers, or a categorical column states them.
+        ranges: column -> (lowest, highest).
+
+    Raises:
+        UserError: a column that is not there, no numbers and no categories, bounds that are none.
+    """
+    there = [str(each) for each in frame.columns]
+    usual = next((each for each in _LABELS if each in there), None)
+    target = usual if label is None else _named(label, there, what)
+    if target is None:
+        raise UserError(f"{what}: which column has the labels? Say it as label=, one of {', '.join(there)}", key="data")
+    owner = None if by is None else _named(by, there, what)
+    used = [_named(each, there, what) for each in inputs] if inputs else [c for c in there if c not in (target, owner)]
+    if not used:
+        raise UserError(f"{what}: no columns are left as inputs", key="data")
+    for key in ranges:
+        if key not in used:
+            raise UserError(f"{what}: ranges: {key} is no input; inputs are {', '.join(used)}", key="data")
+    parts = [_features(frame[each], each, ranges.get(each), what) for each in used]
+    labels = frame[target]
+    if names is None and hasattr(labels, "cat"):
+        names = list(labels.cat.categories)
+    owners = None if owner is None else np.asarray(frame[owner])
+    x = np.concatenate(parts, axis=1).astype(np.float32)
+    return x, label_numbers(np.asarray(labels), names, what), owners
+
+
+def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) -> NDArray[Any]:
+    """Labels as numbers from 0, in the order of their names.
+
+    Raises:
+        UserError: texts without names, or a label that none of them is.
+    """
+    if names is None:
+        if labels.dtype.kind in "OSU":
+            text = f"{what}: labels are texts; say them in order as classes=[...], since their list must be public"
+            raise UserError(text, key="data")
+        if labels.dtype.kind == "b" or (labels.dtype.kind == "f" and (labels == np.floor(labels)).all()):
+            return labels.astype(np.int64)
+        return labels
+    places = {name: place for place, name in enumerate(names)}
+    unknown = [each for each in labels.tolist() if each not in places]
+    if unknown:
+        listed = ", ".join(map(str, names))
+        raise UserError(f"{what}: the label {unknown[0]!r} is none of the classes {listed}", key="data")
+    return np.array([places[each] for each in labels.tolist()], dtype=np.int64)
+
+
+def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str) -> NDArray[Any]:
+    """A column as one or more features (n, .)."""
+    if hasattr(values, "cat"):
+        return _indicators(np.asarray(values), list(values.cat.categories))
+    array = np.asarray(values)
+    if array.dtype.kind not in "buif":
+        text = f"{what}: the column {name} has no numbers; make it categorical with stated categories, or leave it out"
+        raise UserError(text, key="data")
+    numbers = array.astype(np.float64)[:, None]
+    if bounds is None:
+        return numbers
+    if len(bounds) != 2 or not bounds[0] < bounds[1]:
+        raise UserError(f"{what}: ranges.{name}: expected (lowest, highest), found {bounds}", key="data")
+    low, high = map(float, bounds)
+    return np.asarray((np.clip(numbers, low, high) - low) / (high - low))
+
+
+def _indicators(values: NDArray[Any], categories: Sequence[Any]) -> NDArray[Any]:
+    """One feature for each category, 1 where it holds; all 0 where none does."""
+    return np.stack([(values == each) for each in categories], axis=1).astype(np.float64)
+
+
+def _named(name: str, there: Sequence[str], what: str) -> str:
+    if name not in there:
+        close = difflib.get_close_matches(name, there, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(there)}"
+        raise UserError(f"{what}: there is no column {name}{hint}", key="data")
+    return name

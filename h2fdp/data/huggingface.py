@@ -1,0 +1,141 @@
+"""`huggingface`: a folder of `Dataset.save_to_disk`, or Parquet files as on the hub; read without `datasets`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from h2fdp.config.fields import Expect, FilePath, Text
+from h2fdp.data.from_python import from_python
+from h2fdp.data.partition import PartitionSection
+from h2fdp.data.source import DataOptions, DataRequest, Pool
+from h2fdp.errors import UserError
+
+_KEY = "data.path"
+_Share = Annotated[float, Field(gt=0, lt=1), Expect("a number between 0 and 1")]
+
+
+class HuggingFace(DataOptions):
+    """A Hugging Face data set on disk.
+
+    Attributes:
+        path: of the folder; `h2fdp` downloads nothing: `datasets.load_dataset(name).save_to_disk(path)` does.
+        label, inputs, by: columns: of labels, of inputs, of who holds a record; null for the usual names, and nobody.
+        test: the share of the records that are test records where there is no split called test.
+        partition: null: by `by` where it is stated, else `iid`.
+    """
+
+    description: ClassVar[str] = "a Hugging Face data set in a folder (save_to_disk, or Parquet files)"
+    nulls: ClassVar[bool] = False
+    name: Literal["huggingface"] = "huggingface"
+    path: FilePath
+    label: Text | None = None
+    inputs: Text | None = None
+    by: Text | None = None
+    test: _Share = 0.2
+    partition: PartitionSection | None = None
+
+    @property
+    def spread(self) -> PartitionSection:
+        """As stated, else by owner or at random."""
+        if self.partition is not None:
+            return self.partition
+        return PartitionSection(iid=True) if self.by is None else PartitionSection(natural=True)
+
+    def depends_on(self, request: DataRequest) -> Hashable:
+        """The folder, and how it is read."""
+        return repr(self.model_dump(exclude={"partition", "validation", "public"})), self.spread.natural
+
+    def load(self, request: DataRequest) -> Pool:
+        """All records.
+
+        Raises:
+            UserError: no such folder, columns that are not there, values that are no numbers or images.
+        """
+        splits = read_folder(Path(self.path).expanduser())
+        by = self.by if self.spread.natural else None
+        test = splits.get("test", self.test)
+        training = splits["train"]
+        classes = training.classes_of(self.label)
+        return from_python(training, test, label=self.label, inputs=self.inputs, by=by, classes=classes).pool
+
+
+class ArrowColumns:
+    """A split's columns, as a `datasets.Dataset` has them.
+
+    Args:
+        features: what the schema says about columns, by name.
+    """
+
+    def __init__(self, table: pa.Table, features: dict[str, Any]) -> None:
+        self._table = table
+        self.features = features
+        self.column_names = list(table.column_names)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getitem__(self, name: str) -> list[Any]:
+        values: list[Any] = self._table.column(name).to_pylist()
+        return values
+
+    def classes_of(self, label: str | None) -> int | None:
+        """The number of classes that the schema states for the column of labels; null where it states none."""
+        stated = [name for name, kind in self.features.items() if isinstance(kind, dict) and kind.get("names")]
+        name = label if label is not None else next(iter(stated), None)
+        return len(self.features[name]["names"]) if name in stated else None
+
+
+def read_folder(folder: Path) -> dict[str, ArrowColumns]:
+    """The splits of a folder; one that has none is `train`.
+
+    Raises:
+        UserError: no such folder, nothing in it that can be read, no training split.
+    """
+    if not folder.is_dir():
+        raise UserError(f"no such folder: {folder}", key=_KEY)
+    try:
+        found = dict(_splits(folder))
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise UserError(f"{folder}: cannot be read: {error}"[:300], key=_KEY) from None
+    if "train" not in found:
+        text = "expected a data set that save_to_disk wrote, or Parquet files whose names begin with train and test"
+        raise UserError(f"{text}, in {folder}", key=_KEY)
+    return found
+
+
+def _splits(folder: Path) -> Iterator[tuple[str, ArrowColumns]]:
+    splits = folder / "dataset_dict.json"
+    if splits.is_file():
+        for name in json.loads(splits.read_text())["splits"]:
+            yield str(name), _arrow(folder / str(name))
+        return
+    if (folder / "state.json").is_file():
+        yield "train", _arrow(folder)
+        return
+    parquet = sorted(folder.rglob("*.parquet"))
+    for name in ("train", "test"):
+        if files := [file for file in parquet if file.name.startswith(name)]:
+            yield name, _columns(pa.concat_tables([pq.read_table(file) for file in files]))
+
+
+def _arrow(folder: Path) -> ArrowColumns:
+    """What `state.json` names: files of Arrow's streaming format."""
+    files = [each["filename"] for each in json.loads((folder / "state.json").read_text())["_data_files"]]
+    tables = []
+    for name in files:
+        with pa.memory_map(str(folder / Path(name).name)) as source, pa.ipc.open_stream(source) as stream:
+            tables.append(stream.read_all())
+    return _columns(pa.concat_tables(tables))
+
+
+def _columns(table: pa.Table) -> ArrowColumns:
+    stated = (table.schema.metadata or {}).get(b"huggingface")
+    features = json.loads(stated)["info"]["features"] if stated else {}
+    return ArrowColumns(table, features)

@@ -1,0 +1,139 @@
+"""LEAF's JSON, Hugging Face folders and tables, on small files written in these formats."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from h2fdp.data import DATA_SETS, load
+from h2fdp.errors import UserError
+from h2fdp.streams import Streams
+
+
+def loaded(section, devices=2):
+    return load(DATA_SETS.read(section), devices, Streams(1))
+
+
+def leaf(folder, users, part="train", name="all_data_0.json"):
+    """A file as LEAF's `split_data.py` writes it."""
+    (folder / part).mkdir(parents=True, exist_ok=True)
+    data = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
+    values = {"users": list(users), "num_samples": [len(y) for _, y in users.values()], "user_data": data}
+    (folder / part / name).write_text(json.dumps(values))
+
+
+INK = [[0.0] + [1.0] * 783, [1.0] * 783 + [0.5]]
+TWEETS = [["1", "Mon", "NO_QUERY", "ann", "So GOOD, today!", "training"], ["2", "Tue", "NO_QUERY", "ann", "bad", "x"]]
+
+
+def test_femnist_of_leaf_is_one_device_for_each_user_and_the_paper_is_zero(tmp_path):
+    leaf(tmp_path, {"f0001": (INK, [61, 3]), "f0002": (INK[:1], [5])})
+    leaf(tmp_path, {"f0003": (INK[1:], [0])}, name="all_data_1.json")
+    leaf(tmp_path, {"f0002": (INK[:1], [5])}, "test")
+    found = loaded({"name": "leaf", "path": str(tmp_path)}, devices=3)
+    assert (found.shape, found.classes) == ((1, 28, 28), 62)
+    assert found.sizes.tolist() == [2, 1, 1]
+    seen = found.device(0).x[0].ravel() * found.scaling.scale + found.scaling.shift
+    assert (seen[0], seen[1]) == (-1.0, 0.0)
+    assert found.test_owners.tolist() == [1]
+    mixed = loaded({"name": "leaf", "path": str(tmp_path), "partition": "iid"}, devices=4)
+    assert mixed.sizes.tolist() == [1, 1, 1, 1]
+    assert mixed.test_owners is None
+
+
+def test_tweets_are_the_words_of_a_public_list_or_hashes(tmp_path):
+    leaf(tmp_path, {"ann": (TWEETS, ["4", "0"]), "bob": (["good"], [1])})
+    leaf(tmp_path, {"zoe": (["so"], [0])}, "test")  # a user who trains nothing
+    (tmp_path / "embs.json").write_text(json.dumps({"vocab": ["good", "bad", "so"], "emba": []}))
+    (tmp_path / "glove.txt").write_text("good 0.1 0.2\nbad 0.3 0.1\nso 0.1 0.1\n")
+    section = {"name": "leaf", "task": "sent140", "path": str(tmp_path), "words": 4}
+    for words in ("embs.json", "glove.txt"):
+        found = loaded(section | {"embeddings": str(tmp_path / words)})
+        assert found.device(0).x.tolist() == [[3, 1, 0, 0], [2, 0, 0, 0]]
+        assert found.device(0).y.tolist() == [1, 0]
+        assert found.test_owners is None
+    hashed = loaded(section | {"vocabulary": 1000})
+    assert hashed.device(1).x[0, 0] == hashed.device(0).x[0, 1]  # "good" is the same word everywhere
+    assert 1 <= hashed.device(0).x[0].min() <= hashed.device(0).x.max() <= 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{}", "expected LEAF's form"),
+        ("{", "expected LEAF's form"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": []}}}', "user a has 1 x and 0 y"),
+        ('{"users": [], "user_data": {}}', "no records in the .json files"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "expected 784 numbers in each x"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": ["b"]}}}', "expected"),
+    ],
+)
+def test_files_of_another_form_are_told(tmp_path, text, told):
+    leaf(tmp_path, {"a": (INK, [0, 1])}, "test")
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a.json").write_text(text)
+    with pytest.raises(UserError, match=r"data\.path") as caught:
+        loaded({"name": "leaf", "path": str(tmp_path)})
+    assert told in str(caught.value)
+
+
+def hugging_face(folder, columns, features=None):
+    """A split as `Dataset.save_to_disk` writes it."""
+    folder.mkdir(parents=True)
+    table = pa.table(columns)
+    if features:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    with (
+        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as out,
+    ):
+        out.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+
+
+NAMES = {"label": {"names": ["a", "b", "c"], "_type": "ClassLabel"}}
+
+
+def test_a_hugging_face_folder_with_splits(tmp_path):
+    columns = {"features": [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], "label": [0, 1, 1], "writer": ["q", "p", "q"]}
+    hugging_face(tmp_path / "train", columns, NAMES)
+    hugging_face(tmp_path / "test", {"features": [[9.0, 9.0]], "label": [0], "writer": ["p"]}, NAMES)
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    found = loaded({"name": "huggingface", "path": str(tmp_path), "by": "writer"})
+    assert found.classes == 3  # as the schema says
+    assert found.device(1).x.tolist() == [[0.0, 1.0], [4.0, 5.0]]
+    assert found.test.x.tolist() == [[9.0, 9.0]]
+    assert loaded({"name": "huggingface", "path": str(tmp_path)}).sizes.tolist() == [2, 1]
+
+
+def test_parquet_files_of_the_hub_and_what_is_no_data_set(tmp_path):
+    (tmp_path / "data").mkdir()
+    frame = pd.DataFrame({"x": [[0.0], [1.0], [2.0], [3.0]], "label": [0, 1, 0, 1]})
+    frame.to_parquet(tmp_path / "data" / "train-00000-of-00001.parquet")
+    found = loaded({"name": "huggingface", "path": str(tmp_path), "test": 0.25, "validation": 0.0})
+    assert (int(found.sizes.sum()), len(found.test)) == (3, 1)
+    with pytest.raises(UserError, match=r"data.path: no such folder"):
+        loaded({"name": "huggingface", "path": str(tmp_path / "none")})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="expected a data set that save_to_disk wrote"):
+        loaded({"name": "huggingface", "path": str(tmp_path / "empty")})
+
+
+def test_a_table_in_a_file_with_stated_bounds_and_categories(tmp_path):
+    rows = [(20, "f", "low", "ohio"), (70, "m", "high", "iowa"), (45, "f", "low", "iowa"), (30, "m", "high", "ohio")]
+    frame = pd.DataFrame(rows * 3, columns=["age", "sex", "income", "state"])
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    section = {"name": "table", "path": str(tmp_path / "people.csv"), "label": "income", "classes": ["low", "high"],
+               "ranges": {"age": [20, 70]}, "categories": {"sex": ["f", "m"]}, "by": "state", "test": 0.25}  # fmt: skip
+    found = loaded(section)
+    assert (found.shape, found.classes, len(found.test), int(found.sizes.sum())) == ((3,), 2, 3, 9)
+    assert {tuple(row) for row in found.device(0).x.tolist()} <= {(1.0, 0.0, 1.0), (0.5, 1.0, 0.0)}  # iowa
+    with pytest.raises(UserError, match="there is no column incme; did you mean income"):
+        loaded(section | {"label": "incme"})
+    with pytest.raises(UserError, match="the column sex has no numbers"):
+        loaded(section | {"categories": {}})
+    with pytest.raises(UserError, match="cannot be read as a table"):
+        loaded(section | {"path": str(tmp_path / "none.csv")})
+    assert np.isin(found.device(1).y, [0, 1]).all()

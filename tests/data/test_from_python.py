@@ -1,0 +1,183 @@
+"""Records in the forms that people have them in: all give the same arrays, and any partition spreads them."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.data import Given, Scaling, from_python, load
+from h2fdp.streams import Streams
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 3)).astype(np.float32)
+Y = np.arange(40) % 4
+TEST = (X[:8], Y[:8])
+WHO = np.array(["ann", "bob", "eve", "zoe"])[np.arange(40) // 10]
+NETWORK = Topology.regular(edges=2, devices=2, trust=1)
+
+
+class Columns:
+    """What h2fdp asks of a Hugging Face `Dataset`."""
+
+    def __init__(self, **columns):
+        self.columns, self.column_names, self.features = columns, list(columns), dict.fromkeys(columns)
+
+    def __getitem__(self, name):
+        return list(self.columns[name])
+
+    def __len__(self):
+        return len(next(iter(self.columns.values())))
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __len__(self):
+        return len(Y)
+
+    def __getitem__(self, place):
+        return {"x": torch.from_numpy(X[place]), "y": int(Y[place])}
+
+
+FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(label=Y)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        (X, Y),
+        [X.tolist(), Y.tolist()],
+        (torch.from_numpy(X).requires_grad_(), torch.from_numpy(Y)),
+        torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
+        Pairs(),
+        Columns(x=X.tolist(), label=Y.tolist()),
+        FRAME,
+        {"train": Columns(x=X, label=Y), "test": Columns(x=TEST[0], label=TEST[1])},
+    ],
+    ids=["arrays", "lists", "tensors", "TensorDataset", "items that are mappings", "columns", "frame", "splits"],
+)
+def test_every_form_gives_the_same_records(source):
+    pool = from_python(source, None if isinstance(source, dict) else TEST).pool
+    np.testing.assert_array_equal(pool.train.x, X)
+    np.testing.assert_array_equal(pool.train.y, Y)
+    np.testing.assert_array_equal(pool.test.y, TEST[1])
+    assert pool.classes == 4
+
+
+def test_images_are_channels_first_and_stay_bytes():
+    pixels = RNG.integers(0, 256, size=(2, 4, 5, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels[1]).save(file, "png")
+    source = Columns(image=[Image.fromarray(pixels[0]), {"bytes": file.getvalue(), "path": None}], label=[0, 1])
+    pool = from_python(source, test=0.5).pool
+    assert (pool.train.x.dtype, pool.train.x.shape, pool.scaling.divisor) == (np.uint8, (1, 3, 4, 5), 255.0)
+    both = np.concatenate([pool.train.x, pool.test.x])
+    assert {each.tobytes() for each in both} == {np.moveaxis(each, -1, 0).tobytes() for each in pixels}
+    grey = from_python(Columns(img=[Image.fromarray(each[..., 0]) for each in pixels], label=[0, 1]), test=0.5).pool
+    assert grey.train.x.shape == (1, 1, 4, 5)
+
+
+def test_columns_of_a_frame_are_scaled_by_stated_bounds_and_categories_alone():
+    sex = pd.Categorical(["f", "m", "f"], categories=["f", "m", "x"])
+    columns = {"age": [10.0, 60.0, 160.0], "sex": sex, "paid": [True, False, True], "grade": ["low", "high", "low"]}
+    bounds = {"age": (10, 110)}
+    pool = from_python(pd.DataFrame(columns), 0.4, label="grade", classes=["low", "high"], ranges=bounds).pool
+    rows = {(*row, y) for part in (pool.train, pool.test) for row, y in zip(part.x.tolist(), part.y, strict=True)}
+    assert rows == {(0, 1, 0, 0, 1, 0), (0.5, 0, 1, 0, 0, 1), (1, 1, 0, 0, 1, 0)}
+
+
+@given(st.sampled_from(["iid", {"dirichlet": 0.3}, {"labels_per_device": 2}, {"shards": 8, "per_device": 2}]))
+@settings(max_examples=4)
+def test_any_partition_spreads_any_of_them(partition):
+    experiment = Experiment(topology=NETWORK, data=(X, Y), test_data=TEST, partition=partition)
+    counts = experiment.holdings()
+    assert list(counts.index) == ["edge-1/1", "edge-1/2", "edge-2/1", "edge-2/2"]
+    assert (counts.sum(axis=1) > 0).all()
+    assert counts.to_numpy().sum() == 40
+    if partition == {"labels_per_device": 2}:
+        assert ((counts > 0).sum(axis=1) == 2).all()
+
+
+def test_by_user_each_device_is_one_user_and_other_partitions_ignore_them():
+    data = from_python(FRAME.assign(who=WHO), TEST_FRAME, by="who", inputs=["a", "b", "c"])
+    held = load(Given(**data.options).holding(data.pool), 4, Streams(1))
+    for device, name in enumerate(("ann", "bob", "eve", "zoe")):
+        np.testing.assert_array_equal(held.device(device).x, X[name == WHO])
+    assert held.test_owners.tolist() == [1] * 8
+    mixed = Experiment(topology=NETWORK, data=data, partition="iid").holdings()
+    assert mixed.sum(axis=1).tolist() == [10] * 4
+    assert not np.array_equal(mixed.to_numpy(), [np.bincount(Y[name == WHO]) for name in ("ann", "bob", "eve", "zoe")])
+
+
+TEST_FRAME = pd.DataFrame(TEST[0], columns=["a", "b", "c"]).assign(label=TEST[1], who="bob")
+
+
+def test_own_public_constants_are_taken():
+    scaling = Scaling(1.0, (2.0,), (4.0,))
+    assert from_python((X, Y), TEST, scaling=scaling).pool.scaling == scaling
+
+
+class Loose:
+    """An iterable data set: nothing to ask for by number."""
+
+    def __iter__(self):
+        return iter([])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"source": (X, Y)}, "expected test data: test_data=(inputs, labels), or a share"),
+        ({"source": 7, "test": 0.2}, "expected (inputs, labels), a torch Dataset"),
+        ({"source": Loose(), "test": 0.2}, "found Loose"),
+        ({"source": (X, Y), "test": 1.5}, "expected a share that leaves records on both sides, found 1.5 of 40"),
+        ({"source": (X, Y), "test": TEST, "label": "y"}, "has no named columns, so label='y' means nothing"),
+        ({"source": (X, Y), "test": TEST, "by": WHO[:3]}, "by: expected a value for each of the 40 records"),
+        ({"source": FRAME, "test": FRAME, "label": "lable"}, "there is no column lable; did you mean label?"),
+        ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column has the labels? Say it as label="),
+        ({"source": FRAME, "test": 0.2, "ranges": {"a": (1, 1)}}, "ranges.a: expected (lowest, highest)"),
+        ({"source": FRAME.assign(a="x"), "test": 0.2}, "the column a has no numbers; make it categorical"),
+        ({"source": FRAME.assign(label="x"), "test": 0.2}, "labels are texts; say them in order as classes="),
+        ({"source": (X, Y), "test": TEST, "classes": [0, 1]}, "the label 2 is none of the classes 0, 1"),
+        ({"source": Columns(text=["a"], label=[0]), "test": 0.2, "inputs": "text"}, "inputs are texts"),
+        ({"source": Columns(a=[1.0], label=[0]), "test": 0.2}, "which column is meant? Say it as inputs="),
+        ({"source": [(X[0], 1), (X[1, :2], 0)][::1], "test": 0.2}, "not rectangular arrays"),
+    ],
+)
+def test_mistakes_are_told(arguments, told):
+    with pytest.raises(UserError) as caught:
+        from_python(**arguments)
+    assert told in str(caught.value)
+
+
+@pytest.mark.run
+def test_a_run_continues_with_the_same_records_and_refuses_to_without(tmp_path):
+    from h2fdp import resume
+
+    settings = {"method": "hfl", "intervals": 2, "local_steps": 2, "aggregate_every": 2}
+    experiment = Experiment(topology=NETWORK, data=(X, Y), test_data=TEST, partition="iid", **settings)
+
+    def stop(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(tmp_path / "run", on_interval=stop)
+    with pytest.raises(UserError, match=r"the run began with records from Python; resume it there"):
+        resume(tmp_path / "run")
+    whole = experiment.run(tmp_path / "whole").metrics["loss"].tolist()
+    assert resume(tmp_path / "run", data=(X, Y), test_data=TEST).metrics["loss"].tolist() == whole
+
+
+def test_data_by_device_may_be_a_mapping():
+    names = [f"edge-{edge}/{number}" for edge in (1, 2) for number in (1, 2)]
+    held = {name: (X[at::4], Y[at::4]) for at, name in enumerate(names)}
+    assert Experiment(topology=NETWORK, data=held, test_data=TEST).holdings().to_numpy().tolist() == [
+        [10 * (label == device) for label in range(4)] for device in range(4)
+    ]
+    del held["edge-2/2"]
+    with pytest.raises(UserError, match="there are no records of device edge-2/2"):
+        Experiment(topology=NETWORK, data=held, test_data=TEST).holdings()
