@@ -70,6 +70,9 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError(text, key="control.estimates")
     if run.config.training.clipping != "clip":
         raise UserError("canaries are as long as clipped gradients; expected clip", key="training.clipping")
+    if run.blueprint.adaptive is not None:
+        text = "canaries are as long as one clip norm, and this one moves; expected a number"
+        raise UserError(text, key="training.clip_norm")
     if run.blueprint.momentum:
         raise UserError("canaries do not support momentum; expected 0", key="training.momentum")
     if observer == "public" and (run.config.method.server.name != "average" or run.config.method.upcycle is not None):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from h2fdp.config import Document, empty_document, parse, read_document
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
+from h2fdp.experiment.adaptive_norms import check_adaptive_clipping
 from h2fdp.experiment.checking import check_experiment
 from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile
@@ -49,6 +50,7 @@ def read_experiment(
     experiment, topology = experiment_from(document, [parse_setting(text) for text in settings], seed)
     aggregation_times(experiment, topology, document)  # refuses tiers and edge servers that the network does not have
     check_secure_sums(experiment, topology, document)
+    check_adaptive_clipping(experiment, topology, document)
     return experiment, topology
 
 

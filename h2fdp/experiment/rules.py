@@ -57,6 +57,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_public(experiment)
     yield from _of_clipping(experiment, axes)
+    yield from _of_moving_norm(experiment, axes)
     yield from _of_adjacency(experiment, axes)
     yield from axes.placement.problems(_requested(experiment, axes))
 
@@ -156,11 +157,46 @@ def _of_clipping(experiment: ExperimentFile, axes: Axes) -> Found:
         return
     bounded = axes.placement.private and axes.placement.clips != "nothing" and axes.placement.input_norm is None
     if training.clip_norm is None or not (bounded or "clip_norm" in training.model_fields_set):
-        yield key, "normalized gradients have the length clip_norm; expected a stated clip_norm, or clip"
-    if axes.placement.clips == "update":
-        yield key, "normalized is about gradients, and central clips updates; expected clip"
+        yield key, "normalized vectors have the length clip_norm; expected a stated clip_norm, or clip"
+    if training.adaptive is not None:
+        yield key, "normalized vectors are nearly as long as any clip norm; expected clip, or a number as clip_norm"
     if axes.schedule.controlled:
         yield key, "the controller's estimates are those of clipped gradients; expected clip"
+
+
+def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What a clip norm that follows a quantile does not go with: votes are those of records drawn, or of devices."""
+    training, placement, name, key = experiment.training, axes.placement, experiment.method.privacy.name, _NORM
+    if training.adaptive is None:
+        return
+    if not placement.private or placement.clips == "nothing" or placement.input_norm is not None:
+        text = f"privacy {name} has no clip norm that noise is sized for" if placement.private else "there is no noise"
+        yield key, f"a quantile is followed by noisy votes, and {text}; expected a number, or null"
+        return
+    own = isinstance(experiment.method.schedule, OwnPart)
+    if own or axes.schedule.controlled or not axes.schedule.foreseen:
+        text = f"{experiment.method.schedule.name} reckons with one clip norm, or sees uploads"
+        yield key, f"{text}; expected a number, or schedule fixed"
+    if isinstance(experiment.method.server, OwnPart):
+        yield key, "a server of your own may send more than a model, beside which there are no votes; expected a number"
+    if placement.clips == "update":
+        return
+    if training.clip_scope != "record" and placement.clips != "record":
+        yield "training.clip_scope", f"a quantile is one of records' gradients; expected record, or a number as {key}"
+    if experiment.method.objective.name not in ("plain", "proximal"):
+        text = f"votes are about the gradients of the loss; expected objective plain or proximal, or a number as {key}"
+        yield "method.objective", f"{text}, found {experiment.method.objective.name}"
+    if training.local_epochs is not None:
+        yield "training.local_epochs", f"votes are about batches; expected local_steps, or a number as {key}"
+    if placement.tells_batch_sizes:
+        text = "the votes of a batch are divided by the public expected size"
+        yield "method.privacy.normalize", f"{text}; expected normalize expected, or a number as {key}"
+    if placement.rounding is not None:
+        text = "the grid of the integers is made for one clip norm"
+        yield "method.privacy.secure_sum.rounding", f"{text}; expected null, or a number as {key}"
+
+
+_NORM = "training.clip_norm"
 
 
 def _of_adjacency(experiment: ExperimentFile, axes: Axes) -> Found:
@@ -216,7 +252,7 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
         model="a model of your own" if own else experiment.model.name,
         model_options={} if own else experiment.model.options(),
         local_aggregations=method.topology != "star" and bool(aggregation_times.offsets(local_steps)),
-        clip_norm=training.clip_norm if bounded or "clip_norm" in training.model_fields_set else None,
+        clip_norm=training.first_clip_norm if bounded or "clip_norm" in training.model_fields_set else None,
         clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
         momentum=training.momentum,
         loss=training.loss.name,

@@ -9,7 +9,8 @@ import numpy as np
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Magnitude, Share, Whole, shape
+from h2fdp.config.fields import Count, Expect, Magnitude, OpenProbability, Share, Whole, shape
+from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.step_decay import StepDecay
 from h2fdp.training.batches import Sampling
@@ -60,6 +61,22 @@ UNTIL = (
 )
 
 
+class QuantileSection(Section):
+    """A clip norm that follows a quantile of the norms that it clips, see `AdaptiveClipping`."""
+
+    quantile: OpenProbability = 0.5
+    initial: Magnitude = 1.0
+    learning_rate: Magnitude = 0.2
+    share: OpenProbability = 0.01
+
+
+ClipNorm = Annotated[
+    Annotated[Magnitude | None, Tag("scalar")] | Annotated[QuantileSection, Tag("mapping")],
+    Discriminator(shape),
+    Expect("a number from 1e-9 to 1e9, or {quantile: 0.5}"),
+]
+
+
 class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
 
@@ -68,6 +85,7 @@ class TrainingSection(Section):
             a network of one tier `aggregate_every` may be a mapping: `{trusted: 1, untrusted: 5}`, or names.
         local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
             have no local aggregations.
+        clip_norm: a number, or how it follows a quantile: `{quantile: 0.5, initial: 1.0}`.
         clipping: `clip` cuts gradients that are longer than `clip_norm`, `normalized` makes all nearly that long.
         loss: of a record's scores; devices minimise its mean.
         public: training of the first model on the records that `data.public` sets aside; null for none.
@@ -84,7 +102,7 @@ class TrainingSection(Section):
     sampling_rate: Share | None = None
     step_size: Magnitude = 0.1
     step_decay: StepDecay = "sqrt"
-    clip_norm: Magnitude | None = 1.0
+    clip_norm: ClipNorm = 1.0
     clip_scope: ClipScope = "batch"
     clipping: ClippingRule = "clip"
     loss: LossSection = CrossEntropyOptions()
@@ -95,6 +113,19 @@ class TrainingSection(Section):
     evaluate_every: Count = 1
     public: PublicSection | None = None
     until: UntilSection | None = None
+
+    @property
+    def adaptive(self) -> AdaptiveClipping | None:
+        """How the clip norm moves; None where it is one number, or none."""
+        norm = self.clip_norm
+        if not isinstance(norm, QuantileSection):
+            return None
+        return AdaptiveClipping(norm.initial, norm.quantile, norm.learning_rate, norm.share)
+
+    @property
+    def first_clip_norm(self) -> float | None:
+        """The clip norm of the first interval, and of all others where it does not move."""
+        return self.clip_norm.initial if isinstance(self.clip_norm, QuantileSection) else self.clip_norm
 
     def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:
         """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set.

@@ -1,6 +1,7 @@
 """Who adds which noise, what each release may leak, and the ledger of everything that left a boundary of trust."""
 
 from h2fdp.privacy.accounts import Accounts
+from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.mechanism import add_gaussian_noise
@@ -34,6 +35,7 @@ __all__ = [
     "OBSERVERS",
     "TRUST_MODELS",
     "Accounts",
+    "AdaptiveClipping",
     "AggregationCounts",
     "AggregationKind",
     "BudgetFilter",

@@ -11,7 +11,7 @@ from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import Bound
 from h2fdp.privacy.adjacency import Adjacency, Replaced
 from h2fdp.privacy.observing import height_of, observers
-from h2fdp.privacy.releases import RELEASE_KEYS, Release, rows_in
+from h2fdp.privacy.releases import RELEASE_KEYS, VOTE_KEYS, Release, rows_in
 from h2fdp.privacy.words import ReleaseKind
 
 
@@ -31,9 +31,9 @@ def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None)
     if adjacency not in get_args(Adjacency):
         raise UserError(f"no release of a run has {adjacency!r} there", where, "adjacency")
     row = {key: value for key, value in row.items() if key != "adjacency"} if isinstance(row, dict) else row
-    if not isinstance(row, dict) or set(row) != set(RELEASE_KEYS):
+    if not isinstance(row, dict) or set(row) not in (set(RELEASE_KEYS), {*RELEASE_KEYS, *VOTE_KEYS}):
         raise UserError(f"this row is not a release; expected the keys {', '.join(RELEASE_KEYS)}", where)
-    if problem := next((key for key, fits in _FITS.items() if not fits(row[key])), None):
+    if problem := next((key for key, fits in _FITS.items() if key in row and not fits(row[key])), None):
         raise UserError(f"no release of a run has {row[problem]!r} there", where, problem)
     if sizes is not None and (
         row["edge"] not in sizes or max(part.stop for part in rows_in(row["devices"])) > sizes[row["edge"]]
@@ -66,4 +66,6 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "sampling": lambda value: value in ("poisson", "fixed"),
     "bound": lambda value: value in get_args(Bound),
     "own_gradient": lambda value: _number(value, 5e-324, 1.0),
+    "clip_norm": lambda value: _number(value, 5e-324, 1e300),
+    "vote_share": lambda value: _number(value, 5e-324, 1.0),
 }

@@ -34,6 +34,8 @@ class Release:
         sampling: how their batches are drawn; only Poisson batches amplify.
         bound: how the sensitivity is known, see `ReleaseType`.
         own_gradient: how far a draw's own gradient moves its step under the bound `record`, in units of 2 eta G.
+        clip_norm, vote_share: where the clip norm moves, C of the interval, and the share of the squared sensitivity
+            that is the vote about it (see `adaptive_clipping`); None elsewhere.
     """
 
     interval: int
@@ -49,13 +51,17 @@ class Release:
     sampling: Sampling
     bound: Bound = "batch"
     own_gradient: float = 1.0
+    clip_norm: float | None = None
+    vote_share: float | None = None
 
     def as_row(self) -> dict[str, Any]:
         """The ledger's row."""
-        return dict(zip(RELEASE_KEYS, _values_of(self), strict=True))
+        row = dict(zip(RELEASE_KEYS, _values_of(self), strict=True))
+        return row if self.clip_norm is None else row | {key: getattr(self, key) for key in VOTE_KEYS}
 
 
-RELEASE_KEYS = tuple(each.name for each in fields(Release))
+VOTE_KEYS = ("clip_norm", "vote_share")
+RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in VOTE_KEYS)
 _values_of = attrgetter(*RELEASE_KEYS)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from h2fdp.algorithms import ServerUpdate, Uploaded
@@ -21,7 +22,7 @@ from h2fdp.protocol.client_state import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SecantPlan, Upload
 from h2fdp.protocol.nodes import NodeGroup
-from h2fdp.protocol.planned_uploads import observation
+from h2fdp.protocol.planned_uploads import noise_and_gradients, observation
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
@@ -40,7 +41,8 @@ class Cloud:
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
     3. `run_interval`: w(t_k) goes down to the subnets with active devices, their uploads come back.
     4. The server update moves the model by the average, under the cloud's own noise where that is its part; plain
-       averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
+       averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c. The clip norm follows the votes in the average,
+       where it moves.
     5. A schedule that learns sees the uploads, and what subnets measured at w(t_{k+1}) if anything.
     """
 
@@ -65,6 +67,7 @@ class Cloud:
         self._refuse_unprotected_variate()
         self._meter = meter
         self._kept: dict[str, Any] = {}  # the state before the interval
+        self._clip_norm = None if planner.adaptive is None else planner.adaptive.initial
 
     def state(self) -> dict[str, Any]:
         """What outlives an interval, in plain values and tensors, for a checkpoint."""
@@ -74,7 +77,7 @@ class Cloud:
             "schedule": self._schedule.state(),
             "server": self._server.state(),
             "memories": None if self._memories is None else self._memories.state(),
-        }
+        } | ({} if self._clip_norm is None else {"clip_norm": self._clip_norm})
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`."""
@@ -83,6 +86,8 @@ class Cloud:
         self._server.load(state["server"])
         if self._memories is not None:
             self._memories.load(state["memories"])
+        if self._clip_norm is not None:
+            self._clip_norm = state["clip_norm"]
 
     @property
     def repeats(self) -> bool:
@@ -105,17 +110,18 @@ class Cloud:
             noise: chooses the noise of the interval, once it is known what it would release; None: as it was made.
         """
         decision = self._schedule.decide(interval, self.next_slot)
-        plan = self._planner.plan(interval, self.next_slot, decision)
+        planner = self._planner.at(self._clip_norm)
+        plan = planner.plan(interval, self.next_slot, decision)
         if noise is None or not plan.subnets:
             return plan
         factor = noise(plan, list(self.releases(plan)))
         reasons = None if decision.reasons is None else {**decision.reasons, "noise_factor": factor}
         decision = replace(decision, noise_factor=decision.noise_factor * factor, reasons=reasons)
-        return self._planner.plan(interval, self.next_slot, decision)
+        return planner.plan(interval, self.next_slot, decision)
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
-        return self._planner.releases(plan)
+        return self._planner.at(plan.clip_norm).releases(plan)
 
     def above(self, edges: NodeGroup) -> Cloud:
         """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
@@ -139,7 +145,9 @@ class Cloud:
         if self._schedule.measures_secants or self._schedule.scores:  # these may give an interval up
             self._kept = self.state()
         if plan.subnets:
-            received = self._tiers.run_interval(before, self._server.variate, self._told(plan))
+            told, variate = self._told(plan), self._server.variate
+            sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # nobody voted yet
+            received = self._tiers.run_interval(sent, variate, told)
             self.model = self._server.apply(before, self._uploaded(plan, received))
         if self._schedule.observes:
             self._schedule.observe(self._observed(plan, before, received))
@@ -173,6 +181,7 @@ class Cloud:
 
     def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload]) -> IntervalObservation:
         """What the schedule is shown, measurements included."""
+        assert plan.clip_norm is None, "uploads that end in votes are shown to nobody"
         measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
         measured = self._tiers.edges.call("measure", self.model, measuring) if measuring else {}
         uploads = [received[name].update for name in plan.parts]
@@ -229,10 +238,23 @@ class Cloud:
         if any(facts.trust_model.cloud_adds_noise for facts in self._planner.subnets):
             stream = self._planner.streams.borrowed("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)
+        if plan.clip_norm is not None:
+            self._clip_norm = self._moved(plan, plan.clip_norm, float(average[-1]))
+            average = average[:-1]
         variates = [upload.variate for upload in map(held.__getitem__, plan.subnets) if upload.variate is not None]
         devices = sum(len(facts.records) for facts in self._planner.subnets)
         changed_by = weighted_sum(variates, plan.shares) if variates else None
         return Uploaded(average, changed_by, plan.participants / devices)
+
+    def _moved(self, plan: IntervalPlan, norm: float, votes: float) -> float:
+        """The next clip norm, by the noisy votes that the cloud received; they are weighted as the updates are."""
+        assert self._planner.adaptive is not None, "votes are about a clip norm that moves"
+        _, total = noise_and_gradients(plan, self._planner.facts, None)
+        total *= plan.decision.step_size
+        if any(facts.trust_model.cloud_adds_noise for facts in self._planner.subnets):  # one vote for a whole update
+            parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
+            total = sum(share * float(subnet.aggregation(-1).weights.sum()) for subnet, share in parts)
+        return self._planner.adaptive.after(norm, self._planner.adaptive.fraction(votes / total, norm))
 
 
 def _of_subnets(received: Mapping[str, Upload]) -> dict[str, Upload]:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from h2fdp.estimation.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
 from h2fdp.estimation.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
-from h2fdp.privacy import DeviceNoise, LocalRandomizer
+from h2fdp.privacy import AdaptiveClipping, DeviceNoise, LocalRandomizer
 from h2fdp.privacy.clipping import ROUNDING, clip_rows
 from h2fdp.protocol.messages import Order
 from h2fdp.streams import Streams
@@ -32,6 +33,8 @@ class DeviceGroup:
         loss_probe: likewise for schedules that want secants.
         longest: from the step size and the number of steps to the longest update that clipped gradients make. Between
             large models an update is longer by rounding, and noise is sized for this length. None without clipping.
+        adaptive: how the clip norm moves; None where it does not. Then orders state it, and the models that devices
+            receive and the updates that they send end in a coordinate for votes about it.
     """
 
     streams: Streams
@@ -44,16 +47,21 @@ class DeviceGroup:
     gradient_probe: GradientProbe | None = None
     loss_probe: LossProbe | None = None
     longest: Callable[[float, int], float] | None = None
+    adaptive: AdaptiveClipping | None = None
 
     def train(self, model: Tensor, order: Order) -> TrainingResult:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
 
         Delta_i, made private by their own side of the mechanism where that is up to them.
         """
-        starts = model.expand(len(order.rows), -1)
+        starts = self.start(model).expand(len(order.rows), -1)
         terms, batches = self.terms(model, order), self.batches(order)
         trained = self.engine.train(starts, self.records, self.held(order), batches, order.step_size, terms)
         return self.released(trained, model, order)
+
+    def start(self, model: Tensor) -> Tensor:
+        """(M,) the model of what was sent: without the votes so far, where there are any."""
+        return model if self.adaptive is None else model[:-1]
 
     def terms(self, model: Tensor, order: Order) -> StepTerms:
         """The terms of an order's steps from `model` (M,)."""
@@ -61,7 +69,9 @@ class DeviceGroup:
         own, corrections = self.mechanism.linear_terms(model, noise), order.corrections
         if own is not None:
             corrections = own if corrections is None else corrections + own
-        return StepTerms(corrections=corrections, noise=self.mechanism.step_noise(noise), watched=order.watched)
+        of_records = order.clip_norm if self._records_vote else None
+        step_noise = self.mechanism.step_noise(noise)
+        return StepTerms(corrections=corrections, noise=step_noise, watched=order.watched, clip_norm=of_records)
 
     def held(self, order: Order | MeasuringOrder) -> np.ndarray:
         """(s,) the ordered devices' rows in `records`."""
@@ -81,7 +91,12 @@ class DeviceGroup:
     def released(self, trained: TrainingResult, model: Tensor, order: Order) -> TrainingResult:
         """What may leave the devices, whose updates (s, M) since `model` it may overwrite; and what they keep."""
         if self.longest is not None:
-            clip_rows(trained.updates, self.longest(order.step_size, len(order.slots)), ROUNDING)
+            longest = self.longest(order.step_size, len(order.slots))
+            if self.adaptive is not None and order.clip_norm is not None:
+                longest *= order.clip_norm / self.adaptive.initial
+            clip_rows(trained.updates, longest, ROUNDING)
+        if self.adaptive is not None:
+            trained = TrainingResult(torch.cat([trained.updates, self._votes(trained, order)[:, None]], dim=1))
         if order.code is not None and order.shares is not None:
             noise = self._noise(order)
             residues = self.mechanism.residues(trained.updates, noise, order.kind, order.code, order.shares)
@@ -89,11 +104,34 @@ class DeviceGroup:
         whole = self.mechanism.upload(trained.updates, model, self._noise(order), order.kind)
         return trained if whole else TrainingResult(trained.updates, trained.personal)
 
+    @property
+    def _records_vote(self) -> bool:
+        """Whether votes are about records' gradients, not about whole updates."""
+        return not self.mechanism.clips_updates
+
+    def _votes(self, trained: TrainingResult, order: Order) -> Tensor:
+        """(s,) the last coordinate of updates (s, M), in their unit: votes go the way that gradients go."""
+        assert self.adaptive is not None, "votes are about a clip norm that moves"
+        assert order.clip_norm is not None, "an order says what devices vote about"
+        vote = self.adaptive.vote(order.clip_norm)
+        if not self._records_vote:
+            within = torch.linalg.vector_norm(trained.updates, dim=1, dtype=torch.float64) <= order.clip_norm
+            return torch.where(within, vote, -vote).to(trained.updates)
+        assert trained.votes is not None, "engines count them"
+        batches = self.expected_batches(order)
+        assert batches is not None, "sums are divided by public numbers"
+        steps = np.full(len(order.rows), len(order.slots)) if order.steps is None else order.steps
+        means = 2 * trained.votes.double().cpu().numpy() / batches
+        if not self.mechanism.noisy_steps:
+            means = means.clip(-1, 1)  # as the mean of the gradients is clipped: a batch may be larger than expected
+        noise = self.mechanism.noise_on_votes(self._noise(order), steps) / batches
+        return torch.from_numpy(order.step_size * (vote * means + noise)).to(trained.updates)
+
     def _noise(self, order: Order) -> DeviceNoise:
         if self.mechanism.noisy and len(order.noise_std) != len(order.rows):
             raise AssertionError("no device here uploads without noise")
         when = (order.interval, order.first_slot, order.last_slot)
-        return DeviceNoise(self.streams, self.device_name, order.rows, order.noise_std, *when)
+        return DeviceNoise(self.streams, self.device_name, order.rows, order.noise_std, *when, order.clip_norm)
 
     def measure_secants(self, model: Tensor, order: SecantOrder) -> SecantMeasurements:
         """What a schedule wants to know of the devices between where they ended and `model` (M,); raw."""

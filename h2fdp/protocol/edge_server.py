@@ -159,6 +159,7 @@ class _Subnet(Children[_SubnetStage]):
             watched=plan.watched,
             code=stage.code,
             shares=None if stage.code is None else plan.shares_of(part.rows),
+            clip_norm=plan.clip_norm,
         )
         return {name: _of_group(order, held) for name, held in self._server.held(part.rows)}
 

@@ -46,6 +46,7 @@ class IntervalPlan:
         heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest.
         lost: those whose devices all dropped out before an upload; they cost energy and give nothing.
         noise_std: of the cloud's own noise on the average of the uploads; 0 for none.
+        clip_norm: C of this interval, where it moves.
     """
 
     interval: int
@@ -59,6 +60,7 @@ class IntervalPlan:
     branches: BranchPlans | None = None
     vectors: Mapping[str, Mapping[int, tuple[TierVector, ...]]] = field(default_factory=dict)
     heights: tuple[int, ...] = ()
+    clip_norm: float | None = None
 
     @property
     def parts(self) -> Mapping[str, Plan | TierPlan]:

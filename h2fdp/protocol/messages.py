@@ -90,6 +90,7 @@ class Plan:
         work: what the devices did in earlier stretches of the interval, see `Upload`.
         masked: whether devices upload under secure aggregation.
         codes: (len(segments),) how, where they upload integers; empty for real vectors.
+        clip_norm: C of this interval, where it moves: models and uploads then end in a coordinate for votes about it.
     """
 
     interval: int
@@ -110,6 +111,7 @@ class Plan:
     work: DeviceWork | None = None
     masked: bool = False
     codes: tuple[ModularCode, ...] = ()
+    clip_norm: float | None = None
 
     @property
     def last_slot(self) -> int:
@@ -237,6 +239,7 @@ class Order:
         watched: see `Plan`.
         code: by which they upload integers; None for real vectors.
         shares: (s,) their weights in the sum of these; None without one.
+        clip_norm: see `Plan`.
     """
 
     interval: int
@@ -251,6 +254,7 @@ class Order:
     watched: bool = False
     code: ModularCode | None = None
     shares: np.ndarray | None = None
+    clip_norm: float | None = None
 
     @property
     def slots(self) -> range:

@@ -9,7 +9,17 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import Mechanism, ModularCode, NoiseRequest, Release, SecureSum, TierVector, TrustModel, code_for
+from h2fdp.privacy import (
+    AdaptiveClipping,
+    Mechanism,
+    ModularCode,
+    NoiseRequest,
+    Release,
+    SecureSum,
+    TierVector,
+    TrustModel,
+    code_for,
+)
 from h2fdp.privacy.adjacency import Adjacency, under
 from h2fdp.protocol.averaging import Averaging, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan
@@ -43,6 +53,8 @@ class Planner:
         parameters: M, of the vectors that devices upload.
         longest: from the step size and a number of steps to the longest update of a device; None where none is known.
         adjacency: what the ledger's sensitivities are about.
+        adaptive: how the clip norm moves; None where it does not.
+        clip_norm: of the interval at hand, where it moves; noises and sensitivities are those of this norm.
     """
 
     streams: Streams
@@ -60,6 +72,17 @@ class Planner:
     parameters: int = 0
     longest: Callable[[float, int], float] | None = None
     adjacency: Adjacency = "null-record"
+    adaptive: AdaptiveClipping | None = None
+    clip_norm: float | None = None
+
+    def at(self, clip_norm: float | None) -> Planner:
+        """The planner of an interval with this clip norm; None where it does not move."""
+        if self.adaptive is None or clip_norm is None:
+            assert self.adaptive is None, "an interval has the clip norm that moves"
+            assert clip_norm is None, "no clip norm moves"
+            return self
+        assert self.noise is not None, "a clip norm moves by noisy votes"
+        return replace(self, clip_norm=clip_norm, noise=self.noise.clipped_to(self.adaptive.length(clip_norm)))
 
     @cached_property
     def facts(self) -> Mapping[str, SubnetFacts]:
@@ -86,7 +109,7 @@ class Planner:
             subnets[facts.name], averages[facts.name] = part, found
         branches = [averages[name].branch(self.facts[name], part) for name, part in subnets.items()]
         shares, weights = self.averaging.of_branches(branches, decision.local_steps)
-        plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost)
+        plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, clip_norm=self.clip_norm)
         if self.tiers:
             plan = self._with_tiers(plan, averages)
         elif self.cloud_sums:
@@ -164,7 +187,13 @@ class Planner:
             return
         for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             for upload in uploads_of(self.facts[name], plan, subnet, share):
-                yield from under(self.adjacency, self.noise.releases(upload))
+                for release in under(self.adjacency, self.noise.releases(upload)):
+                    yield release if self.adaptive is None else self._with_votes(release)
+
+    def _with_votes(self, release: Release) -> Release:
+        """The same, saying that votes about a clip norm are part of it."""
+        assert self.adaptive is not None, "votes are about a clip norm that moves"
+        return replace(release, clip_norm=self.clip_norm, vote_share=self.adaptive.share)
 
     def _own_noise(self, plan: IntervalPlan) -> float:
         """What the cloud adds to the average, for the devices really in it."""
@@ -218,6 +247,7 @@ class Planner:
             heights=(*(facts.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
             masked=facts.trust_model.shares_noise,
             codes=codes,
+            clip_norm=self.clip_norm,
         )
         measuring = part.aggregation(-1).rows
         if not self.measures or measuring.size == 0:

@@ -34,14 +34,15 @@ DEVICE_SCHEMA = pa.schema(
 )
 
 
-def metrics_schema(*prefixes: str, observers: Sequence[str] = ()) -> pa.Schema:
+def metrics_schema(*prefixes: str, observers: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Schema:
     """The columns of the metrics; for each prefix, as `validation_`, an accuracy and a loss more.
 
     Args:
         observers: all of the run's; those that not every run has get columns of their own, too.
+        others: columns of numbers that this run has besides.
     """
     more = [pa.field(f"{prefix}{name}", pa.float64()) for prefix in prefixes for name in ("accuracy", "loss")]
-    columns = [f"epsilon_{observer}" for observer in observers]
+    columns = [*(f"epsilon_{observer}" for observer in observers), *others]
     more += [pa.field(name, pa.float64()) for name in columns if name not in METRICS_SCHEMA.names]
     return pa.schema([*METRICS_SCHEMA, *more])
 

@@ -14,6 +14,7 @@ from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, MechanismContext, O
 from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant
 from h2fdp.privacy.accounts import COARSE, MARGIN
+from h2fdp.privacy.adaptive_clipping import FARTHEST
 from h2fdp.privacy.mechanism import LARGEST_NOISE, SMALLEST_NOISE
 from h2fdp.protocol.tier_counts import most_of_tiers
 from h2fdp.run.forecast import first_interval, planned_accounts
@@ -137,13 +138,13 @@ def _context(setup: RunSetup) -> MechanismContext:
     config, times, schedule = setup.config, setup.aggregation_times, setup.traits
     training, privacy, objective = config.training, config.privacy, config.method.objective
     planned = Horizon.planned(training.intervals, setup.local_steps, training.step_size, config.control)
-    lengths = schedule.lengths(planned)
+    lengths, adaptive = schedule.lengths(planned), setup.blueprint.adaptive
     return MechanismContext(
         epsilon=privacy.epsilon,
         delta=privacy.delta,
         c2=privacy.c2,
         sensitivity=privacy.sensitivity,
-        clip_norm=training.clip_norm,
+        clip_norm=training.first_clip_norm if adaptive is None else adaptive.length(adaptive.initial),
         intervals=training.intervals,
         local_aggregations=max(len(times.offsets(length)) for length in lengths) * training.intervals,
         local_steps=schedule.steps_to_cover(planned),
@@ -206,14 +207,15 @@ def _check_holdable(setup: RunSetup) -> None:
     """Refuse noises that would vanish or overflow in the 32 bits of a model."""
     training = setup.config.training
     last = decayed(1.0, training.step_decay, training.intervals - 1, training.intervals)
-    plan = first_interval(setup)
+    plan, adaptive = first_interval(setup), setup.blueprint.adaptive
+    farthest = 1.0 if adaptive is None else FARTHEST  # noise is in the unit of the clip norm
     noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in plan.subnets.values()]
     noises = [(levels, devices) for levels, devices in noises if levels.size]
     noises += [(np.array([level]), setup.topology.devices) for _, _, level in plan.upper_noises]
     if any(facts.trust_model.cloud_adds_noise for facts in setup.blueprint.facts()):
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:
-        smallest, largest = float(levels.min()) * last, float(levels.max())
+        smallest, largest = float(levels.min()) * last / farthest, float(levels.max()) * farthest
         if setup.faults.of_devices:  # an average of one device carries the most noise
             largest *= devices
         if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):

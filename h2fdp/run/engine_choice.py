@@ -25,11 +25,11 @@ def engine_of_run(
     engine = chosen_engine(module, device, job) if asked == "auto" or asked == "fastest" else asked
     if asked == "compiled" and (reason := _why_not(module, device, job)) is not None:
         raise UserError(f"expected auto, stacked or loop, found compiled: {reason}", key="runtime.engine")
-    normalises = job.clipping is not None and job.clipping.gamma is not None
-    if normalises and engine not in NORMALISING:
-        text = (
-            f"{engine} does not normalise gradients; expected auto, {', '.join(sorted(NORMALISING))}, or clipping: clip"
-        )
+    if job.clipping is not None and not job.clipping.plain and engine not in NORMALISING:
+        able = ", ".join(sorted(NORMALISING))
+        text = f"{engine} does not normalise gradients; expected auto, {able}, or clipping: clip"
+        if job.clipping.moves:
+            text = f"{engine} has one clip norm for the whole run; expected auto, {able}, or a number as clip_norm"
         raise UserError(text, key="runtime.engine")
     if engine == "compiled" and not numba_is_there():
         by = "runtime.engine: compiled" if asked == "compiled" else "the fastest engine for this run, compiled,"

@@ -66,7 +66,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     method = name_of(run.config.method)
     head = [f"what is learned about {_unit(run)}, {delta} ({run.config.name}, method {method})"]
     head += _of_observers(learned)
-    head += [_of_bound(costly), _of_noises(levels)]
+    head += [_of_bound(costly), *_of_votes(run), _of_noises(levels)]
     head += [
         f"noise in the last model: {model.noise_std:.3g}; step sizes sum to {model.way:.3g}; ratio {model.per_step:.3g}"
     ]
@@ -153,6 +153,15 @@ def _of_bound(release: Release | None) -> str:
     steps = f"{release.steps} step{'s' if release.steps > 1 else ''}"
     formula = "eta G / b" if release.bound == "record" and release.steps == 1 else _BOUNDS[release.bound]
     return f"bound {release.bound}: one record moves a release of {steps} {moved} ({formula})"
+
+
+def _of_votes(run: RunSetup) -> list[str]:
+    """One line where the clip norm moves."""
+    adaptive = run.blueprint.adaptive
+    if adaptive is None:
+        return []
+    way = f"clip norm: from {adaptive.initial:g} towards the {adaptive.quantile:g}-quantile"
+    return [f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2"]
 
 
 def _of_noises(levels: Sequence[dict[str, Any]]) -> str:

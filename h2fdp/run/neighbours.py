@@ -182,8 +182,9 @@ def _changes(setup: RunSetup) -> Iterator[tuple[str, Any]]:
     if training.local_steps is not None:
         yield from _both("local_steps", training.local_steps)
         yield from _rhythms(setup)
-    if training.clip_norm is not None and training.clipping == "clip":  # normalised ones shrink as much as the noise
-        yield "clip_norm", training.clip_norm / 2
+    norm = None if training.adaptive is not None else training.first_clip_norm
+    if norm is not None and training.clipping == "clip":  # normalised ones shrink as much as the noise
+        yield "clip_norm", norm / 2
 
 
 def _both(key: str, value: float, largest: float = math.inf) -> Iterator[tuple[str, Any]]:

@@ -15,6 +15,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.user_code import FAILURES
 from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
 from h2fdp.errors import UserError
+from h2fdp.experiment.adaptive_norms import check_adaptive_clipping
 from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.secure_sums import check_secure_sums
@@ -124,7 +125,8 @@ def _assembled(
     local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
     objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
-    norm = None if placement.clips == "update" else training.clip_norm
+    norm = None if placement.clips == "update" else training.first_clip_norm
+    check_adaptive_clipping(config, topology)
     clipping = None if norm is None else _clipping(norm, training, placement)
     drawn = training.records_of_interval(data.sizes, rates)
     job = TrainingJob(objective, loss, clipping, data.shape, drawn * vector.numel())
@@ -147,8 +149,10 @@ def _assembled(
         momentum=training.momentum,
         epochs=training.local_epochs,
         probes=chosen(method.schedule).measures == "secants",
-        clip_norm=training.clip_norm,
+        clip_norm=training.first_clip_norm,
         loss=loss,
+        gamma=GAMMA if placement.clips == "update" and training.clipping == "normalized" else None,
+        adaptive=training.adaptive,
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
@@ -161,7 +165,7 @@ def _assembled(
         initial=vector,
         aggregation_times=times,
         local_steps=local_steps,
-        costs=NetworkCosts(network, vector.numel(), streams),
+        costs=NetworkCosts(network, vector.numel() + (training.adaptive is not None), streams),
         faults=faults,
         world=streams,
         own=own,
@@ -172,7 +176,8 @@ def _assembled(
 def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement) -> Clipping:
     scope = training.clip_scope
     mean_too = scope == "record" and placement.accumulates
-    return Clipping(norm, scope, mean_too, GAMMA if training.clipping == "normalized" else None)
+    gamma = GAMMA if training.clipping == "normalized" else None
+    return Clipping(norm, scope, mean_too, gamma, training.adaptive is not None)
 
 
 def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool] = DataRequest.read) -> DataSource:
@@ -226,8 +231,9 @@ def _measuring(config: ExperimentFile) -> EstimateSettings | None:
     measured = chosen(config.method.schedule).measures
     if measured != "gradients" or control.estimates == "released":
         return None
-    assert training.clip_norm is not None
+    norm = training.first_clip_norm
+    assert norm is not None
     return EstimateSettings(
-        (horizon(config).largest_beta(control), 2 * training.clip_norm, 2 * training.clip_norm),
+        (horizon(config).largest_beta(control), 2 * norm, 2 * norm),
         leaks=control.estimates == "oracle",
     )

@@ -23,6 +23,7 @@ from h2fdp.privacy import (
     observers,
 )
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.adaptive_clipping import MOVES
 from h2fdp.privacy.adjacency import Adjacency, Replaced
 from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.statement import statement
@@ -176,16 +177,18 @@ def _notes_of(run: Path) -> tuple[str, ...]:
     about = adjacency.NOTES.get(str(stated))
     model = _configuration(run).get("model")
     warm = placement.private and isinstance(model, dict) and model.get(FROM) is not None
+    training = _configuration(run).get("training")
     data = _configuration(run).get("data")
     public = placement.private and isinstance(data, dict) and bool(data.get("public"))
-    training = _configuration(run).get("training")
     training = training if isinstance(training, dict) else {}
     early = placement.private and bool(training.get("until"))
+    moves = placement.private and isinstance(training.get("clip_norm"), dict)
     conditions = {
         BY_SEED: by_seed,
         PUBLIC_RECORDS: public,
         WARM_STARTED: warm,
         UNTIL.format(intervals=training.get("intervals")): early,
+        MOVES: moves,
         str(about): about is not None,
     }
     return (*placement.notes, *(note for note, holds in conditions.items() if holds))

@@ -122,7 +122,8 @@ class MetricsTable(Recorder):
     def __init__(self, setup: RunSetup) -> None:
         measured = ["validation_"] if setup.data.validation is not None else []
         measured += ["personal_"] if setup.blueprint.objective.personal else []
-        self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers))
+        others = [] if setup.blueprint.adaptive is None else ["clip_norm"]
+        self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers, others=others))
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         self.rows.append(row)

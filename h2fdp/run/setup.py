@@ -27,6 +27,7 @@ from h2fdp.privacy import (
     observers,
     padded,
 )
+from h2fdp.privacy.adaptive_clipping import MOVES
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.protocol import Averaging, Cloud, NodeGroup, Planner
@@ -218,6 +219,8 @@ class RunSetup:
             conditions[WARM_STARTED] = True
         if self.noise is not None and self.config.training.until is not None:
             conditions[UNTIL.format(intervals=self.config.training.intervals)] = True
+        if self.noise is not None and self.blueprint.adaptive is not None:
+            conditions[MOVES] = True
         if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):
             conditions[note] = True
         return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))
@@ -248,6 +251,7 @@ class RunSetup:
             parameters=self.initial.numel(),
             longest=self.blueprint.longest(),
             adjacency=config.privacy.adjacency,
+            adaptive=self.blueprint.adaptive,
         )
         context = ServerContext(self.initial.numel(), self.blueprint.objective)
         return Cloud(
@@ -306,7 +310,7 @@ class RunSetup:
             delta=privacy.delta,
             c2=privacy.c2,
             v2=privacy.c2 if privacy.v2 is None else privacy.v2,
-            clip_norm=training.clip_norm,
+            clip_norm=training.first_clip_norm,
             control=self.config.control,
             step_noise_multiplier=self.step_noise_multiplier,
             iterations=self.iterations,

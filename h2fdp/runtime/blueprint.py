@@ -16,7 +16,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
 from h2fdp.estimation.device_estimates import GradientProbe
 from h2fdp.estimation.loss_probes import LossProbe
-from h2fdp.privacy import LocalRandomizer, NoisePlacement, TrustModel
+from h2fdp.privacy import AdaptiveClipping, LocalRandomizer, NoisePlacement, TrustModel
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.streams import Streams
@@ -57,6 +57,8 @@ class Blueprint:
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
         probes: whether a schedule wants secants (see `DeviceSecants`).
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
+        gamma: of whole updates that are normalised; `clipping` has that of gradients.
+        adaptive: how the clip norm moves from there; None where it does not.
     """
 
     streams: Streams
@@ -77,6 +79,8 @@ class Blueprint:
     probes: bool = False
     clip_norm: float | None = None
     loss: Loss = CROSS_ENTROPY
+    gamma: float | None = None
+    adaptive: AdaptiveClipping | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -273,11 +277,12 @@ class Blueprint:
             gradient_probe=self._gradient_probe(),
             loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
             longest=None if randomizer.noisy_steps else self.longest(),
+            adaptive=self.adaptive,
         )
 
     def _local_randomizer(self, trust: Trust) -> LocalRandomizer:
         by_record = self.clipping is not None and self.clipping.scope == "record"
-        return self.noise_placement.local_randomizer(trust, self.clip_norm, by_record)
+        return self.noise_placement.local_randomizer(trust, self.clip_norm, by_record, self.gamma)
 
     def longest(self) -> Callable[[float, int], float] | None:
         """eta gain(m) G where what leaves a device is a sum of clipped gradients, and noise is sized for that."""

@@ -68,7 +68,8 @@ class Lockstep:
         uploads: dict[str, dict[str, TrainingResult]] = {name: {} for name in calls}
         for jobs in together.values():
             counts = [len(job.order.rows) for job in jobs]
-            starts = torch.cat([job.model.expand(count, -1) for job, count in zip(jobs, counts, strict=True)])
+            models = [job.group.start(job.model) for job in jobs]
+            starts = torch.cat([model.expand(count, -1) for model, count in zip(models, counts, strict=True)])
             first = jobs[0].group
             assert all(job.group.records is first.records for job in jobs), "subnets in lockstep share their records"
             rows = np.concatenate([job.group.held(job.order) for job in jobs])

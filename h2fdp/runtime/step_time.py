@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from h2fdp.protocol import Order
@@ -32,8 +33,11 @@ def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
             step_size=0.01,
             rows=rows,
             noise_std=np.full(len(rows), 1e-3),
+            clip_norm=None if blueprint.adaptive is None else blueprint.adaptive.initial,
         )
         model = model.to(blueprint.device)
+        if blueprint.adaptive is not None:
+            model = torch.cat([model, model.new_zeros(1)])
         group.train(model, order)  # the first call warms caches
         times = []
         for _ in range(_REPEATS):
@@ -46,6 +50,6 @@ def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
 def fastest_engine(blueprint: Blueprint, model: Tensor) -> EngineName:
     """The engine that takes the least time here and now; another run may find another, with other last bits."""
     known = (blueprint.module(), blueprint.device, blueprint.objective, blueprint.loss, blueprint.data.shape)
-    normalised = blueprint.clipping is not None and blueprint.clipping.gamma is not None
-    names = [name for name in engines_for(*known) if not normalised or name in NORMALISING]
+    plain = blueprint.clipping is None or blueprint.clipping.plain
+    names = [name for name in engines_for(*known) if plain or name in NORMALISING]
     return min(names, key=lambda name: seconds_per_step(replace(blueprint, engine=name), model))

@@ -74,7 +74,8 @@ ENGINES: Mapping[EngineName, EngineBuilder] = MappingProxyType(
 # Multiply-adds of an interval from which `auto` compiles: the paper's network has 250 million with Fashion-MNIST.
 # Compiling takes ten seconds once; smaller runs may be over sooner.
 WORTH_COMPILING = 1e8
-NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked"})  # engines that know `Clipping.gamma`
+# Engines that know `Clipping.gamma`, and clip norms that move (`StepTerms.clip_norm`).
+NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked"})
 
 
 def build_engine(
@@ -95,7 +96,7 @@ def build_engine(
     Raises:
         UserError: `compiled` for a model, a loss or an objective that has no compiled steps.
     """
-    assert clipping is None or clipping.gamma is None or name in NORMALISING, f"{name} cuts gradients, and no more"
+    assert clipping is None or clipping.plain or name in NORMALISING, f"{name} cuts gradients, and no more"
     return ENGINES[name](module, clipping, objective, width, momentum, loss)
 
 
@@ -116,7 +117,7 @@ class TrainingJob:
 
     def compiles(self, module: nn.Module) -> bool:
         """Whether the compiled engine can do it, and may earn back the seconds that compiling takes."""
-        known = self.clipping is None or self.clipping.gamma is None
+        known = self.clipping is None or self.clipping.plain
         return (
             known
             and self.products >= WORTH_COMPILING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from h2fdp.training.batches import Batches
-from h2fdp.training.clipping import Clipping
+from h2fdp.training.clipping import Clipping, NormVotes
 from h2fdp.training.descent import Descent
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
@@ -33,6 +34,7 @@ class LoopEngine:
         self._losses = RecordLoss(module, loss, self._compares)
         self._clipping = clipping
         self._descent = Descent(objective, momentum)
+        self._votes: NormVotes | None = None  # of the device that is training
 
     def train(
         self,
@@ -43,7 +45,8 @@ class LoopEngine:
         step_size: float,
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
-        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
+        votes = terms.clip_norm is not None
+        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, votes)
         for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
             state = self._descent.begin(start)
             own = terms.part(np.array([position]))
@@ -53,12 +56,13 @@ class LoopEngine:
                 assert correction is not None, "the model that the device had before"
                 others, correction = (start, previous_models(correction, start)), None
             last = torch.zeros_like(start)
+            self._votes = None if terms.clip_norm is None else NormVotes.none(terms.clip_norm, start[None])
             for slot in range(int(steps)):
                 gradient = partial(self._gradient, records, int(row), batches, slot, position, own, others)
                 moved = self._descent.step(state, gradient, start, step_size, correction)
                 last, state = state.models - moved.models, moved
-            found = TrainingResult(start - state.models, state.personal, last)
-            trained.place(position, found)
+            counted = None if self._votes is None else self._votes.sums[0]
+            trained.place(position, TrainingResult(start - state.models, state.personal, last, counted))
         return trained
 
     def _gradient(
@@ -98,7 +102,10 @@ class LoopEngine:
         if self._clipping is not None and self._clipping.scope == "record":
             each = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *(None for _ in others)))
             per_record = each(model, x, y, *others)
-            return self._clipping.apply(per_record).sum(dim=0) / divisor
+            if self._votes is not None:
+                norms = torch.linalg.vector_norm(per_record, dim=-1)[None]
+                self._votes.count(norms, torch.ones_like(norms, dtype=torch.bool))
+            return self._to_norm(self._clipping).apply(per_record).sum(dim=0) / divisor
         leaf = model.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self._losses.mean(leaf, x, y, *others), leaf)
         return gradient * (len(y) / divisor)
@@ -107,7 +114,11 @@ class LoopEngine:
         """A batch's mean gradient, clipped where batches are."""
         if self._clipping is None or not self._clipping.of_batches:
             return gradient
-        return self._clipping.for_batches.apply(gradient)
+        return self._to_norm(self._clipping.for_batches).apply(gradient)
+
+    def _to_norm(self, clipping: Clipping) -> Clipping:
+        """The same to the clip norm of the interval, where it moves."""
+        return clipping if self._votes is None else replace(clipping, norm=self._votes.norm)
 
     def _record_loss(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
         return self._losses.mean(model, x[None], y[None], *others)

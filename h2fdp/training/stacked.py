@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
-from h2fdp.training.clipping import Clipping
+from h2fdp.training.clipping import Clipping, NormVotes
 from h2fdp.training.descent import Descent, DescentState
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.gradients import gradient_rule
@@ -66,7 +66,8 @@ class StackedEngine:
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
         size = self._stack_size(records.x.shape[1:], records.x.device.type)
-        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
+        votes = terms.clip_norm is not None
+        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, votes)
         # Devices that stop early stand last in their stack, and alike beside each other.
         order = np.argsort(-batches.steps_done, kind="stable")
         for stack in np.array_split(order, max(1, -(-len(rows) // size))):
@@ -94,6 +95,7 @@ class StackedEngine:
         last = torch.zeros_like(stack.starts) if stack.terms.watched else None
         starts, corrections = stack.starts, None if self._compares else stack.terms.corrections
         moving = len(starts)
+        votes = None if stack.terms.clip_norm is None else NormVotes.none(stack.terms.clip_norm, starts)
         for slot in range(int(stack.steps.max(initial=0))):
             active = int(np.count_nonzero(stack.steps > slot))
             if active < moving:  # the last ones are done; `at_least` are computed on, for nothing
@@ -101,29 +103,37 @@ class StackedEngine:
                 moving, computed = active, max(active, stack.at_least)
                 state, starts = state.part(slice(computed)), starts[:computed]
                 corrections = None if corrections is None else corrections[:computed]
-            gradient = partial(self._gradient, stack, slot, len(starts))
+            gradient = partial(self._gradient, stack, slot, len(starts), votes)
             moved = self._descent.step(state, gradient, starts, stack.step_size, corrections)
             if last is not None:
                 last[:active] = state.models[:active] - moved.models[:active]
             state = moved
         whole = DescentState.joined([state.part(slice(moving)), *reversed(ended)])
-        return TrainingResult(stack.starts - whole.models, whole.personal, last)
+        return TrainingResult(stack.starts - whole.models, whole.personal, last, None if votes is None else votes.sums)
 
-    def _gradient(self, stack: _Stack, slot: int, devices: int, models: Tensor) -> Tensor:
+    def _gradient(self, stack: _Stack, slot: int, devices: int, votes: NormVotes | None, models: Tensor) -> Tensor:
         """(n, M) what a step follows: gradients over the drawn records, clipped and noisy as asked."""
         passes = stack.passes
         first = passes.first(slot, devices)
         others = self._others(stack, devices)
-        total = self._rule.sums(models, first.x, first.y, first.shares, others)
+        cast = None if votes is None else NormVotes.none(votes.norm, models)
+        total = self._rule.sums(models, first.x, first.y, first.shares, others, cast)
         for chosen, each in passes.later(slot, devices, stack.at_least):
             own = None if others is None else (others[0].index_select(0, chosen), others[1].index_select(0, chosen))
-            found = self._rule.sums(models.index_select(0, chosen), each.x, each.y, each.shares, own)
+            later = None if votes is None else NormVotes.none(votes.norm, chosen)
+            found = self._rule.sums(models.index_select(0, chosen), each.x, each.y, each.shares, own, later)
             total.index_add_(0, chosen, found)
+            if cast is not None and later is not None:
+                cast.sums.index_add_(0, chosen, later.sums)
+        if votes is not None and cast is not None:  # a device that is computed on for nothing has no vote
+            active = int(np.count_nonzero(stack.steps > slot))
+            votes.sums[:active] += cast.sums[:active]
         empty = np.flatnonzero(passes.counts[slot, :devices] == 0)
         if empty.size:  # an empty Poisson batch gives a zero gradient
             total[torch.from_numpy(empty).to(total.device)] = 0.0
         if self._batch_clipping is not None:
-            self._batch_clipping.apply(total, out=total)
+            clipping = self._batch_clipping if votes is None else replace(self._batch_clipping, norm=votes.norm)
+            clipping.apply(total, out=total)
         if stack.terms.noise is not None:
             stack.terms.noise.add(total, slot, passes.divisors[slot, :devices])
         return total

@@ -33,7 +33,6 @@ def test_all_engines_agree(settings, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"method": {"privacy": "central"}, "aggregations_per_interval": 0}, "central clips updates"),
         ({"method": "h2fdp-adaptive"}, "the controller's estimates"),
         ({"method": "hfl"}, "expected a stated clip_norm"),
         ({"method": {"privacy": {"name": "hierarchical", "input_bound": 30}}}, "expected a stated clip_norm"),

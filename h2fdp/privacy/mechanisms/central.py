@@ -101,16 +101,29 @@ class CentralMechanism(Mechanism):
     def scaled(self, factor: float) -> CentralMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
+    def clipped_to(self, length: float) -> CentralMechanism:
+        return replace(self, clip_norm=length)
+
 
 @dataclass(frozen=True)
 class ClippedUpdate(LocalRandomizer):
-    """The whole update of an interval, scaled to a norm of at most C."""
+    """The whole update of an interval, scaled to a norm of at most C.
+
+    Attributes:
+        norm: C, where it does not move.
+        gamma: updates are normalised, see `clip_rows`; None cuts those that are longer.
+    """
 
     norm: float
+    gamma: float | None = None
     noisy: ClassVar[bool] = False
+    clips_updates: ClassVar[bool] = True
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        clip_rows(updates, self.norm)
+        if noise.clip_norm is None:
+            clip_rows(updates, self.norm, gamma=self.gamma)
+        else:
+            clip_rows(updates[:, :-1], noise.clip_norm)  # the last coordinate is the vote
         return False
 
 
@@ -161,9 +174,11 @@ class CentralDp(NoisePlacement):
             )
             yield "training.aggregations_per_interval", text
 
-    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(
+        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
+    ) -> LocalRandomizer:
         assert clip_norm is not None, "a guarantee comes with clipping"
-        return ClippedUpdate(clip_norm)
+        return ClippedUpdate(clip_norm, gamma)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"

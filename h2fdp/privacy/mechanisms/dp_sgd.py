@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -133,6 +134,9 @@ class DpSgdMechanism(Mechanism):
     def scaled(self, factor: float) -> DpSgdMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
+    def clipped_to(self, length: float) -> DpSgdMechanism:
+        return replace(self, clip_norm=length)
+
     @property
     def step_noise_multiplier(self) -> float:
         """z."""
@@ -169,6 +173,13 @@ class NoisyGradients(LocalRandomizer):
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
         return True
+
+    def noise_on_votes(self, noise: DeviceNoise, steps: np.ndarray) -> np.ndarray:
+        """Of all steps together: the sum of their noises, which is all that anybody sees of them."""
+        found = np.zeros(len(steps))
+        for position, level, stream in noise.drawn("votes"):
+            found[position] = level * math.sqrt(steps[position]) * stream.standard_normal()
+        return found
 
 
 @dataclass(frozen=True)
@@ -223,7 +234,9 @@ class DpSgd(NoisePlacement):
             text = "needs a stated noise_multiplier; here it is null"
             yield "method.privacy.rc_search", text
 
-    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(
+        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
+    ) -> LocalRandomizer:
         return NoisyGradients(self.normalize == "expected")
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

@@ -9,7 +9,7 @@ import numpy as np
 
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
-from h2fdp.privacy.gradient_bounds import GradientBound, expected_batches
+from h2fdp.privacy.gradient_bounds import ClippedRecords, GradientBound, expected_batches
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, SensitivityRule
 from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
@@ -140,3 +140,8 @@ class GradientSumMechanism(Mechanism):
 
     def scaled(self, factor: float) -> GradientSumMechanism:
         return replace(self, calibration=self.calibration.scaled(factor))
+
+    def clipped_to(self, length: float) -> GradientSumMechanism:
+        """See `Mechanism.clipped_to`; of uploads of one step, the only ones that count votes."""
+        assert isinstance(self.bound, ClippedRecords), "votes are those of records"
+        return replace(self, bound=replace(self.bound, clip_norm=length))

@@ -91,7 +91,9 @@ class HierarchicalDp(NoisePlacement):
     def input_norm(self) -> float | None:
         return self.input_bound
 
-    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(
+        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
+    ) -> LocalRandomizer:
         by_expected = by_record or self.input_bound is not None
         return NoisyUpdate(by_expected) if self.trust_model(trust).devices_add_noise else RawUpdate(by_expected)
 

@@ -26,6 +26,7 @@ class DeviceNoise:
         rows: (s,) of the devices.
         levels: (s,) as the mechanism planned them: standard deviations where it does not say otherwise.
         first_slot, last_slot: the steps are at the slots first_slot + 1 .. last_slot; the upload is at the last one.
+        clip_norm: C of this interval, where it moves; updates then end in a vote.
     """
 
     streams: Streams
@@ -35,6 +36,7 @@ class DeviceNoise:
     interval: int
     first_slot: int
     last_slot: int
+    clip_norm: float | None = None
 
     def drawn(self, purpose: str) -> Iterator[tuple[int, float, np.random.Generator]]:
         """Position, level and stream of each device's noise; a stream is good until the next, and never comes again."""
@@ -82,10 +84,12 @@ class LocalRandomizer(Protocol):
         noisy: devices add noise of their own.
         noisy_steps: devices add it to the gradient of each step.
         by_expected_batch: the sum of a batch's gradients is divided by q_i D_i, not by the records drawn.
+        clips_updates: whole updates are clipped, not gradients.
     """
 
     noisy: ClassVar[bool]
     noisy_steps: ClassVar[bool] = False
+    clips_updates: ClassVar[bool] = False
 
     @property
     def by_expected_batch(self) -> bool:
@@ -98,6 +102,13 @@ class LocalRandomizer(Protocol):
     def step_noise(self, noise: DeviceNoise) -> StepNoise | None:
         """Noise on every step's gradient; None for none."""
         return None
+
+    def noise_on_votes(self, noise: DeviceNoise, steps: np.ndarray) -> np.ndarray:
+        """(s,) on the sums of votes over this number of steps (s,), in the unit of a gradient.
+
+        Where `upload` adds noise it does so to all coordinates, votes included: none is needed before.
+        """
+        return np.zeros(len(steps))
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
         """Make the devices' updates (s, M) fit to leave them, in place.

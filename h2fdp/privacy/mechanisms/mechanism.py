@@ -157,3 +157,10 @@ class Mechanism(Protocol):
     def scaled(self, factor: float) -> Self:
         """The same under noise `factor` times as large."""
         ...
+
+    def clipped_to(self, length: float) -> Self:
+        """The same where what one record, or device, adds is no longer than this: noises keep their multipliers.
+
+        For a clip norm that moves, see `adaptive_clipping`.
+        """
+        raise AssertionError("the clip norm of this mechanism does not move")

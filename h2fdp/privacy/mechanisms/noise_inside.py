@@ -79,6 +79,9 @@ class NoiseInside(Mechanism):
     def scaled(self, factor: float) -> NoiseInside:
         return replace(self, steps=self.steps.scaled(factor), sums=self.sums.scaled(factor))
 
+    def clipped_to(self, length: float) -> NoiseInside:
+        return replace(self, steps=self.steps.clipped_to(length), sums=self.sums.clipped_to(length))
+
 
 @dataclass(frozen=True)
 class HierarchicalSteps(HierarchicalDp):
@@ -99,7 +102,9 @@ class HierarchicalSteps(HierarchicalDp):
         if self.input_bound is not None:
             yield "method.privacy.input_bound", "noise: steps needs clipped gradients; expected null"
 
-    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(
+        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
+    ) -> LocalRandomizer:
         if trust == "untrusted":
             return NoisyGradients(expected=True)
         return super().local_randomizer(trust, clip_norm, by_record=True)

@@ -121,11 +121,14 @@ class NoisePlacement(Protocol):
         """What of an experiment the placement does not go with: keys, and the reasons."""
         ...
 
-    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(
+        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
+    ) -> LocalRandomizer:
         """The devices' part under an edge server of this trust.
 
         Args:
             by_record: records' gradients are clipped one by one.
+            gamma: of whole updates that are normalised, see `clip_rows`; None for others.
         """
         return RawUpdate()
 

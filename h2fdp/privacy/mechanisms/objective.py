@@ -189,7 +189,9 @@ class ObjectivePerturbation(NoisePlacement):
         if request.budget:
             yield "privacy.budget", "there is no sound account of objective perturbation, so no budget; expected none"
 
-    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(
+        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
+    ) -> LocalRandomizer:
         return RandomLinearTerm()
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

@@ -145,7 +145,9 @@ class OutputPerturbation(NoisePlacement):
         yield from given_noise("noise_std", self.noise_std, request)
         yield from uncontrolled(request)
 
-    def local_randomizer(self, trust: Trust, clip_norm: float | None, by_record: bool) -> LocalRandomizer:
+    def local_randomizer(
+        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
+    ) -> LocalRandomizer:
         return ClippedNoisyModel(self.model_norm)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

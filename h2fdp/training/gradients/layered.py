@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.models import ParameterLayout
-from h2fdp.training.clipping import clip_factors
+from h2fdp.training.clipping import NormVotes, clip_factors
 from h2fdp.training.gradients.chain import Parametrised, Step
 from h2fdp.training.gradients.layers import Probabilities
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
@@ -38,7 +38,13 @@ class LayeredGradients:
         self._goes_back = layers > 1 or not isinstance(chain[-2 if self._end else -1], Parametrised)
 
     def sums(
-        self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, others: tuple[Tensor, Tensor] | None = None
+        self,
+        models: Tensor,
+        x: Tensor,
+        y: Tensor,
+        shares: Tensor,
+        others: tuple[Tensor, Tensor] | None = None,
+        votes: NormVotes | None = None,
     ) -> Tensor:
         """See `GradientRule.sums`; the loss is one of scores, which no other models enter."""
         saved, outputs, scores = self._forward(models, x)
@@ -47,7 +53,7 @@ class LayeredGradients:
             pieces = [each.layer.sums(kept, d) for (each, kept), d in zip(saved, deltas, strict=True)]
         else:
             deltas = self._deltas(outputs, scores, self._loss.score_gradient(scores.detach(), y))
-            pieces = self._clipped(saved, deltas, shares)
+            pieces = self._clipped(saved, deltas, shares, votes)
         # Chains hold their parameters in the order of the vector.
         whole = [piece.flatten(1) for (each, _), found in zip(saved, pieces, strict=True) for piece in found]
         return whole[0] if len(whole) == 1 else torch.cat(whole, dim=1)
@@ -75,7 +81,7 @@ class LayeredGradients:
         return [delta if self._end is None else self._end.back(scores, delta)]
 
     def _clipped(
-        self, saved: list[tuple[Parametrised, Any]], deltas: list[Tensor], shares: Tensor
+        self, saved: list[tuple[Parametrised, Any]], deltas: list[Tensor], shares: Tensor, votes: NormVotes | None
     ) -> list[list[Tensor]]:
         """The pieces of the sum of clipped gradients."""
         assert self._record_norm is not None
@@ -87,5 +93,9 @@ class LayeredGradients:
         bad = total.isfinite().logical_not_()
         if bad.is_cuda or bad.any():  # a GPU would have to be waited for, to know
             records = [[piece.without(bad) for piece in found] for found in records]
-        factors = clip_factors(total.sqrt_(), self._record_norm, self._gamma).mul_(shares)
+        norms, bound = total.sqrt_(), self._record_norm
+        if votes is not None:
+            votes.count(norms, shares > 0)
+            bound = votes.norm
+        factors = clip_factors(norms, bound, self._gamma).mul_(shares)
         return [[piece.weighted(factors) for piece in found] for found in records]

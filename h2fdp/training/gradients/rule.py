@@ -5,13 +5,14 @@ Chains of known layers have theirs written out (`layered.py`); of any other modu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from h2fdp.training.clipping import Clipping
+from h2fdp.training.clipping import Clipping, NormVotes
 from h2fdp.training.gradients.chain import chain_of
 from h2fdp.training.gradients.layered import LayeredGradients
 from h2fdp.training.local_objective import FeatureComparison
@@ -22,7 +23,13 @@ class GradientRule(Protocol):
     """Weighted sums of the gradients of records' losses, device by device."""
 
     def sums(
-        self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, others: tuple[Tensor, Tensor] | None = None
+        self,
+        models: Tensor,
+        x: Tensor,
+        y: Tensor,
+        shares: Tensor,
+        others: tuple[Tensor, Tensor] | None = None,
+        votes: NormVotes | None = None,
     ) -> Tensor:
         """sum_r shares_r g_r of each device, where g_r is the gradient of its r-th record.
 
@@ -34,6 +41,7 @@ class GradientRule(Protocol):
             y: (n, W) labels.
             shares: (n, W) 1 / |xi_i| for a drawn record, 0 for padding.
             others: (n, M) the models that each device received and had before, for objectives that compare.
+            votes: where records' votes are counted, whose clip norm then takes the place of the rule's own.
 
         Returns:
             (n, M); where the rule has a clip norm G, each g_r is scaled down to it first.
@@ -84,7 +92,13 @@ class FunctionalGradients:
         self._clipping = None if record_norm is None else Clipping(record_norm, "record", gamma=gamma)
 
     def sums(
-        self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, others: tuple[Tensor, Tensor] | None = None
+        self,
+        models: Tensor,
+        x: Tensor,
+        y: Tensor,
+        shares: Tensor,
+        others: tuple[Tensor, Tensor] | None = None,
+        votes: NormVotes | None = None,
     ) -> Tensor:
         given = (models, x, y, shares, *(others or ()))
         if self._clipping is None:
@@ -93,13 +107,19 @@ class FunctionalGradients:
             padded = (torch.cat([each, each[-1:].expand(nobody, *each.shape[1:])]) for each in given)
             sums: Tensor = vmap(grad(self._sum))(*padded)
             return sums[: len(models)]
-        found = torch.empty_like(models)
+        found, clipping, norms = torch.empty_like(models), self._clipping, torch.empty_like(shares)
+        if votes is not None:
+            clipping = replace(clipping, norm=votes.norm)
         alike = (None,) * len(others or ())
         for device, own in enumerate(shares):
             fixed = () if others is None else (others[0][device], others[1][device])
             one_by_one = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *alike))
             each = one_by_one(models[device], x[device], y[device], *fixed)
-            torch.mv(self._clipping.apply(each).T, own, out=found[device])
+            if votes is not None:
+                norms[device] = torch.linalg.vector_norm(each, dim=-1)
+            torch.mv(clipping.apply(each).T, own, out=found[device])
+        if votes is not None:
+            votes.count(norms, shares > 0)
         return found
 
     def _sum(self, model: Tensor, x: Tensor, y: Tensor, shares: Tensor, *others: Tensor) -> Tensor:

@@ -1,0 +1,313 @@
+"""Clip norms that follow a quantile in whole runs: what the cloud learns, noises, rows, resuming, refusals."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch.func import grad, vmap
+
+import h2fdp
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.audit.run_audit import audit
+from h2fdp.models import ParameterLayout
+from h2fdp.protocol import Cloud
+from h2fdp.run.explanation import explanation
+from h2fdp.runtime import start_hosts
+from tests.run.test_deep_runs import TREE
+from tests.run.test_noise_as_wired import NETWORK, numbers
+from tests.run.test_resume import assert_same, crashing_at
+
+ERROR = 1e-6  # of a test that is passed by chance, or failed
+DATA = {"name": "synthetic", "alpha": 1.0, "beta": 1.0, "features": 4, "classes": 3}
+FAULTS = {"device_dropout": 0.4, "straggler": {"probability": 0.5, "fraction": [0.1, 0.9]}}
+BY_RECORD, INSIDE = {"clip_scope": "record"}, {"privacy": {"name": "hierarchical", "noise": "steps"}}
+NORM = 2.0
+QUANTILE = {"quantile": 0.5, "initial": NORM, "learning_rate": 0.5, "share": 0.3}
+PLACES = {
+    "devices, uploads": {"method": "hfl-dp", **BY_RECORD, "local_steps": 1},
+    "edge servers and devices": {"method": "h2fdp", **BY_RECORD, "local_steps": 3, "aggregate_every": 1},
+    "with faults, by size": {
+        "method": "h2fdp", **BY_RECORD, "local_steps": 3, "aggregate_every": 1, "weights": "by-size", "faults": FAULTS,
+    },
+    "secure sums": {
+        "method": "h2fdp", **BY_RECORD, "local_steps": 2, "aggregate_every": 1,
+        "topology": Topology.regular(edges=2, devices=3, trust=0.0, secure_sum=1.0, seed=1),
+    },
+    "depth": {"method": "h2fdp", **BY_RECORD, "local_steps": 4, "aggregate_every": [1, 2, 4], "topology": TREE},
+    "steps of devices": {"method": INSIDE, "local_steps": 4, "aggregate_every": {"trusted": 1, "untrusted": 4}},
+    "steps, momentum and faults": {
+        "method": {"privacy": "dp-sgd"}, "local_steps": 4, "momentum": 0.5, "faults": FAULTS,
+    },
+    "the cloud": {"method": {"privacy": "central"}, "local_steps": 2, "aggregations_per_interval": 0},
+    "the cloud, with faults": {
+        "method": {"privacy": "central"}, "local_steps": 2, "aggregations_per_interval": 0, "faults": FAULTS,
+        "weights": "by-size",
+    },
+}  # fmt: skip
+
+
+def experiment(place="devices, uploads", **settings):
+    defaults = {"topology": NETWORK, "data": DATA, "sampling_rate": 1.0, "intervals": 4, "epsilon": 2.0, "seed": 3}
+    defaults |= {
+        "step_decay": "none",
+        "backend": "inline",
+        "clip_norm": QUANTILE,
+        "accountant": "rdp",
+        "calibration": "accounted",
+    }
+    return Experiment(**{**defaults, **PLACES[place], **settings})
+
+
+def after_one_interval(setup):
+    """The first plan, and the cloud after it."""
+    with start_hosts(setup.blueprint, setup.config.runtime) as edges:
+        cloud = setup.cloud(edges)
+        plan = cloud.plan(0)
+        list(cloud.releases(plan))
+        cloud.run_interval(plan)
+    return plan, cloud
+
+
+def shares_within(setup, norm):
+    """For each device the share of its records whose gradient at w(0) is at most `norm` long."""
+    module, layout = setup.blueprint.module(), ParameterLayout(setup.blueprint.module())
+
+    def loss(vector, x, y):
+        scores = torch.func.functional_call(module, layout.views(vector), (x[None],))
+        return torch.nn.functional.cross_entropy(scores, y[None])
+
+    found = []
+    for device in range(setup.topology.devices):
+        records = setup.data.device(device)
+        x, y = torch.from_numpy(np.asarray(records.x)).float(), torch.from_numpy(records.y)
+        lengths = vmap(grad(loss), in_dims=(None, 0, 0))(setup.initial, x, y).norm(dim=1)
+        found.append(float((lengths <= norm).double().mean()))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+@pytest.mark.parametrize("place", [each for each in PLACES if "cloud" not in each])
+def test_the_cloud_learns_which_share_of_gradients_was_within_the_norm(place, engine):
+    """Next to no noise, steps that lead nowhere: weighted as updates are, over all steps that arrive."""
+    setup = experiment(place, epsilon=1e7, step_size=1e-5, engine=engine).prepare()
+    plan, cloud = after_one_interval(setup)
+    names, shares = {subnet.name: number for number, subnet in enumerate(setup.topology.subnets)}, 0.0
+    within, total = shares_within(setup, NORM), 0.0
+    assert 0.02 < within.mean() < 0.98
+    for (name, subnet), weight in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+        first = setup.blueprint.first_devices[names[name]]
+        for weights, steps in zip(subnet.all_weights, subnet.steps, strict=True):
+            total += weight * float(weights @ steps)
+            shares += weight * float(weights @ (steps * within[first + subnet.rows]))
+    expected = NORM * math.exp(-0.5 * (shares / total - 0.5))
+    assert cloud.plan(1).clip_norm == pytest.approx(expected, rel=2e-3)
+    assert {part.clip_norm for part in cloud.plan(1).subnets.values()} == {cloud.plan(1).clip_norm}
+
+
+@pytest.mark.parametrize("place", ["the cloud", "the cloud, with faults"])
+def test_the_cloud_learns_which_share_of_devices_sent_updates_within_the_norm(place, monkeypatch):
+    sent = {}
+    monkeypatch.setattr(
+        "h2fdp.protocol.edge_server._Subnet.arrived",
+        _keeping(sent, h2fdp.protocol.edge_server._Subnet.arrived),
+    )
+    uncut = {**QUANTILE, "initial": 1e3}
+    after_one_interval(experiment(place, epsilon=1e6, clip_norm=uncut).prepare())
+    lengths = torch.cat([updates[:, :-1].norm(dim=1) for updates, _ in in_order(sent)]).numpy()
+    norm = float(np.median(lengths)) * 1.01
+    sent.clear()
+    plan, cloud = after_one_interval(experiment(place, epsilon=1e6, clip_norm={**QUANTILE, "initial": norm}).prepare())
+    updates = torch.cat([each for each, _ in in_order(sent)])
+    within = lengths <= norm
+    assert 0 < within.sum() < len(within)
+    np.testing.assert_allclose(updates[:, -1], np.where(within, 1, -1) * norm * math.sqrt(3 / 7), rtol=1e-5)
+    np.testing.assert_allclose(updates[:, :-1].norm(dim=1), np.minimum(lengths, norm), rtol=1e-5)
+    parts = zip(in_order(sent), plan.weights.tolist(), strict=True)
+    weights = np.concatenate([share * own for (_, own), share in parts])
+    expected = norm * math.exp(-0.5 * (weights[within].sum() / weights.sum() - 0.5))
+    assert cloud.plan(1).clip_norm == pytest.approx(expected, rel=1e-3)
+
+
+def in_order(sent):
+    return [sent[name] for name in sorted(sent)]
+
+
+def _keeping(sent, arrived):
+    def kept(subnet, stage, model, uploads):
+        updates, weights = arrived(subnet, stage, model, uploads)
+        sent[subnet._server.name] = torch.stack(updates), weights  # subnets may be computed side by side
+        return updates, weights
+
+    return kept
+
+
+def deviation_by_hand(setup, plan, releases):
+    """Of the noise on the votes in the global average, from the ledger's rows: those of the public are of averages."""
+    rows = {(row.edge, row.slot): row for row in releases if row.observer == "public"}
+    kind = {row.kind for row in rows.values()}
+    if kind == {"central"}:
+        return next(iter(rows.values())).noise_std
+    names, variance = [subnet.name for subnet in setup.topology.subnets], 0.0
+    for (edge, _), row in rows.items():
+        subnet, weight = plan.subnets[edge], plan.weights[list(plan.subnets).index(edge)]
+        if row.kind == "step":  # on the sum of a device's batch
+            batches = setup.data.sizes[setup.blueprint.first_devices[names.index(edge)] + subnet.rows]
+            variance += float(((weight * subnet.shares * plan.decision.step_size * row.noise_std / batches) ** 2).sum())
+        else:
+            variance += (weight * row.noise_std) ** 2
+    return math.sqrt(variance)
+
+
+@pytest.mark.parametrize("place", [each for each in PLACES if "faults" not in each and each != "depth"])
+def test_votes_have_the_noise_that_the_ledger_states(place, monkeypatch):
+    """Chi-square of 180 intervals, all votes alike: accepted at the deviation, rejected at 2/3 and 3/2 of it."""
+    votes = []
+    moved = Cloud._moved
+    monkeypatch.setattr(Cloud, "_moved", lambda *given: votes.append(given[-1]) or moved(*given))
+    stays = {**QUANTILE, "initial": 1e4, "learning_rate": 1e-9}
+    setup = experiment(place, clip_norm=stays, intervals=180).prepare()
+    with start_hosts(setup.blueprint, setup.config.runtime) as edges:
+        cloud = setup.cloud(edges)
+        first = cloud.plan(0)
+        releases = list(cloud.releases(first))
+        for interval in range(180):
+            cloud.run_interval(cloud.plan(interval))
+    spread = float(((np.array(votes) - np.mean(votes)) ** 2).sum())
+    lowest, highest = stats.chi2.ppf([ERROR / 2, 1 - ERROR / 2], len(votes) - 1)
+    deviation = deviation_by_hand(setup, first, releases)
+    for factor in (2 / 3, 1.0, 3 / 2):
+        assert (lowest <= spread / (factor * deviation) ** 2 <= highest) == (factor == 1.0), factor
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory):
+    """For three placements a whole run, and one that failed in its fourth interval, two after a checkpoint."""
+    folder, places = (
+        tmp_path_factory.mktemp("moving"),
+        ("with faults, by size", "steps, momentum and faults", "the cloud"),
+    )
+
+    def made(place):
+        return experiment(place, intervals=5, checkpoint_every=2, sampling_rate=0.5)
+
+    for place in places:
+        made(place).run(folder / place / "whole")
+        with pytest.MonkeyPatch.context() as patch:
+            crashing_at(patch, 3)
+            with pytest.raises(RuntimeError):
+                made(place).run(folder / place / "crashed")
+    return {place: folder / place for place in places}
+
+
+def test_a_crashed_run_goes_on_with_the_norm_that_it_had(crashed):
+    for place, folder in crashed.items():
+        assert_same(h2fdp.Run(folder / "whole"), h2fdp.resume(folder / "crashed"))
+        assert h2fdp.Run(folder / "whole").metrics["clip_norm"].nunique() == 5, place
+
+
+def test_every_row_of_every_observer_has_the_norm_of_its_interval_and_one_multiplier(crashed):
+    for place, folder in crashed.items():
+        rows = [json.loads(line) for line in (folder / "whole" / "privacy.jsonl").read_text().splitlines()]
+        norms = h2fdp.Run(folder / "whole").metrics["clip_norm"].tolist()
+        assert {row["observer"] for row in rows} >= {"peer", "public"}
+        assert {row["vote_share"] for row in rows} == {0.3}
+        for row in rows:
+            norm = norms[row["interval"] - 1]
+            assert row["clip_norm"] == norm
+            if row["kind"] == "step":
+                assert row["sensitivity"] == pytest.approx(norm / math.sqrt(0.7))
+        if place != "with faults, by size":  # there noise covers the largest of several sensitivities
+            largest = {}
+            for row in rows:
+                key = row["interval"], row["slot"], row["observer"]
+                largest[key] = max(largest.get(key, 0.0), row["sensitivity"] / row["noise_std"])
+            assert max(largest.values()) == pytest.approx(min(largest.values()))
+        epsilons = [h2fdp.Run(folder / "whole").privacy.epsilon(observer=each) for each in ("peer", "public")]
+        assert max(epsilons) <= 2.0
+        assert max(epsilons) > 1.9 or place == "with faults, by size"
+
+
+def test_sensitivities_of_uploads_are_those_of_gradient_and_vote_together():
+    setup = experiment(sampling_rate=0.5, step_size=0.2).prepare()
+    with start_hosts(setup.blueprint, setup.config.runtime) as edges:
+        cloud = setup.cloud(edges)
+        cloud.load(cloud.state() | {"clip_norm": 0.21})
+        releases = [row for row in cloud.releases(cloud.plan(2)) if row.observer == "edge"]
+    batches = 0.5 * setup.data.sizes
+    for row in releases:
+        for device in numbers(row.devices):
+            batch = batches[setup.blueprint.first_devices["AB".index(row.edge)] + device - 1]
+            assert row.sensitivity == pytest.approx(0.2 * 0.21 / math.sqrt(0.7) / batch)
+    given = experiment(sampling_rate=0.5, step_size=0.2, clip_norm=0.21).prepare()
+    fixed = next(row for row in given.cloud({}).releases(given.cloud({}).plan(2)) if row.observer == "edge")
+    ratio = releases[0].noise_std / releases[0].sensitivity / (fixed.noise_std / fixed.sensitivity)
+    assert ratio == pytest.approx(1, rel=1e-4), "calibration does not depend on the norm"
+
+
+@pytest.mark.ray
+def test_ray_gives_the_same_run(crashed, tmp_path):
+    place = "with faults, by size"
+    settings = {"intervals": 5, "checkpoint_every": 2, "sampling_rate": 0.5}
+    other = experiment(place, **settings, backend="ray", hosts=2).run(tmp_path / "ray")
+    one = h2fdp.Run(crashed[place] / "whole")
+    assert other.metrics["clip_norm"].tolist() == one.metrics["clip_norm"].tolist()
+    assert other.metrics["loss"].tolist() == one.metrics["loss"].tolist()
+    assert (other.directory / "privacy.jsonl").read_bytes() == (one.directory / "privacy.jsonl").read_bytes()
+
+
+def test_messages_carry_one_number_more():
+    moving, fixed = (experiment(clip_norm=norm).prepare() for norm in (QUANTILE, NORM))
+    joules = [each.interval_costs(each.cloud({}).plan(0))["energy_j"] for each in (moving, fixed)]
+    size = fixed.initial.numel()
+    assert joules[0] / joules[1] == pytest.approx((size + 1) / size)
+
+
+def test_what_is_said_about_such_a_run_says_that_its_norm_moves(crashed):
+    setup = experiment().prepare()
+    assert any(note.startswith("clip norm: it follows noisy votes") for note in setup.notes)
+    assert any(
+        note.startswith("clip norm: it follows") for note in h2fdp.Run(crashed["the cloud"] / "whole").privacy.notes
+    )
+    assert "towards the 0.5-quantile" in "\n".join(explanation(setup)["lines"])
+
+
+def test_normalised_updates_have_the_account_of_cut_ones_and_models_of_their_own(tmp_path):
+    runs = {
+        rule: experiment("the cloud", clip_norm=0.5, clipping=rule, noise_key="seed").run(tmp_path / rule)
+        for rule in ("clip", "normalized")
+    }
+    ledgers = {(run.directory / "privacy.jsonl").read_text() for run in runs.values()}
+    assert len(ledgers) == 1
+    assert runs["clip"].metrics["loss"].iloc[-1] != runs["normalized"].metrics["loss"].iloc[-1]
+
+
+@pytest.mark.parametrize(
+    ("place", "settings", "key", "words"),
+    [
+        ("edge servers and devices", {"aggregate_every": 3}, "aggregate_every", "is on 3 steps together"),
+        ("devices, uploads", {"local_steps": 2, "aggregate_every": 5}, "aggregate_every", "is on 2 steps together"),
+        ("devices, uploads", {"clip_scope": "batch"}, "clip_scope", "expected record"),
+        ("devices, uploads", {"method": "hfl"}, "clip_norm", "there is no noise"),
+        ("devices, uploads", {"method": "h2fdp-adaptive"}, "clip_norm", "expected a number, or schedule fixed"),
+        ("devices, uploads", {"engine": "compiled"}, "runtime.engine", "has one clip norm"),
+        ("the cloud", {"clipping": "normalized"}, "clipping", "expected clip, or a number as clip_norm"),
+        ("the cloud", {"method": {"privacy": "output"}}, "clip_norm", "no clip norm that noise is sized for"),
+        ("steps of devices", {"method": {"privacy": {"name": "dp-sgd", "normalize": "drawn"}}, "aggregate_every": 4},
+         "normalize", "divided by the public expected size"),
+        ("secure sums", {"method": {"privacy": {"name": "hierarchical", "secure_sum": {"rounding": 20}}}},
+         "rounding", "made for one clip norm"),
+        ("steps of devices", {"method": {**INSIDE, "objective": "moon"}}, "objective", "gradients of the loss"),
+        ("devices, uploads", {"clip_norm": {"quantile": 1.5}}, "clip_norm.quantile", "below 1"),
+    ],
+)  # fmt: skip
+def test_what_votes_do_not_cover_is_refused_by_its_key(place, settings, key, words):
+    with pytest.raises(UserError, match=f"{key}.*{words}"):
+        experiment(place, **settings).prepare()
+
+
+def test_audits_do_not_know_moving_norms():
+    with pytest.raises(UserError, match=r"training.clip_norm: .*this one moves"):
+        audit(experiment().prepare(), "edge", 4, "dirac")
