@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from h2fdp import privacy as privacy
     from h2fdp import theory as theory
     from h2fdp import topology as topology
+    from h2fdp.integrity import check as check
     from h2fdp.reports import report as report
     from h2fdp.run import Experiment as Experiment
     from h2fdp.run import Run as Run
@@ -40,6 +41,7 @@ __all__ = [
     "Tuned",
     "UserError",
     "__version__",
+    "check",
     "load_model",
     "plan",
     "report",
@@ -53,6 +55,7 @@ _HOMES = {
     "Experiment": "h2fdp.run",
     "Run": "h2fdp.run",
     "load_model": "h2fdp.run",
+    "check": "h2fdp.integrity",
     "plan": "h2fdp.run.controller_preview",
     "report": "h2fdp.reports",
     "resume": "h2fdp.run.resume",

@@ -41,6 +41,7 @@ FLOORS = {
     "sweeps": 9,
     "reproduction": 10,
     "tuning": 10,
+    "integrity": 10,
     "cli": 11,
     "__main__": 12,
 }

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from h2fdp import __version__
-from h2fdp.cli import catalogue, data, paper, plan, privacy, reproduce, run, runs, sweep, topology, tune
+from h2fdp.cli import catalogue, check, data, paper, plan, privacy, reproduce, run, runs, sweep, topology, tune
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -30,6 +30,7 @@ app.command("runs")(runs.runs_command)
 app.command("report")(runs.report_command)
 app.command("table")(paper.table_command)
 app.command("plot")(paper.plot_command)
+app.command("check")(check.check_command)
 app.add_typer(topology.app, name="topology")
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")

@@ -13,7 +13,8 @@ from h2fdp.cli.session import watch
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from h2fdp.run import Experiment
+    from h2fdp.run import Experiment, Run
+    from h2fdp.run.recorders import RunCallbacks
 
 
 def run_command(
@@ -31,6 +32,7 @@ def run_command(
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment and record it in a run directory."""
+    from h2fdp.records.directory import check_room
     from h2fdp.run import Experiment
     from h2fdp.run.api import default_directory
     from h2fdp.run.loop import start_run
@@ -43,8 +45,9 @@ def run_command(
     if dry_run:
         _show_plan(experiment, data_root, as_json)
         return
-    setup = experiment.prepare(data_root)
     directory = out or default_directory(experiment.config)
+    check_room(directory, overwrite)  # before the data are loaded
+    setup = experiment.prepare(data_root)
     watch(
         lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
         directory,
@@ -81,6 +84,10 @@ def resume_command(
         typer.Option("--set", metavar="KEY=VALUE", help="Change how the run continues: runtime.hosts=2."),
     ] = None,
     data_root: DataRoot = None,
+    fresh_noise: Annotated[
+        bool,
+        typer.Option("--fresh-noise", help="Release intervals anew that cannot be repeated to the bit: both count."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each interval, and the log.")] = False,
     as_json: AsJson = False,
@@ -93,8 +100,11 @@ def resume_command(
     if is_finished(directory):
         print(f"note: {directory} has nothing left to do", file=sys.stderr)
 
+    def resumed(watcher: RunCallbacks) -> Run:
+        return resume_run(experiment, directory, watcher, data_root=data_root, verbose=verbose, fresh_noise=fresh_noise)
+
     watch(
-        lambda watcher: resume_run(experiment, directory, watcher, data_root=data_root, verbose=verbose),
+        resumed,
         directory,
         experiment.config.training.intervals,
         quiet=quiet,

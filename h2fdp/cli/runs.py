@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,8 +49,16 @@ def runs_command(
         raise UserError("no such directory", str(directory))
     homes = [directory, directory / "runs"] if (directory / "runs").is_dir() else [directory]  # a sweep's are in runs
     candidates = [directory, *(path for home in homes for path in sorted(home.iterdir()) if path.is_dir())]
-    found = [(path, summary) for path in candidates if (summary := read_summary(path)) is not None]
-    summaries = [(path, _with_state(path, summary)) for path, summary in found]
+    summaries = []
+    for path in candidates:
+        try:
+            summary = read_summary(path)
+        except UserError as error:  # the others are listed all the same
+            if (path / "config.yaml").is_file():
+                print(f"note: {error}", file=sys.stderr)
+                summaries.append((path, {"state": "damaged", "resumable": False}))
+        else:
+            summaries += [] if summary is None else [(path, _with_state(path, summary))]
     if as_json:
         print_json([{"directory": str(path), **summary} for path, summary in summaries])
     elif not summaries:

@@ -61,6 +61,13 @@ class Program:
         """Equal only if the same is defined."""
         return hash_of(sorted([*self._in_their_places(), *self._orders()]))
 
+    def by_module(self) -> dict[str, str]:
+        """Module -> a digest of what it defines by itself, whatever the names in it stand for."""
+        return {
+            name: hash_of(sorted(self._statements[number].tree for number in module.statements))[:8]
+            for name, module in self._modules.items()
+        }
+
     def of(self, module: str, name: str) -> list[str]:
         """Digests of what a name of a module stands for, which change with anything that it uses."""
         targets = self._in_module(module, [name], set())

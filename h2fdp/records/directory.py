@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from h2fdp.errors import UserError
-from h2fdp.records.atomic import write_text
-from h2fdp.records.json_lines import json_values
+from h2fdp.records.checked_json import write_checked_json
+from h2fdp.records.line_sums import SUMS
+from h2fdp.records.lock import LOCK, in_use, locked, refuse_if_used
 from h2fdp.records.summary import SUMMARY
-
-_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,17 @@ class RunDirectory:
 
     def write_summary(self, values: dict[str, Any]) -> None:
         """Replace `summary.json`."""
-        write_text(self.path / SUMMARY, json.dumps(json_values(values), indent=2) + "\n")
+        write_checked_json(self.path / SUMMARY, values, indent=2)
+
+    def clear(self) -> None:
+        """Remove everything but the lock."""
+        for each in self.path.iterdir():
+            if each.name == LOCK:
+                continue
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
 
 
 @contextmanager
@@ -90,12 +96,12 @@ def create(path: Path, overwrite: bool = False) -> Iterator[RunDirectory]:
             nothing else does.
     """
     where, path = str(path), path.resolve()
-    if path.exists() and not path.is_dir():
-        raise UserError("expected a directory for the run, found a file", where)
-    if path.is_dir() and any(each.name != _LOCK for each in path.iterdir()):
-        _make_room(path, overwrite)
+    check_room(path, overwrite, where)
     with locked(path, where):
-        yield RunDirectory(path)
+        check_room(path, overwrite, where, ours=True)  # another run may have been here meanwhile
+        directory = RunDirectory(path)
+        directory.clear()
+        yield directory
 
 
 @contextmanager
@@ -110,20 +116,10 @@ def reopen(path: Path) -> Iterator[RunDirectory]:
     if not directory.config.is_file() or not directory.topology.is_file():
         raise UserError("not a run directory (expected config.yaml and topology.yaml)", where)
     with locked(path, where):
-        for part in [*path.glob("*.part"), *directory.checkpoints.glob("*.part")]:
-            part.unlink()
+        for folder in (path, directory.checkpoints, path / SUMS):
+            for part in folder.glob("*.part"):
+                part.unlink()
         yield directory
-
-
-def in_use(path: Path) -> bool:
-    """Whether a process is writing to this run directory now; a lock ends with its process, however that ends."""
-    if not (path / _LOCK).exists():
-        return False
-    try:
-        with FileLock(path / _LOCK, timeout=0):
-            return False
-    except (Timeout, OSError):
-        return True
 
 
 def state_of(path: Path, summary: Mapping[str, Any]) -> Any:
@@ -132,39 +128,25 @@ def state_of(path: Path, summary: Mapping[str, Any]) -> Any:
     return "killed" if killed else summary.get("state")
 
 
-@contextmanager
-def locked(path: Path, where: str, writer: str = "run") -> Iterator[None]:
-    """The directory, made where it is not there, for one writer at a time.
+def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = False) -> None:
+    """Whether a new run may be made here; nothing is touched.
+
+    Args:
+        ours: this process has the directory's lock.
 
     Raises:
-        UserError: another `writer` has it; it cannot be made.
+        UserError: as for `create`.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path / _LOCK, timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"another {writer} is writing to this directory", where) from None
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", where) from None
-    try:
-        yield
-    finally:
-        lock.release()
-        (path / _LOCK).unlink(missing_ok=True)
-
-
-def _make_room(path: Path, overwrite: bool) -> None:
-    where = str(path)
+    where = where or str(path)
+    if path.exists() and not path.is_dir():
+        raise UserError("expected a directory for the run, found a file", where)
+    if not ours:
+        refuse_if_used(path, where)
+    if not path.is_dir() or all(each.name == LOCK for each in path.iterdir()):
+        return
     is_run = (path / "config.yaml").exists() and (path / SUMMARY).exists()
     if not overwrite:
         hint = "add --overwrite to replace that run, or choose another --out" if is_run else "choose another --out"
         raise UserError(f"the directory is not empty; {hint}", where)
     if not is_run:
         raise UserError("the directory contains something other than a run; --overwrite replaces runs only", where)
-    try:
-        with FileLock(path / _LOCK, timeout=0):
-            pass
-    except Timeout:
-        raise UserError("another run is writing to this directory", where) from None
-    shutil.rmtree(path)

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from h2fdp.errors import UserError
+from h2fdp.records.line_sums import WIDTH, KnownSums, cut_sums, sums_of, sums_path
 
 _BLOCK = 1 << 20
 
@@ -51,6 +52,7 @@ class JsonLines:
             self._at = whole if begins is None else begins.bytes
             self._digest = _digest_of_start(path, self._at) if begins is None else check_start(path, begins)
             self._left = whole - self._at
+            self._sums = _completed_sums(path, whole)
             self._redone = path.open("rb")
             self._redone.seek(self._at)
         except BaseException:
@@ -83,8 +85,12 @@ class JsonLines:
             while view:
                 view = view[self._file.write(view) or 0 :]
             os.fdatasync(self._file.fileno())
+            with sums_path(self._path).open("ab", buffering=0) as sums:
+                sums.write(sums_of(data.splitlines(keepends=True)))
+            self._sums += data.count(b"\n")
         except BaseException:
             with suppress(OSError):  # rows of a group that does not happen; a torn line is cut off later too
+                cut_sums(self._path, self._sums)
                 os.ftruncate(self._file.fileno(), before)
             raise
 
@@ -115,9 +121,11 @@ def check_start(path: Path, mark: Mark) -> blake2b:
     Raises:
         UserError: they are not there, or others.
     """
-    size = path.stat().st_size if path.exists() else 0
+    size = path.stat().st_size if path.exists() else -1
     digest = _digest_of_start(path, mark.bytes) if size >= mark.bytes else None
     if digest is None or digest.hexdigest() != mark.digest:
+        for _ in read_json_lines(path):  # which names the line, if it can be told
+            pass
         raise UserError("the file was changed after the run wrote it, so the run cannot be resumed", str(path))
     return digest
 
@@ -125,6 +133,7 @@ def check_start(path: Path, mark: Mark) -> blake2b:
 def cut(path: Path, length: int) -> None:
     """Shorten a file to its first bytes."""
     if path.exists() and path.stat().st_size > length:
+        cut_sums(path, line_number(path, length) - 1)
         os.truncate(path, length)
 
 
@@ -142,6 +151,28 @@ def _cut_torn_line(path: Path, descriptor: int) -> int:
     if end < size:
         os.ftruncate(descriptor, end)
     return end
+
+
+def _completed_sums(path: Path, length: int) -> int:
+    """The number of lines in the first bytes of a file, all of which have their checksums now: of the last ones a
+    process that died may have left none.
+
+    Raises:
+        UserError: there are more checksums than lines.
+    """
+    lines, known = line_number(path, length) - 1, KnownSums(path)
+    known.check_count(lines)
+    if len(known) < lines:
+        sums_path(path).parent.mkdir(exist_ok=True)
+        cut_sums(path, len(known))
+        with path.open("rb") as file, sums_path(path).open("r+b" if len(known) else "wb") as sums:
+            for _ in range(len(known)):
+                file.readline()
+            sums.seek(len(known) * WIDTH)
+            sums.write(sums_of(file.readline() for _ in range(lines - len(known))))
+    else:
+        sums_path(path).parent.mkdir(exist_ok=True)
+    return lines
 
 
 def _digest_of_start(path: Path, length: int) -> blake2b:
@@ -171,21 +202,28 @@ def read_json_lines(path: Path, begin: int = 0, end: int | None = None) -> Itera
     was released.
 
     Raises:
-        UserError: there is no such file, or a line of it is damaged.
+        UserError: there is no such file, or a line of it is damaged, or was changed or lost after it was written.
     """
+    known = KnownSums(path)
     try:
-        first = line_number(path, begin)
+        number = line_number(path, begin) - 1
         with path.open("rb") as file:
             file.seek(begin)
-            for number, line in enumerate(file, start=first):
+            for line in file:
                 begin += len(line)
-                if not line.endswith(b"\n") or (end is not None and begin > end):
+                if end is not None and begin > end:
                     return
+                if not line.endswith(b"\n"):
+                    break
+                number += 1
+                known.check(number, line)
                 try:
                     row = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     raise UserError("the line is damaged; expected one JSON object", f"{path}:{number}") from None
                 yield row
+        if end is None:
+            known.check_count(number)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from None
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from h2fdp.records.atomic import replacing
+from h2fdp.records.tables import write_table
 
 METRICS_SCHEMA = pa.schema(
     [("interval", pa.int64()), ("slot", pa.int64())]
@@ -49,8 +48,7 @@ def metrics_schema(*prefixes: str, observers: Sequence[str] = (), others: Sequen
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> None:
     """Replace a table as a whole by its columns."""
-    with replacing(path) as file:
-        pq.write_table(pa.Table.from_pydict(dict(columns), schema=schema), file)
+    write_table(path, pa.Table.from_pydict(dict(columns), schema=schema))
 
 
 class MetricsRows:
@@ -90,8 +88,7 @@ class MetricsRows:
             pa.array(np.array(self._values[field.name]), field.type, mask=~_known(self._known[field.name]))
             for field in self._schema
         ]
-        with replacing(path) as file:
-            pq.write_table(pa.table(columns, schema=self._schema), file)
+        write_table(path, pa.table(columns, schema=self._schema))
 
     def state(self) -> dict[str, Any]:
         """All rows as arrays, for a checkpoint."""

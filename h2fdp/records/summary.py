@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Iterable
 from functools import cache
@@ -10,8 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from h2fdp.records.checked_json import read_checked_json
+
 SUMMARY = "summary.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 had no checksums
 _LIBRARIES = ("h2fdp", "numpy", "torch", "torchvision", "ray", "opacus", "scikit-learn", "scipy", "pyarrow")
 PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
 
@@ -31,9 +32,9 @@ def _version(library: str) -> str:
 
 
 def read_summary(run: Path) -> dict[str, Any] | None:
-    """The summary of a run directory; None where there is none that can be read."""
-    try:
-        values = json.loads((run / SUMMARY).read_text())
-    except (OSError, ValueError):
-        return None
-    return values if isinstance(values, dict) else None
+    """The summary of a run directory; None where there is none.
+
+    Raises:
+        UserError: it is damaged, or was changed after the run wrote it.
+    """
+    return read_checked_json(run / SUMMARY)

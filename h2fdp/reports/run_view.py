@@ -8,14 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError
 from h2fdp.privacy import Accounts, observers
 from h2fdp.privacy.ledger_rows import release_of
-from h2fdp.records import RunDirectory, read_json_lines, read_summary, state_of
+from h2fdp.records import RunDirectory, check_lines, read_json_lines, read_summary, state_of
+from h2fdp.records.tables import read_table
 from h2fdp.reports.figures import Column
 from h2fdp.topology import Topology
 from h2fdp.topology import read as read_topology
@@ -61,6 +59,7 @@ class RunView:
         summary = read_summary(path)
         if summary is None or not directory.config.is_file():
             raise UserError("not a run directory (expected config.yaml and summary.json)", str(path))
+        check_lines(directory.config, directory.topology)
         configuration = read_document(directory.config).values()
         if not isinstance(configuration, dict):
             raise UserError("expected a configuration", str(directory.config))
@@ -150,8 +149,5 @@ def table_of(path: Path) -> dict[str, Column]:
     """
     if not path.is_file():
         return {}
-    try:
-        columns: dict[str, Column] = pq.read_table(path).to_pydict()
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"cannot be read as a table: {str(error).splitlines()[0]}", str(path)) from None
+    columns: dict[str, Column] = read_table(path).to_pydict()
     return columns

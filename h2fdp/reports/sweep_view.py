@@ -11,6 +11,7 @@ from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.records import read_summary
+from h2fdp.records.checked_json import read_checked_json
 from h2fdp.reports.figures import Column, Series, places
 from h2fdp.reports.run_view import table_of
 from h2fdp.reports.series import MOST_POINTS
@@ -62,14 +63,14 @@ class SweepView:
             UserError: a file of it is damaged.
         """
         try:
-            state = json.loads((path / STATE).read_text())
+            state = read_checked_json(path / STATE) or {}
             entries: dict[str, Any] = dict(state["points"])
             keys = [key for key in state["keys"] if key != SEED]
             runs = {name: ({key: entry["values"].get(key) for key in keys}, entry) for name, entry in entries.items()}
             states = {name: str(entry["state"]) for name, (_, entry) in runs.items()}
             errors = {name: str(entry["error"]) for name, (_, entry) in runs.items() if entry.get("error")}
             name = str(state["name"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"not a sweep directory ({error})", str(path / STATE)) from None
         study = path / STUDY
         table = table_of(path / TABLE)

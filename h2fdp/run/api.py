@@ -18,6 +18,8 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.file import document_of, experiment_from, parse_setting, read_experiment
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.settings import place_settings
+from h2fdp.records import check_lines
+from h2fdp.records.directory import check_room
 from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of
 from h2fdp.run.prepare import DataSource, DeviceFunction, configured_data, own_data, prepare
@@ -126,6 +128,7 @@ class Experiment:
         config = Path(run) / "config.yaml"
         if not config.is_file():
             raise UserError("not a run directory (expected config.yaml)", str(run))
+        check_lines(config, config.with_name("topology.yaml"))
         given = {"data": data, "model": model}
         document = read_document(config)
         for key, part in given.items():
@@ -184,6 +187,7 @@ class Experiment:
     ) -> Run:
         """Run into the directory `out` (default `runs/<name>-<time>`) and return what was recorded."""
         directory = Path(out) if out is not None else default_directory(self.config)
+        check_room(directory, overwrite)  # before the data are loaded
         watcher = RunCallbacks() if on_interval is None else RunCallbacks(on_interval=on_interval)
         return start_run(self.prepare(data_root), directory, watcher, overwrite=overwrite)
 

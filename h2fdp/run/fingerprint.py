@@ -29,7 +29,7 @@ from h2fdp.runtime.hardware import ARITHMETIC, COMPILERS, processor
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
 _NOT_COUNTED = ("name", "runtime", "sweep", "tracking", "tune")
 # What chooses configurations or shows results: no bit of a run is made by it.
-ABOVE_RUNS = ("audit", "cli", "reports", "reproduction", "sweeps", "tuning", "__init__.py", "__main__.py")
+ABOVE_RUNS = ("audit", "cli", "integrity", "reports", "reproduction", "sweeps", "tuning", "__init__.py", "__main__.py")
 
 
 def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
@@ -40,9 +40,8 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
     """
     configuration = counted(values_of(directory.config.read_text()))
     hardware = _hardware(run.blueprint.device)
-    own_code = code_of(part.part for part in own_parts_of(run.config, run.drawn))
     parts: dict[str, Any] = {
-        "code": [package_digest(), run.own.code, own_code],
+        "code": [package_digest(), run.own.code, own_code_of(run)],
         "data": _of_data(run),
         "configuration": [
             json.dumps(configuration, sort_keys=True),
@@ -51,7 +50,7 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
             *([] if run.warm_start is None else [run.warm_start]),
         ],
         "noise key": id_of(run.noise_key),
-        "versions": versions((*ARITHMETIC, *_libraries_of_noise(run), *_compilers_of(run))),
+        "versions": counted_versions(run),
         "hardware": hardware,
     }
     return {name: hash_of([json.dumps(value)]) for name, value in parts.items()}
@@ -79,12 +78,32 @@ def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, l
     return hash_of([json.dumps(digest), json.dumps(before), ledger])
 
 
-@cache  # what this process runs is what it imported
+def counted_versions(run: RunSetup) -> dict[str, str]:
+    """The versions of the libraries that compute something in this run."""
+    return versions((*ARITHMETIC, *_libraries_of_noise(run), *_compilers_of(run)))
+
+
+def own_code_of(run: RunSetup) -> str:
+    """A digest of the code of a user's own parts that the run's files name."""
+    return code_of(part.part for part in own_parts_of(run.config, run.drawn))
+
+
 def package_digest(package: Path = PACKAGE) -> str:
     """A digest of what our own code defines, as far as a run is made by it."""
+    return _digests_of(package)[0]
+
+
+def code_by_module(package: Path = PACKAGE) -> dict[str, str]:
+    """Module of our own code -> a digest of what it defines by itself."""
+    return dict(_digests_of(package)[1])
+
+
+@cache  # what this process runs is what it imported
+def _digests_of(package: Path) -> tuple[str, dict[str, str]]:
     files = {file.relative_to(package): file for file in sorted(package.rglob("*.py"))}
     made_by = {path: file for path, file in files.items() if path.parts[0] not in ABOVE_RUNS}
-    return Program({_module(path): file.read_bytes() for path, file in made_by.items()}).digest()
+    program = Program({_module(path): file.read_bytes() for path, file in made_by.items()})
+    return program.digest(), program.by_module()
 
 
 def _module(path: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from h2fdp.records.directory import create
 from h2fdp.run import noise_key, steps
 from h2fdp.run.fingerprint import run_digest
 from h2fdp.run.forecast import noise_choice
+from h2fdp.run.identity import store_identity
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import ModelScores
@@ -54,19 +54,18 @@ def start_run(
         UserError: the directory is in the way; a budget that no interval fits in; a sink that cannot be reached; a full
             disk.
     """
-    state, made = RunState.begun(setup), False
-    try:
-        with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
-            made = True
+    state = RunState.begun(setup)
+    with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
+        try:
             with full_disk_reported(directory):
                 setup = setup.keyed()  # never twice the same key, should a setup be run twice
                 carry_out(setup, directory, state, watcher or RunCallbacks(), begins=True, warn=warn)
-    except UserError:
-        if made and state.cloud is None:
-            # No host came up, so nothing was released: the mended command finds nothing in its way. Later the ledger
-            # may hold releases, and these are never dropped.
-            shutil.rmtree(out.resolve())
-        raise
+        except UserError:
+            if state.cloud is None:
+                # No host came up, so nothing was released: the mended command finds nothing in its way. Later the
+                # ledger may hold releases, and these are never dropped.
+                directory.clear()
+            raise
     return Run(out)
 
 
@@ -157,6 +156,7 @@ def run_intervals(
         cloud = state.start(setup.cloud(edges))
         steps.reached("hosts up", len(state.rows))
         if state.ledger is None:
+            store_identity(setup, directory)
             checkpoints.begin()
         chosen = noise_choice(setup, state.accounts.accounts)
         watcher.on_start()

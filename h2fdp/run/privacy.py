@@ -27,7 +27,7 @@ from h2fdp.privacy.adaptive_clipping import MOVES
 from h2fdp.privacy.adjacency import Adjacency, Replaced
 from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.statement import statement
-from h2fdp.records import line_number, read_json_lines, read_summary
+from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
 from h2fdp.run.noise_key import BY_SEED
 from h2fdp.topology import read as read_topology
 
@@ -46,6 +46,8 @@ class RunPrivacy:
         self._ledger = run / "privacy.jsonl" if run.is_dir() else run
         if run.is_dir() and _leaks(run):
             raise UserError("this run leaks (control.estimates: oracle); no account covers it", str(run))
+        if run.is_dir():
+            check_lines(run / "config.yaml", run / "topology.yaml")
         self._run = run
         self._kinds: set[ReleaseKind] = set()
         self.adjacency: Adjacency = "null-record"

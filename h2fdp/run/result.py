@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import yaml
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
 from h2fdp.models import CHOICES, build
-from h2fdp.records import read_summary
+from h2fdp.records import check_lines, read_summary
 from h2fdp.run.privacy import RunPrivacy
 
 if TYPE_CHECKING:
@@ -37,16 +39,12 @@ class Run:
     @property
     def metrics(self) -> pd.DataFrame:
         """A row for each interval."""
-        import pandas as pd
-
-        return pd.read_parquet(self.directory / "metrics.parquet")
+        return _frame(self.directory / "metrics.parquet")
 
     @property
     def devices(self) -> pd.DataFrame:
         """A row for each device: final accuracy and loss."""
-        import pandas as pd
-
-        return pd.read_parquet(self.directory / "devices.parquet")
+        return _frame(self.directory / "devices.parquet")
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -74,22 +72,43 @@ class Run:
         return load_model(self.directory)
 
 
+def _frame(path: Path) -> pd.DataFrame:
+    from h2fdp.records.tables import read_table
+
+    frame: pd.DataFrame = read_table(path).to_pandas()
+    return frame
+
+
 def load_model(run: str | Path) -> torch.nn.Module:
     """The trained model of a run directory, for a model that the package knows by name.
 
     Raises:
-        UserError: `run` is no run directory, or its model was a user's own class (load `model.pt` into that).
+        UserError: `run` is no run directory, its model was a user's own class (load `model.pt` into that), or the file
+            is damaged.
     """
     path = Path(run)
     if not (path / "model.pt").is_file() or not (path / "config.yaml").is_file():
         raise UserError("not a run directory with a model (expected model.pt and config.yaml)", str(path))
+    check_lines(path / "config.yaml")
     values = yaml.safe_load((path / "config.yaml").read_text())
-    state = torch.load(path / "model.pt", weights_only=True)
+    summary = read_summary(path) or {}
+    state = _state_of(path / "model.pt", summary.get("model_sha256"))
     if isinstance(values["model"], str):
         raise UserError(f"this run trained a model of your own ({values['model']}); load model.pt into it", str(path))
-    summary = read_summary(path) or {}
     spec = CHOICES.read(values["model"], path)
     source, options = (spec.function, {}) if isinstance(spec, OwnPart) else (spec.name, spec.architecture)
     module: torch.nn.Module = build(source, tuple(summary["shape"]), summary["classes"], options, 0)
     module.load_state_dict(state)
     return module
+
+
+def _state_of(file: Path, stated: str | None) -> dict[str, torch.Tensor]:
+    """A model's state dict, read without running code of the file's; `stated` is its SHA-256, where that is known."""
+    content = file.read_bytes()
+    if stated not in (None, sha256(content).hexdigest()):
+        raise UserError("damaged: it does not match its SHA-256 in summary.json", str(file))
+    try:
+        state: dict[str, torch.Tensor] = torch.load(BytesIO(content), weights_only=True)
+    except Exception as error:  # torch, zipfile and pickle have many
+        raise UserError(f"damaged: {type(error).__name__} when it is read as a model", str(file)) from None
+    return state

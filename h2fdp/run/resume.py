@@ -20,9 +20,11 @@ from h2fdp.errors import UserError
 from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, logged_to, read_summary
 from h2fdp.records.checkpoint import load_checkpoint
 from h2fdp.records.directory import reopen
+from h2fdp.records.summary import SUMMARY
 from h2fdp.run import noise_key
 from h2fdp.run.api import Experiment
 from h2fdp.run.fingerprint import name_of_attempt, run_digest
+from h2fdp.run.identity import differences, identity_of, stored_identity
 from h2fdp.run.loop import carry_out, full_disk_reported
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import OnInterval, RunCallbacks
@@ -43,6 +45,7 @@ def resume(
     model: Callable[[], nn.Module] | None = None,
     settings: Sequence[str] = (),
     on_interval: OnInterval | None = None,
+    fresh_noise: bool = False,
 ) -> Run:
     """Go on with a run that ended early, and return what was recorded; a run that is done is returned as it is.
 
@@ -50,14 +53,16 @@ def resume(
         run: its directory.
         data, test_data, model: a user's own parts, if it had any.
         settings: of `runtime` and `tracking`, as `--set` takes them (`runtime.hosts=2`).
+        fresh_noise: where the intervals to be repeated would not come out the same, draw them afresh; what was released
+            before counts too.
 
     Raises:
         UserError: no run directory; another process is writing to it; a part is missing, or is not the one that the run
-            began with; its ledger was changed.
+            began with; a file of it was changed; it would draw fresh noise, and was not allowed to.
     """
     experiment = Experiment.of_run(run, settings, data=data, test_data=test_data, model=model)
     watcher = RunCallbacks() if on_interval is None else RunCallbacks(on_interval=on_interval)
-    return resume_run(experiment, Path(run), watcher, data_root=data_root)
+    return resume_run(experiment, Path(run), watcher, data_root=data_root, fresh_noise=fresh_noise)
 
 
 def resume_run(
@@ -67,28 +72,38 @@ def resume_run(
     *,
     data_root: str | Path | None = None,
     verbose: bool = False,
+    fresh_noise: bool = False,
 ) -> Run:
-    """Continue the run of an `Experiment.of_run`; see `start_run` for the rest."""
+    """Continue the run of an `Experiment.of_run`; see `resume` and `start_run` for the rest."""
     if is_finished(path):
         return Run(path)
     with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_reported(directory):
-        setup = _with_stored_key(experiment.prepare(data_root), directory)
+        if is_finished(path):  # by another process, until a moment ago
+            return Run(path)
+        setup = experiment.prepare(data_root)
+        setup = setup.keyed(noise_key.stored(directory))  # a new key, where that is lost, makes all draws fresh
         watcher = watcher or RunCallbacks()
         try:
-            run, state = _continuation(setup, directory)
+            run, state = _continuation(setup, directory, fresh_noise=fresh_noise)
             carry_out(run, directory, state, watcher)
         except HostsDiffer:
-            run, state = _continuation(setup, directory, repeatable=False)
+            run, state = _continuation(setup, directory, fresh_noise=fresh_noise, repeatable=False)
             carry_out(run, directory, state, watcher)
     return Run(path)
 
 
 def is_finished(path: Path) -> bool:
-    """Whether a run is complete."""
-    return (read_summary(path) or {}).get("state") in FINISHED
+    """Whether a run is complete; one whose summary is damaged is not known to be."""
+    try:
+        return (read_summary(path) or {}).get("state") in FINISHED
+    except UserError as error:
+        _log.warning("damaged", extra=about(file=SUMMARY, note=f"{error}; it is ignored"))
+        return False
 
 
-def _continuation(setup: RunSetup, directory: RunDirectory, repeatable: bool = True) -> tuple[RunSetup, RunState]:
+def _continuation(
+    setup: RunSetup, directory: RunDirectory, *, fresh_noise: bool, repeatable: bool = True
+) -> tuple[RunSetup, RunState]:
     """The run as it was left, with the random streams that it may continue with."""
     with JsonLines(directory.ledger) as ledger:  # which ends a line that was being written
         mark = ledger.mark()
@@ -100,7 +115,7 @@ def _continuation(setup: RunSetup, directory: RunDirectory, repeatable: bool = T
         state = RunState.begun(setup)
         if not mark.bytes:  # nothing was released
             _log.info("resume", extra=about(interval=1))
-            return setup, state
+            return _with_kept_key(setup, directory), state
         why = "no checkpoint is left"
     else:
         _check_model(setup, stored, directory)
@@ -113,24 +128,31 @@ def _continuation(setup: RunSetup, directory: RunDirectory, repeatable: bool = T
         if not differing or setup.noise is None:  # without noise there is nothing that a second time would reveal
             _log.info("resume", extra=about(interval=len(state.rows) + 1, differing=differing))
             return setup.drawing(state.attempt), state
-        why = f"the run's {', '.join(differing)} changed since it began"
+        why = _why_afresh(differing, setup, directory, repeatable)
+    _check_allowed(setup, state, directory, why, fresh_noise)
+    setup = _with_kept_key(setup, directory)
     return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
 
 
-def _with_stored_key(setup: RunSetup, directory: RunDirectory) -> RunSetup:
-    """The run under its own noise key; where that is lost, under a new one, which makes all draws fresh."""
-    if not setup.has_noise_key:
-        return setup
-    if (key := noise_key.stored(directory)) is None:
+def _why_afresh(differing: Sequence[str], setup: RunSetup, directory: RunDirectory, repeatable: bool) -> str:
+    """What changed, part by part, and in each what it was and is, as far as the run has it on record."""
+    then, now = stored_identity(directory), identity_of(setup, directory)
+    details = [each for part in differing for each in differences(part, then, now)]
+    if not repeatable:
+        details.append("its hosts do not all compute like this process")
+    told = f" ({'; '.join(details)})" if details else ""
+    return f"the run's {', '.join(differing)} changed since it began{told}"
+
+
+def _with_kept_key(setup: RunSetup, directory: RunDirectory) -> RunSetup:
+    """The same run, whose noise key is on disk."""
+    if setup.has_noise_key and noise_key.stored(directory) is None:
         noise_key.store(directory, setup.noise_key)
-        return setup
-    return setup.keyed(key)
+    return setup
 
 
-def _afresh(
-    setup: RunSetup, state: RunState, directory: RunDirectory, attempt: str, why: str
-) -> tuple[RunSetup, RunState]:
-    """Use new random streams from the next interval on; what was released of it before still counts."""
+def _check_allowed(setup: RunSetup, state: RunState, directory: RunDirectory, why: str, fresh_noise: bool) -> None:
+    """Raise for a continuation that would release intervals twice, where that is not possible or not asked for."""
     first = len(state.rows) + 1
     if setup.iterations is not None:
         text = (
@@ -138,6 +160,19 @@ def _afresh(
             f"repeated steps would overspend its target; expected the same environment, or a new run"
         )
         raise UserError(text, str(directory.path))
+    if setup.noise is not None and not fresh_noise:
+        text = (
+            f"{why}, so intervals from {first} on would get fresh noise, and what was released of them before would "
+            f"count too; expected the same environment, or --fresh-noise (fresh_noise=True) to spend that"
+        )
+        raise UserError(text, str(directory.path))
+
+
+def _afresh(
+    setup: RunSetup, state: RunState, directory: RunDirectory, attempt: str, why: str
+) -> tuple[RunSetup, RunState]:
+    """Use new random streams from the next interval on; what was released of it before still counts."""
+    first = len(state.rows) + 1
     begin = 0 if state.ledger is None else state.ledger.bytes
     state.accounts.enter_lost(releases_of_ledger(directory.ledger, setup.sizes, begin))
     state.ledger, state.attempt, state.fresh = None, attempt, [*state.fresh, first]

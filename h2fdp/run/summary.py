@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from h2fdp.methods import name_of
 from h2fdp.models import ParameterLayout
 from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, RunDirectory, versions, write_columns
 from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.line_sums import write_sums
 from h2fdp.run import noise_key, steps
 from h2fdp.run.model_scores import ModelScores, device_scores
 from h2fdp.run.setup import RunSetup
@@ -35,10 +37,16 @@ def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
     write_text(directory.config, text_of(values))
     write_topology(setup.drawn, directory.topology)
+    write_sums(directory.config)
+    write_sums(directory.topology)
 
 
-def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> dict[str, float]:
-    """Write metrics, model and devices' scores; returns the model's scores, where it is not the last interval's."""
+def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> dict[str, Any]:
+    """Write metrics, model and devices' scores.
+
+    Returns:
+        for the summary: a digest of the model's file, and the model's scores where it is not the last interval's.
+    """
     state.rows.write(directory.metrics)
     if state.cloud is None:
         return {}
@@ -47,13 +55,14 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     ParameterLayout(module).load(module, returned)
     with replacing(directory.model) as file:
         torch.save(module.state_dict(), file)
+    found: dict[str, Any] = {"model_sha256": sha256(directory.model.read_bytes()).hexdigest()}
     steps.reached("results", len(state.rows))
     with run_arithmetic():
         write_columns(directory.devices, device_scores(setup, returned), DEVICE_SCHEMA)
         if torch.equal(returned, state.cloud.model):
-            return {}
+            return found
         scores = ModelScores(setup).scores_of(returned)
-    return {key: scores[key] for key in ("accuracy", "loss")}
+    return found | {key: scores[key] for key in ("accuracy", "loss")}
 
 
 def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dict[str, Any]:

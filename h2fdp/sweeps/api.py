@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from h2fdp.records.tables import read_table
 from h2fdp.run.result import Run
 from h2fdp.sweeps.conduct import SweepOptions, conduct, default_directory, jobs_of
 from h2fdp.sweeps.directory import SweepDirectory
@@ -31,16 +32,14 @@ class Sweep:
     @property
     def table(self) -> pd.DataFrame:
         """A row for each finished run and interval: the run, the swept values, the metrics."""
-        import pandas as pd
-
-        return pd.read_parquet(SweepDirectory(self.directory).table)
+        frame: pd.DataFrame = read_table(SweepDirectory(self.directory).table).to_pandas()
+        return frame
 
     @property
     def summary(self) -> pd.DataFrame:
         """Means over seeds with Student's 95 % intervals, for each combination of the other values and each interval."""
-        import pandas as pd
-
-        return pd.read_parquet(SweepDirectory(self.directory).summary)
+        frame: pd.DataFrame = read_table(SweepDirectory(self.directory).summary).to_pandas()
+        return frame
 
     @property
     def runs(self) -> dict[str, Run]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from h2fdp.errors import Problem, UserError
 from h2fdp.records.atomic import write_text
-from h2fdp.records.directory import locked
+from h2fdp.records.lock import locked
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.sweeps.changes import changed_runs, refuse
@@ -80,6 +80,15 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: SweepOption
             can be read, and nothing is touched then.
     """
     directory = SweepDirectory(path.absolute())
+    read_entries(directory)  # raises before anything is written
+    with locked(directory.path, str(path), "sweep"):
+        return _conducted(study, directory, shared, options)
+
+
+def _conducted(
+    study: Study, directory: SweepDirectory, shared: SharedInputs, options: SweepOptions
+) -> dict[str, Outcome]:
+    """`conduct` in a directory that nobody else writes to."""
     before = read_entries(directory)
     changed = changed_runs(study, directory, before, package_digest(), shared)
     if changed and not options.overwrite:
@@ -89,16 +98,15 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: SweepOption
     _check_data(
         (planned for planned in study.runs if planned.point.name not in stand), study, shared, options.data_root
     )
-    with locked(directory.path, str(path), "sweep"):
-        states = _begun(study, directory, before, changed)
-        tasks = _tasks(study, directory, set(directory.finished(names)))
-        options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals - task.done for task in tasks))
-        try:
-            return _carried_out(tasks, study, states, shared, options)
-        finally:
-            values = {planned.point.name: planned.point.values for planned in study.runs}
-            write_tables(directory, study.keys, {name: values[name] for name in directory.finished(names)})
-            states.write()
+    states = _begun(study, directory, before, changed)
+    tasks = _tasks(study, directory, set(directory.finished(names)))
+    options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals - task.done for task in tasks))
+    try:
+        return _carried_out(tasks, study, states, shared, options)
+    finally:
+        values = {planned.point.name: planned.point.values for planned in study.runs}
+        write_tables(directory, study.keys, {name: values[name] for name in directory.finished(names)})
+        states.write()
 
 
 def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs, root: Path | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -12,12 +11,12 @@ from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.records import in_use, read_summary
-from h2fdp.records.atomic import write_text
-from h2fdp.records.json_lines import json_values
+from h2fdp.records.checked_json import read_checked_json, write_checked_json
 from h2fdp.run.summary import FINISHED
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 had no checksum
 WAITING = "waiting"
+DAMAGED = "damaged"
 _SECONDS_BETWEEN_WRITES = 1.0
 
 
@@ -56,12 +55,18 @@ class SweepDirectory:
         return self.path / "failures" / f"{name}.txt"
 
     def state_of(self, name: str) -> str:
-        """How a point's run stands, by its own directory; one that says it is running was killed."""
-        state = (read_summary(self.run(name)) or {}).get("state", WAITING)
+        """How a point's run stands, by its own directory; one that says it is running was killed, one whose summary
+        is damaged is `damaged`."""
+        try:
+            state = (read_summary(self.run(name)) or {}).get("state", WAITING)
+        except UserError:
+            return DAMAGED
         return "killed" if state == "running" else str(state)
 
     def intervals_of(self, name: str) -> int:
         """How many intervals a point's run has recorded, by its summary."""
+        if self.state_of(name) == DAMAGED:
+            return 0
         return int((read_summary(self.run(name)) or {}).get("intervals", 0))
 
     def finished(self, names: Iterable[str]) -> list[str]:
@@ -69,9 +74,10 @@ class SweepDirectory:
         return [name for name in names if self.state_of(name) in FINISHED]
 
     def is_begun(self, name: str) -> bool:
-        """Whether a point's run can be continued."""
+        """Whether a point's run can be continued, or has a damaged summary, which says nothing about its releases."""
         run = self.run(name)
-        return (run / "config.yaml").is_file() and (run / "topology.yaml").is_file() and read_summary(run) is not None
+        has_inputs = (run / "config.yaml").is_file() and (run / "topology.yaml").is_file()
+        return has_inputs and self.state_of(name) != WAITING
 
 
 def remove_run(path: Path) -> None:
@@ -131,7 +137,7 @@ class SweepStates:
             "keys": list(self.keys),
             "points": {name: vars(entry) for name, entry in self.entries.items()},
         }
-        write_text(self.directory.state, json.dumps(json_values(values), indent=1) + "\n")
+        write_checked_json(self.directory.state, values, indent=1)
         self._written = time.monotonic()
 
 
@@ -149,10 +155,10 @@ def read_entries(directory: SweepDirectory) -> dict[str, SweepEntry]:
             raise UserError("the directory contains something other than a sweep; choose another --out", where)
         return {}
     try:
-        values = json.loads(directory.state.read_text())
+        values = read_checked_json(directory.state) or {}
         return {name: _entry(entry) for name, entry in values["points"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        text = f"damaged ({error}); expected the file that a sweep wrote, or another --out"
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        text = f"damaged ({error!r}); expected the file that a sweep wrote, or another --out"
         raise UserError(text, str(directory.state)) from None
 
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from h2fdp.errors import UserError
 from h2fdp.records import METRICS_SCHEMA, RunDirectory
-from h2fdp.records.atomic import replacing
+from h2fdp.records.tables import read_table, write_table
 from h2fdp.confidence import means_with_intervals
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.grid import word
@@ -29,10 +28,9 @@ def write_tables(directory: SweepDirectory, keys: Sequence[str], values: Mapping
         values: finished run -> swept key -> value, in the order of the grid.
     """
     table = _table(directory, keys, values)
-    with replacing(directory.table) as file:
-        pq.write_table(table, file)
-    with replacing(directory.summary) as file:
-        pq.write_table(pa.Table.from_pandas(summary_of(table.to_pandas(), keys), preserve_index=False), file)
+    write_table(directory.table, table)
+    means = summary_of(table.to_pandas(), keys)
+    write_table(directory.summary, pa.Table.from_pandas(means, preserve_index=False))
 
 
 def _table(directory: SweepDirectory, keys: Sequence[str], values: Mapping[str, Mapping[str, Any]]) -> pa.Table:
@@ -50,9 +48,9 @@ def _metrics_of(run: Path) -> pa.Table:
     """The metrics of a finished run."""
     path = RunDirectory(run).metrics
     try:
-        return pq.read_table(path)
-    except (pa.ArrowInvalid, FileNotFoundError):
-        text = "missing or damaged although its run is done; delete the run's folder and repeat the command"
+        return read_table(path)
+    except UserError as error:
+        text = f"{error.problems[0].text}, although its run is done; delete the run's folder and repeat the command"
         raise UserError(text, str(path)) from None
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from h2fdp.digests import Program
 from h2fdp.records import PACKAGE
-from h2fdp.run.fingerprint import package_digest
+from h2fdp.run.fingerprint import _digests_of, package_digest
 
 PROGRAM = {
     "a.__init__": "from a.rules import step as step\n__all__ = ['step']\n",
@@ -253,14 +253,14 @@ def package(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(PACKAGE / name, tmp_path / name)
     yield tmp_path
-    package_digest.cache_clear()
+    _digests_of.cache_clear()
 
 
 def digest_of(package, name, text):
     """The package's digest after an addition to a file."""
     with (package / name).open("a") as file:
         file.write(text)
-    package_digest.cache_clear()
+    _digests_of.cache_clear()
     return package_digest(package)
 
 

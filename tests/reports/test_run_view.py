@@ -8,7 +8,8 @@ import pytest
 from filelock import FileLock
 
 from h2fdp import UserError, report
-from h2fdp.records import read_json_lines
+from h2fdp.records import RunDirectory, read_json_lines, read_summary
+from h2fdp.records.tables import write_table
 from h2fdp.reports.figures import Series
 from h2fdp.reports.ledger_noise import noise_columns
 from h2fdp.reports.observers import verdict_rows
@@ -20,8 +21,7 @@ from tests.reports.pages import Page
 
 
 def summary_of(run, **changes):
-    path = run / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    RunDirectory(run).write_summary(read_summary(run) | changes)
 
 
 def cells(section):
@@ -73,7 +73,7 @@ def test_a_run_that_goes_on_tells_its_live_account(spoilt):
 def test_a_killed_run_tells_what_it_released_after_its_last_checkpoint(spoilt):
     run = spoilt("fixed")
     last = pq.read_table(run / "metrics.parquet")
-    pq.write_table(last.slice(0, 1), run / "metrics.parquet")
+    write_table(run / "metrics.parquet", last.slice(0, 1))
     summary_of(run, state="running", privacy=None)
     told = {row[1]: row[3] for row in verdict_rows(RunView.read(run, "run"))}
     assert told["cloud"] == pytest.approx(last["epsilon_cloud"][2].as_py())

@@ -125,5 +125,5 @@ def test_a_sweep_is_reported_alone_and_a_damaged_one_is_told(sweep, runs, tmp_pa
     with pytest.raises(UserError, match="a sweep has its own report"):
         report([sweep, runs["open"]], tmp_path / "both.html")
     (sweep / "sweep.json").write_text("[]")
-    with pytest.raises(UserError, match="not a sweep directory"):
+    with pytest.raises(UserError, match=r"sweep.json:1: damaged: expected an object"):
         report(sweep)

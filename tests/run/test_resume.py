@@ -24,6 +24,7 @@ from h2fdp.cli.main import app, main
 from h2fdp.estimation import IntervalObservation
 from h2fdp.records import RunDirectory, summary
 from h2fdp.records.directory import reopen
+from h2fdp.records.line_sums import write_sums
 from h2fdp.run import fingerprint, steps
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
@@ -242,8 +243,11 @@ def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_co
     first = drawn(monkeypatch, lambda: h2fdp.resume(shutil.copytree(left, tmp_path / "same")))
     before = (left / "privacy.jsonl").read_bytes()
     elsewhere(monkeypatch)
-    second = drawn(monkeypatch, lambda: h2fdp.resume(left))
-    assert "versions changed since it began: noise and batches are drawn afresh" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"versions changed since it began \(torch was .*, is other\).* --fresh-noise"):
+        h2fdp.resume(left)
+    assert (left / "privacy.jsonl").read_bytes() == before
+    second = drawn(monkeypatch, lambda: h2fdp.resume(left, fresh_noise=True))
+    assert "is other): noise and batches are drawn afresh" in capsys.readouterr().err
     assert sorted(second) == sorted(first)
     assert min(first) == 6
     assert not set.union(*first.values()) & set.union(*second.values())
@@ -296,7 +300,7 @@ def test_a_run_that_draws_afresh_stays_in_its_world(tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match="host is gone"):
             experiment_of(**settings).run(tmp_path / "run")
     elsewhere(monkeypatch)
-    run = h2fdp.resume(tmp_path / "run")
+    run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
     assert run.summary["fresh_from"] == [3]
     assert not torch.equal(run.model().state_dict()["1.weight"], whole.model().state_dict()["1.weight"])
     world = ["participants", "energy_j", "delay_s", "clock_s"]
@@ -314,12 +318,12 @@ def test_fresh_draws_do_not_repeat_whatever_happens_next(left, monkeypatch, tmp_
 
             def crash(path=copy):
                 with pytest.raises(RuntimeError, match="host is gone"):
-                    h2fdp.resume(path)
+                    h2fdp.resume(path, fresh_noise=True)
 
             seen.append(drawn(monkeypatch, crash))
     with monkeypatch.context() as patch:
         elsewhere(patch, "third")
-        seen.append(drawn(monkeypatch, lambda: h2fdp.resume(copy)))
+        seen.append(drawn(monkeypatch, lambda: h2fdp.resume(copy, fresh_noise=True)))
     keys = [set.union(*each.values()) for each in seen]
     assert not keys[0] & keys[1]
     assert not keys[1] & keys[2]
@@ -331,16 +335,18 @@ def test_a_run_that_went_on_elsewhere_repeats_bits_there(left, monkeypatch, tmp_
     with monkeypatch.context() as patch:
         crashing_at(patch, 8)
         with pytest.raises(RuntimeError, match="host is gone"):
-            h2fdp.resume(copy)
+            h2fdp.resume(copy, fresh_noise=True)
     kept = [path.name for path in (copy / "checkpoint").glob("*.ckpt")]
     assert kept == ["000000006.ckpt"]  # nothing can go on from before it, with the noise of then
-    assert_same(h2fdp.resume(copy), h2fdp.resume(left))
+    assert_same(h2fdp.resume(copy), h2fdp.resume(left, fresh_noise=True))  # the copy is at home there by now
 
 
 def test_without_any_checkpoint_a_run_with_releases_begins_again_and_they_count(left, capsys):
     before = (left / "privacy.jsonl").read_bytes()
     shutil.rmtree(left / "checkpoint")
-    run = h2fdp.resume(left)
+    with pytest.raises(UserError, match=r"no checkpoint is left, .* --fresh-noise"):
+        h2fdp.resume(left)
+    run = h2fdp.resume(left, fresh_noise=True)
     assert "no checkpoint is left: noise and batches are drawn afresh from interval 1 on" in capsys.readouterr().err
     assert (left / "privacy.jsonl").read_bytes().startswith(before)
     assert run.metrics["interval"].tolist() == list(range(1, len(run.metrics) + 1))
@@ -349,7 +355,7 @@ def test_without_any_checkpoint_a_run_with_releases_begins_again_and_they_count(
 
 def test_decisions_that_were_lost_are_told(left):
     (left / "control.jsonl").write_text("")
-    with pytest.raises(UserError, match=r"control.jsonl: the file was changed"):
+    with pytest.raises(UserError, match=r"control.jsonl:1: the file was cut .* expected 8 lines, found 0"):
         h2fdp.resume(left)
 
 
@@ -360,6 +366,9 @@ def test_a_ledger_that_was_changed_is_refused(left, monkeypatch, change, place):
         elsewhere(monkeypatch)
     path = left / "privacy.jsonl"
     path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(UserError, match=r"privacy.jsonl:[12]: .* after the run wrote it"):
+        h2fdp.resume(left)
+    write_sums(path)  # as whoever changes it could
     with pytest.raises(UserError, match="changed after the run wrote it"):
         h2fdp.resume(left)
 
@@ -383,6 +392,7 @@ def test_rows_behind_the_checkpoint_that_were_changed_are_refused_with_their_lin
     path = left / "privacy.jsonl"
     rows = change(ledger(left))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_sums(path)  # as whoever changes it could
     before = path.read_bytes()
     monkeypatch.setattr(sys, "argv", ["h2fdp", "resume", str(left)])
     with pytest.raises(SystemExit) as ended:
@@ -398,7 +408,7 @@ def stopped_after(path, intervals):
     """Resume a run, and stop it after so many intervals."""
     rows = []
     watcher = RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == intervals)
-    return resume_run(Experiment.of_run(path), path, watcher)
+    return resume_run(Experiment.of_run(path), path, watcher, fresh_noise=True)
 
 
 def states_its_ledger(run):
@@ -519,9 +529,9 @@ def test_a_users_own_parts_are_asked_for_and_checked(tmp_path, monkeypatch, caps
     assert_same(h2fdp.resume(tmp_path / "run", data=points, test_data=points("test"), model=Tiny), whole)
     capsys.readouterr()
     exec("from torch import nn\ndef typed(): return nn.Linear(2, 2)", names := {})
-    h2fdp.resume(typed_in, data=points, test_data=points("test"), model=names["typed"])
+    h2fdp.resume(typed_in, data=points, test_data=points("test"), model=names["typed"], fresh_noise=True)
     assert "code, data differ" not in (said := capsys.readouterr().err)
-    assert "code changed since it began" in said  # nobody can tell what it was
+    assert "code changed since it began (code of your own)" in said  # nobody can tell what it was
 
 
 @contextmanager

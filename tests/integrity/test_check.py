@@ -1,0 +1,150 @@
+"""`h2fdp check`: a run directory is whole, or what is not is named; its numbers agree with its ledger."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+import h2fdp
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.cli.main import app
+from h2fdp.records import RunDirectory, read_summary
+from h2fdp.records.line_sums import write_sums
+from h2fdp.records.lock import locked
+from h2fdp.records.tables import read_table, write_table
+from h2fdp.run.loop import start_run
+from h2fdp.run.recorders import RunCallbacks
+from tests.noise_keys import keys_are, known
+
+NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
+SETTINGS = {"topology": NETWORK, "intervals": 3, "local_steps": 4, "aggregate_every": 2, "batch_size": 4}
+SETTINGS |= {"epsilon": 20.0, "seed": 2, "backend": "inline"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checked")
+    Experiment(method="h2fdp", faults={"device_dropout": 0.3}, **SETTINGS).run(folder / "faulty")
+    for method in ("hfl-dp", "hfl"):
+        Experiment(method=method, **SETTINGS).run(folder / method)
+    rows = []
+    watcher = RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 2)
+    with keys_are(known):
+        start_run(Experiment(method="h2fdp-adaptive", **SETTINGS).prepare(), folder / "stopped", watcher)
+    return folder
+
+
+@pytest.fixture
+def spoilt(runs, tmp_path):
+    return shutil.copytree(runs / "faulty", tmp_path / "run")
+
+
+def said(path):
+    return [str(problem) for problem in h2fdp.check(path).problems]
+
+
+@pytest.mark.parametrize(
+    ("name", "agree"),
+    [
+        ("faulty", ["every file, by its checksums", "ledger rows", "4 of 4 ranges of noise"]),
+        ("hfl-dp", ["every file, by its checksums", "ledger rows", "ranges of noise"]),
+        ("stopped", ["every file, by its checksums", "ledger rows", "ranges of noise"]),
+        ("hfl", ["every file, by its checksums"]),
+    ],
+)
+def test_what_a_run_left_is_whole_and_agrees(runs, name, agree):
+    found = h2fdp.check(runs / name)
+    assert found.problems == []
+    assert found.whole
+    assert [any(words in each for each in found.confirmed) for words in agree] == [True] * len(agree)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "topology.yaml", "privacy.jsonl", "metrics.parquet", "devices.parquet", "model.pt"]
+)
+def test_each_file_that_is_missing_or_changed_is_named(spoilt, name):
+    path = spoilt / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] + b"#" + whole[len(whole) // 2 + 2 :])
+    assert any(name in text for text in said(spoilt))
+    path.unlink()
+    assert f"{path}: missing" in said(spoilt)
+
+
+def forged(path, change):
+    """Rows of a ledger, changed with their checksums."""
+    rows = [change(json.loads(line)) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_sums(path)
+
+
+def test_numbers_that_do_not_agree_are_told_though_every_checksum_is_right(spoilt):
+    directory = RunDirectory(spoilt)
+    forged(directory.ledger, lambda row: row | {"noise_std": row["noise_std"] * 2})
+    shutil.rmtree(directory.checkpoints)
+    text = "\n".join(said(spoilt))
+    assert "metrics.parquet: row 3: epsilon_cloud is " in text
+    assert "summary.json: pld of cloud is " in text
+    assert "summary.json: global noise by device is " in text
+    assert "summary.json: local noise by edge is " in text
+
+
+def test_a_metric_and_a_summary_that_were_changed_do_not_agree_with_the_ledger(spoilt):
+    directory = RunDirectory(spoilt)
+    table = read_table(directory.metrics)
+    write_table(directory.metrics, table.slice(0, 2))
+    directory.write_summary(read_summary(spoilt) | {"best_accuracy": 0.99})
+    text = "\n".join(said(spoilt))
+    assert "metrics.parquet: has 2 intervals, summary.json says 3" in text
+    assert "summary.json says 0.99" in text
+
+
+def test_a_lost_noise_key_and_a_damaged_checkpoint_of_a_run_that_can_go_on_are_told(runs, tmp_path):
+    run = shutil.copytree(runs / "stopped", tmp_path / "run")
+    newest = max((run / "checkpoint").glob("*.ckpt"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert any("damaged; " in text for text in said(run))
+    directory = RunDirectory(run)
+    directory.write_summary(read_summary(run) | {"noise_key_id": "of a key"})
+    assert any("the noise key is lost or damaged" in text for text in said(run))
+
+
+def test_the_command_says_so_in_80_columns_and_by_its_exit_code(runs, spoilt):
+    command = CliRunner(env={"COLUMNS": "80"})
+    good = command.invoke(app, ["check", *(str(runs / name) for name in ("faulty", "hfl"))])
+    assert (good.exit_code, good.stdout.count(": whole (done)")) == (0, 2)
+    (spoilt / "devices.parquet").unlink()
+    bad = command.invoke(app, ["check", str(spoilt)])
+    assert (bad.exit_code, "NOT WHOLE (done)" in " ".join(bad.stdout.split())) == (1, True)
+    assert all(len(line) <= 80 or str(spoilt) in line for line in bad.stdout.splitlines())
+    (found,) = json.loads(command.invoke(app, ["check", "--json", str(spoilt)]).stdout)
+    assert (found["whole"], [each["text"] for each in found["problems"]]) == (False, ["missing"])
+
+
+def test_what_is_no_run_or_is_being_written_is_refused(runs, spoilt, tmp_path):
+    with pytest.raises(UserError, match="neither a run directory nor a sweep's"):
+        h2fdp.check(tmp_path)
+    with locked(spoilt, "here"), pytest.raises(UserError, match="a run is writing to this directory"):
+        h2fdp.check(spoilt)
+
+
+def test_a_sweep_is_checked_with_its_runs_and_its_tables(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "topology: {edges: [{name: a, trusted: true, devices: {count: 2}}]}\ndata: digits\nmethod: hfl\n"
+        "training: {intervals: 1, local_steps: 1, batch_size: 2}\nsweep: {seed: [1, 2]}\n"
+    )
+    h2fdp.sweep(file, out=tmp_path / "out", inline=True)
+    assert h2fdp.check(tmp_path / "out").whole
+    metrics = tmp_path / "out" / "runs" / "seed=2" / "metrics.parquet"
+    (column,) = [at for at, name in enumerate(read_table(metrics).column_names) if name == "loss"]
+    table = read_table(metrics)
+    write_table(metrics, table.set_column(column, "loss", table.column("energy_j")))
+    found = h2fdp.check(tmp_path / "out")
+    assert [str(each) for each in found.problems] == [
+        f"{tmp_path / 'out' / 'sweep.parquet'}: its rows of the run seed=2 are not those of seed=2's metrics"
+    ]
+    (tmp_path / "out" / "runs" / "seed=1" / "model.pt").unlink()
+    found = h2fdp.check(tmp_path / "out")
+    assert [name for name, run in found.runs.items() if not run.whole] == ["seed=1"]
