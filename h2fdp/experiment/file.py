@@ -149,8 +149,12 @@ def changed_topology(document: Document, wanted: str | dict[str, Any], settings:
 
 def _topology_file(document: Document, wanted: str) -> Path:
     path = document.folder / wanted
+    where = document.where((_TOPOLOGY,))
     if not _exists(path):
-        raise UserError(f"no such file: {quote(str(path))}", document.where((_TOPOLOGY,)), _TOPOLOGY)
+        raise UserError(f"no such file: {quote(str(path))}", where, _TOPOLOGY)
+    if not path.is_file():
+        found = "a directory" if path.is_dir() else "something else"
+        raise UserError(f"expected a file, found {found}: {quote(str(path))}", where, _TOPOLOGY)
     return path
 
 

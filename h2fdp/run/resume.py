@@ -129,7 +129,8 @@ def _continuation(
             _log.info("resume", extra=about(interval=len(state.rows) + 1, differing=differing))
             return setup.drawing(state.attempt), state
         why = _why_afresh(differing, setup, directory, repeatable)
-    _check_allowed(setup, state, directory, why, fresh_noise)
+    lost = mark.bytes > (0 if state.ledger is None else state.ledger.bytes)
+    _check_allowed(setup, state, directory, why, fresh_noise or not lost)
     setup = _with_kept_key(setup, directory)
     return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
 
@@ -151,8 +152,12 @@ def _with_kept_key(setup: RunSetup, directory: RunDirectory) -> RunSetup:
     return setup
 
 
-def _check_allowed(setup: RunSetup, state: RunState, directory: RunDirectory, why: str, fresh_noise: bool) -> None:
-    """Raise for a continuation that would release intervals twice, where that is not possible or not asked for."""
+def _check_allowed(setup: RunSetup, state: RunState, directory: RunDirectory, why: str, allowed: bool) -> None:
+    """Raise for a continuation that would release intervals twice, where that is not possible or not asked for.
+
+    Args:
+        allowed: the user asked for it, or nothing was released since the checkpoint.
+    """
     first = len(state.rows) + 1
     if setup.iterations is not None:
         text = (
@@ -160,7 +165,7 @@ def _check_allowed(setup: RunSetup, state: RunState, directory: RunDirectory, wh
             f"repeated steps would overspend its target; expected the same environment, or a new run"
         )
         raise UserError(text, str(directory.path))
-    if setup.noise is not None and not fresh_noise:
+    if setup.noise is not None and not allowed:
         text = (
             f"{why}, so intervals from {first} on would get fresh noise, and what was released of them before would "
             f"count too; expected the same environment, or --fresh-noise (fresh_noise=True) to spend that"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import ray
 from filelock import FileLock, Timeout
+from ray._private import ray_constants
 
 from h2fdp.config.user_code import is_own
 from h2fdp.errors import UserError
@@ -57,19 +58,37 @@ def ray_session(address: str | None, data_bytes: int) -> Iterator[None]:
 @contextmanager
 def _started(data_bytes: int) -> Iterator[None]:
     """A cluster on this machine that nobody else can use, in a folder that goes with it."""
-    with _own_token(), _own_folder() as folder:
+    with _own_token(), _loopback(), _own_folder() as folder:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         # address="local": an address in the environment belongs to somebody else's cluster.
         # log_to_driver: what actors print belongs to nobody's terminal; their errors come back with the call.
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=int(min(_STORE_BYTES + 2 * data_bytes, _LARGEST_STORE * memory)),
-            _temp_dir=str(folder),
-        )
+        try:
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=int(min(_STORE_BYTES + 2 * data_bytes, _LARGEST_STORE * memory)),
+                _temp_dir=str(folder),
+            )
+        except Exception as error:  # Ray has no class for it
+            ray.shutdown()
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            text = f"Ray did not start on this machine ({reason}); try again when it has more room"
+            raise UserError(f"{text}, or run in one process: inline", key="runtime.backend") from error
         yield
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Ray's servers listen at 127.0.0.1 alone, as they do by default where a machine is no part of clusters (macOS,
+    Windows). With an address of a network they would listen on every network that this machine is in."""
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 @contextmanager

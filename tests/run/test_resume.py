@@ -366,7 +366,7 @@ def test_a_ledger_that_was_changed_is_refused(left, monkeypatch, change, place):
         elsewhere(monkeypatch)
     path = left / "privacy.jsonl"
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(UserError, match=r"privacy.jsonl:[12]: .* after the run wrote it"):
+    with pytest.raises(UserError, match=r"privacy.jsonl:[123]: .* after the run wrote it"):
         h2fdp.resume(left)
     write_sums(path)  # as whoever changes it could
     with pytest.raises(UserError, match="changed after the run wrote it"):
