@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from h2fdp.records.tables import read_table
 from h2fdp.sweeps.conduct import jobs_of
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.tuning.conduct import TuneOptions, conduct
@@ -26,9 +27,8 @@ class Tuned:
     @property
     def trials(self) -> pd.DataFrame:
         """A row for each trial: state, validation accuracy, joules, seconds, bytes, and the values that it tried."""
-        import pandas as pd
-
-        return pd.read_parquet(TuneDirectory(self.directory).table)
+        frame: pd.DataFrame = read_table(TuneDirectory(self.directory).table).to_pandas()
+        return frame
 
     @property
     def best(self) -> dict[str, Any] | None:

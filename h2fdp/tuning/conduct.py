@@ -8,7 +8,7 @@ from pathlib import Path
 
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
-from h2fdp.records.directory import locked
+from h2fdp.records.lock import locked
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams

@@ -156,8 +156,8 @@ def secret_of(directory: TuneDirectory, plan: TunePlan) -> bytes:
 
 def rows_of_run(run: Path) -> list[dict[str, Any]]:
     """The recorded metrics of a run, interval by interval; empty where there are none."""
-    import pyarrow.parquet as pq
+    from h2fdp.records.tables import read_table
 
     path = RunDirectory(run).metrics
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist() if path.is_file() else []
+    rows: list[dict[str, Any]] = read_table(path).to_pylist() if path.is_file() else []
     return rows

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import yaml
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.tables import write_table
 from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import written_out
@@ -134,8 +136,7 @@ def _final_epsilon(
 
 def _write_table(plan: TunePlan, directory: TuneDirectory, trials: Sequence[Trial]) -> None:
     table = table_of(plan, trials)
-    with replacing(directory.table) as file:
-        table.to_parquet(file, index=False)
+    write_table(directory.table, pa.Table.from_pandas(table, preserve_index=False))
     with replacing(directory.table.with_suffix(".csv")) as file:
         file.write(table.to_csv(index=False).encode())
 

@@ -215,7 +215,7 @@ def test_a_run_that_lost_an_interval_ends_before_it_would_release_more_than_was_
     longest = {"alpha1": 1e6, "tau_max": 2, "enabled": schedule == "h2fdp"}
     crash(monkeypatch, tmp_path / "run", made(schedule, intervals=4, control=longest), 1)
     monkeypatch.setattr(summary, "_version", lambda library: "another")
-    done = h2fdp.resume(tmp_path / "run")
+    done = h2fdp.resume(tmp_path / "run", fresh_noise=True)
     assert done.summary["fresh_from"] == [1]
     assert done.summary["state"] == "budget spent"
     assert len(done.metrics) == 2
