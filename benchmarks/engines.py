@@ -32,6 +32,7 @@ GROUPS = (
     ("mlp", (1, 28, 28), 10, 4, 8),
     ("ali-cnn-28", (1, 28, 28), 8, 2, 8),
     ("ali-cnn-32", (3, 32, 32), 1, 2, 4),
+    ("cnn12", (3, 32, 32), 1, 4, 8),
 )
 
 Case = Callable[[], object]
@@ -73,12 +74,30 @@ def bare_operations(devices: int, steps: int, stack: int = 25) -> Case:
     return run
 
 
-def opacus_per_sample(devices: int, steps: int) -> Case:
-    """ALI-DPFL's model with each record clipped by Opacus's own per-sample gradients, in a loop over devices."""
+def plain_pytorch(model: str, shape: tuple[int, ...], devices: int, steps: int) -> Case:
+    """Autograd and torch's own SGD, in a loop over devices, records as the model takes them, channels last."""
+    records, module = group_records(shape, devices), build(model, shape, CLASSES).to(DEVICE)
+    x = records.scaled(records.x)
+    x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+    optimizer, random = torch.optim.SGD(module.parameters(), lr=0.1), np.random.default_rng(1)
+
+    def run() -> None:
+        for device in range(devices):
+            for _ in range(steps):
+                drawn = torch.from_numpy(RECORDS * device + random.integers(0, RECORDS, BATCH)).to(DEVICE)
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(module(x[drawn]), records.y[drawn]).backward()
+                optimizer.step()
+
+    return run
+
+
+def opacus_per_sample(model: str, shape: tuple[int, ...], devices: int, steps: int) -> Case:
+    """A model with each record clipped by Opacus's own per-sample gradients, in a loop over devices."""
     from opacus.grad_sample import GradSampleModule
 
-    records = group_records((1, 28, 28), devices)
-    module = GradSampleModule(build("ali-cnn-28", (1, 28, 28), CLASSES)).to(DEVICE)
+    records = group_records(shape, devices)
+    module = GradSampleModule(build(model, shape, CLASSES)).to(DEVICE)
     parameters = list(module.parameters())
     random = np.random.default_rng(1)
 
@@ -139,9 +158,10 @@ def main() -> None:
         if model == "softmax":
             reference = "bare operations"
             cases[reference] = bare_operations(devices, steps)
-        elif model == "ali-cnn-28":
+        elif model != "mlp":
+            cases["plain PyTorch"] = plain_pytorch(model, shape, devices, steps)
             reference = "Opacus per sample, clip record"
-            cases[reference] = opacus_per_sample(devices, steps)
+            cases[reference] = opacus_per_sample(model, shape, devices, steps)
         times = timed(cases, turns)
         print(f"\n{model}: device-steps a second, and as a multiple of: {reference}")
         for name, seconds in times.items():

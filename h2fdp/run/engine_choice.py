@@ -11,6 +11,7 @@ from torch import nn
 from h2fdp.errors import UserError
 from h2fdp.training import chosen_engine
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
+from h2fdp.training.direct.engine import why_not_direct
 from h2fdp.training.engine import NORMALISING, EngineName, TrainingJob
 
 
@@ -23,8 +24,8 @@ def engine_of_run(
         UserError: work that the engine does not know: a model, a loss, an objective, a way of clipping, a processor.
     """
     engine = chosen_engine(module, device, job) if asked == "auto" or asked == "fastest" else asked
-    if asked == "compiled" and (reason := _why_not(module, device, job)) is not None:
-        raise UserError(f"expected auto, stacked or loop, found compiled: {reason}", key="runtime.engine")
+    if asked in ("compiled", "direct") and (reason := _why_not(asked, module, device, job)) is not None:
+        raise UserError(f"expected auto, stacked or loop, found {asked}: {reason}", key="runtime.engine")
     if job.clipping is not None and not job.clipping.plain and engine not in NORMALISING:
         able = ", ".join(sorted(NORMALISING))
         text = f"{engine} does not normalise gradients; expected auto, {able}, or clipping: clip"
@@ -38,7 +39,12 @@ def engine_of_run(
     return engine
 
 
-def _why_not(module: nn.Module, device: torch.device, job: TrainingJob) -> str | None:
+def _why_not(
+    engine: Literal["compiled", "direct"], module: nn.Module, device: torch.device, job: TrainingJob
+) -> str | None:
     if device.type != "cpu":
-        return "it compiles for CPUs, and runtime.gpus_per_host requests a GPU"
+        works = "compiles for" if engine == "compiled" else "is made for"
+        return f"it {works} CPUs, and runtime.gpus_per_host requests a GPU"
+    if engine == "direct":
+        return why_not_direct(module, job.objective)
     return why_not_compiled(module, job.objective, job.loss, job.shape)

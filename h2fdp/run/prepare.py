@@ -39,6 +39,7 @@ from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import Clipping
+from h2fdp.training.batches import Sampling, padded_width
 from h2fdp.training.clipping import GAMMA
 from h2fdp.training.engine import TrainingJob
 from h2fdp.training.losses import loss_of
@@ -128,8 +129,11 @@ def _assembled(
     norm = None if placement.clips == "update" else training.first_clip_norm
     check_adaptive_clipping(config, topology)
     clipping = None if norm is None else _clipping(norm, training, placement)
-    drawn = training.records_of_interval(data.sizes, rates)
-    job = TrainingJob(objective, loss, clipping, data.shape, drawn * vector.numel())
+    # An order of all records amplifies no more than fixed batches do.
+    sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
+    products = training.records_of_interval(data.sizes, rates) * vector.numel()
+    width = padded_width(sampling, rates * data.sizes)
+    job = TrainingJob(objective, loss, clipping, data.shape, products, width)
 
     blueprint = Blueprint(
         streams=streams,
@@ -139,8 +143,7 @@ def _assembled(
         engine=engine_of_run(engine, initial, device, job),
         objective=objective,
         clipping=clipping,
-        # An order of all records amplifies no more than fixed batches do.
-        sampling="poisson" if training.sampling == "poisson" else "fixed",
+        sampling=sampling,
         rates=rates,
         noise_placement=placement,
         star=star,

@@ -16,11 +16,12 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
 from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.direct.engine import DirectEngine, why_not_direct
 from h2fdp.training.gradients import is_layered
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
-from h2fdp.training.stacked import StackedEngine
+from h2fdp.training.stacked import StackedEngine, stack_size
 from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 
@@ -48,7 +49,7 @@ class Engine(Protocol):
         ...
 
 
-EngineName = Literal["loop", "stacked", "compiled"]
+EngineName = Literal["loop", "stacked", "compiled", "direct"]
 EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int, float, Loss], Engine]
 
 
@@ -67,6 +68,9 @@ ENGINES: Mapping[EngineName, EngineBuilder] = MappingProxyType(
         ),
         "stacked": StackedEngine,
         "compiled": _compiled,
+        "direct": lambda module, clipping, objective, width, momentum, loss: DirectEngine(
+            module, clipping, objective, momentum, loss
+        ),
     }
 )
 
@@ -75,7 +79,7 @@ ENGINES: Mapping[EngineName, EngineBuilder] = MappingProxyType(
 # Compiling takes ten seconds once; smaller runs may be over sooner.
 WORTH_COMPILING = 1e8
 # Engines that know `Clipping.gamma`, and clip norms that move (`StepTerms.clip_norm`).
-NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked"})
+NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked", "direct"})
 
 
 def build_engine(
@@ -94,7 +98,7 @@ def build_engine(
         momentum: of the steps (see `Descent`).
 
     Raises:
-        UserError: `compiled` for a model, a loss or an objective that has no compiled steps.
+        UserError: `compiled` or `direct` for a model, a loss or an objective that it does not know.
     """
     assert clipping is None or clipping.plain or name in NORMALISING, f"{name} cuts gradients, and no more"
     return ENGINES[name](module, clipping, objective, width, momentum, loss)
@@ -107,6 +111,7 @@ class TrainingJob:
     Attributes:
         shape: one record's.
         products: parameters of the model times the records that all devices are expected to draw in an interval.
+        width: records of a device that a batched engine computes at once.
     """
 
     objective: LocalObjective
@@ -114,6 +119,7 @@ class TrainingJob:
     clipping: Clipping | None
     shape: tuple[int, ...]
     products: float
+    width: int
 
     def compiles(self, module: nn.Module) -> bool:
         """Whether the compiled engine can do it, and may earn back the seconds that compiling takes."""
@@ -123,6 +129,10 @@ class TrainingJob:
             and self.products >= WORTH_COMPILING
             and why_not_compiled(module, self.objective, self.loss, self.shape) is None
         )
+
+    def fills_the_machine(self, module: nn.Module) -> bool:
+        """Whether a batched engine would compute one device of this model at a time anyway."""
+        return stack_size(module, self.width, torch.Size(self.shape), "cpu") == 1
 
 
 def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob | None = None) -> EngineName:
@@ -139,6 +149,9 @@ def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob | No
     convolutions = any(isinstance(layer, nn.modules.conv._ConvNd) for layer in module.modules())
     if device.type == "cpu" and convolutions and not is_layered(module):
         return "loop"
+    large = device.type == "cpu" and convolutions and job is not None and job.fills_the_machine(module)
+    if job is not None and large and why_not_direct(module, job.objective) is None:
+        return "direct"
     return "stacked"
 
 
@@ -150,8 +163,13 @@ def engines_for(
     Args:
         shape: one record's.
     """
-    compiles = device.type == "cpu" and why_not_compiled(module, objective, loss, shape) is None and numba_is_there()
-    return [name for name in ENGINES if compiles or name != "compiled"]
+    lacks: dict[str, str | None] = {"direct": why_not_direct(module, objective)}
+    lacks["compiled"] = why_not_compiled(module, objective, loss, shape)
+    if device.type != "cpu" or not numba_is_there():
+        lacks["compiled"] = "numba, or a CPU"
+    if device.type != "cpu":
+        lacks["direct"] = "a CPU"
+    return [name for name in ENGINES if lacks.get(name) is None]
 
 
 class ThreadLocalEngine:

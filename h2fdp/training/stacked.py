@@ -54,7 +54,7 @@ class StackedEngine:
         self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
         self._descent = Descent(objective, momentum)
         self._width = width
-        self._stack_size = cache(partial(_stack_size, module, width))
+        self._stack_size = cache(partial(stack_size, module, width))
 
     def train(
         self,
@@ -164,7 +164,7 @@ class _Stack:
     terms: StepTerms
 
 
-def _stack_size(module: nn.Module, width: int, shape: torch.Size, device_type: str) -> int:
+def stack_size(module: nn.Module, width: int, shape: torch.Size, device_type: str) -> int:
     """Devices in a stack, by the numbers that a device takes: its model, its gradient, its records' activations."""
     record = torch.zeros(1, *shape)
     activations = record.numel()

@@ -53,4 +53,4 @@ def test_the_fastest_engine_is_one_that_normalises(monkeypatch):
     tried = []
     monkeypatch.setattr(step_time, "seconds_per_step", lambda blueprint, model: tried.append(blueprint.engine) or 1.0)
     experiment(engine="fastest", **BY_RECORD).prepare()
-    assert set(tried) == {"loop", "stacked"}
+    assert set(tried) == {"loop", "stacked", "direct"}

@@ -1,5 +1,6 @@
 """Groups of devices with records, batches and models to train engines on."""
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 
 from h2fdp.models import ParameterLayout, build
+from h2fdp.rows import Rows
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
 from h2fdp.training.batches import row_length
@@ -85,3 +87,15 @@ def draw(sampling, sizes, rates, slots, seed=1):
         Streams(seed), "e", sampling, sizes, rates, row_length(sampling, float((sizes * rates).max()))
     )
     return sampler.draw(0, range(slots), np.arange(len(sizes)))
+
+
+@dataclass(frozen=True)
+class KnownNoise(Rows):
+    """Noise by device and slot, of a level divided as the gradients are."""
+
+    names: np.ndarray
+
+    def add(self, gradients, slot, divisors):
+        for gradient, name, divisor in zip(gradients, self.names, divisors, strict=True):
+            generator = torch.Generator().manual_seed(1000 * int(name) + slot)
+            gradient += torch.randn(len(gradient), generator=generator) / float(divisor)

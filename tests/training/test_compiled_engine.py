@@ -1,7 +1,6 @@
 """The compiled engine against the reference, feature by feature; its bits for every split; what it refuses."""
 
 import shutil
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -18,14 +17,13 @@ from h2fdp.algorithms.pfedme import PFedMe
 from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout
-from h2fdp.rows import Rows
 from h2fdp.training import Clipping, DeviceRecords, build_engine, engines_for
 from h2fdp.training.batches import Batches
 from h2fdp.training.compiled import kernels
 from h2fdp.training.compiled.layers import BLOCK
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge, LabelSmoothing
 from h2fdp.training.work import PLAIN_TERMS, StepTerms
-from tests.training.groups import draw, records
+from tests.training.groups import KnownNoise, draw, records
 
 CLIPPINGS = {
     "none": None,
@@ -57,18 +55,6 @@ MODELS = {
     ),
 }
 SIZES, RATES = np.array([30, 9, 60, 14, 33]), np.array([0.3, 0.4, 0.25, 0.05, 0.3])
-
-
-@dataclass(frozen=True)
-class KnownNoise(Rows):
-    """Noise by device and slot, of a level divided as the gradients are."""
-
-    names: np.ndarray
-
-    def add(self, gradients, slot, divisors):
-        for gradient, name, divisor in zip(gradients, self.names, divisors, strict=True):
-            generator = torch.Generator().manual_seed(1000 * int(name) + slot)
-            gradient += torch.randn(len(gradient), generator=generator) / float(divisor)
 
 
 def model_and_starts(name, devices):

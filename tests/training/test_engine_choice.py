@@ -20,7 +20,7 @@ from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SOFTMAX = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False))
-LARGE = TrainingJob(Plain(), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), WORTH_COMPILING)
+LARGE = TrainingJob(Plain(), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), WORTH_COMPILING, 44)
 
 
 class OwnLoss(Hinge):

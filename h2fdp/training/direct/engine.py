@@ -1,0 +1,177 @@
+"""The engine of large models: a device fills the machine by itself, and its gradients are added where they belong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from h2fdp.errors import UserError
+from h2fdp.models import ParameterLayout
+from h2fdp.training.batches import Batches
+from h2fdp.training.clipping import Clipping, NormVotes
+from h2fdp.training.descent import Descent
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.direct.layers import Step, Target, direct_chain
+from h2fdp.training.gradients import gradient_rule
+from h2fdp.training.local_objective import ClosedForm, LocalObjective, closed_form_of, comparison_of
+from h2fdp.training.losses import CROSS_ENTROPY, Loss
+from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
+
+_RECORDS_AT_ONCE = 256  # it bounds the memory of a device that draws everything it holds
+
+
+def why_not_direct(module: nn.Module, objective: LocalObjective) -> str | None:
+    """What the engine lacks for these, as the end of a sentence; None where it can train them."""
+    if direct_chain(module) is None:
+        return "it knows chains of Linear, Conv2d and GroupNorm layers with anything without parameters between them"
+    if comparison_of(objective) is not None:
+        return "it knows no objective that compares models"
+    return None
+
+
+class DirectEngine:
+    """One device after another, without autograd and without a copy of the gradient where a step is nothing else.
+
+    A plain step, w - eta g, adds each layer's gradient to the weights on the way back. Everything else (clipping, an
+    objective with more terms, momentum, noise) takes the gradient as a vector. A device's bits are its own.
+
+    Raises:
+        UserError: a model or an objective that it does not know.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        clipping: Clipping | None,
+        objective: LocalObjective,
+        momentum: float = 0.0,
+        loss: Loss = CROSS_ENTROPY,
+    ) -> None:
+        if reason := why_not_direct(module, objective):
+            raise UserError(f"expected another engine than direct: {reason}", key="runtime.engine")
+        chain = direct_chain(module)
+        assert chain is not None, "checked above"
+        self._chain: list[Step] = chain
+        self._first = next(place for place, step in enumerate(chain) if step.names)  # nothing before it learns
+        self._layout, self._loss, self._descent = ParameterLayout(module), loss, Descent(objective, momentum)
+        per_record = clipping is not None and clipping.scope == "record"
+        norm = clipping.norm if clipping is not None and per_record else None
+        gamma = None if clipping is None else clipping.gamma
+        self._clipped = None if norm is None else gradient_rule(module, norm, loss, None, gamma)
+        self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
+        self._plain = clipping is None and momentum == 0.0 and closed_form_of(objective) == ClosedForm()
+
+    def train(
+        self,
+        starts: Tensor,
+        records: DeviceRecords,
+        rows: np.ndarray,
+        batches: Batches,
+        step_size: float,
+        terms: StepTerms = PLAIN_TERMS,
+    ) -> TrainingResult:
+        """See `Engine.train`."""
+        votes = terms.clip_norm is not None
+        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, votes)
+        with torch.no_grad():
+            for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
+                drawn = [batches.of(slot, position) + records.offsets[row] for slot in range(int(steps))]
+                work = _Work(records, drawn, batches.divisors[:, position], terms.part(np.array([position])))
+                plain = self._plain and terms.corrections is None and terms.noise is None
+                found = (self._plainly if plain else self._generally)(start, work, step_size)
+                trained.place(position, found)
+        return trained
+
+    def _plainly(self, start: Tensor, work: _Work, step_size: float) -> TrainingResult:
+        """Steps w - eta g."""
+        model, before = start.clone(memory_format=torch.contiguous_format), None
+        for slot, drawn in enumerate(work.drawn):
+            if work.terms.watched and slot == len(work.drawn) - 1:
+                before = model.clone()
+            if 0 < len(drawn) <= _RECORDS_AT_ONCE:
+                self._add_gradient(model, model, 1.0, -step_size, work, drawn, work.divisors[slot])
+            else:
+                model.sub_(self._mean(model, work, drawn, work.divisors[slot]), alpha=step_size)
+        last = None
+        if work.terms.watched:
+            last = torch.zeros_like(model) if before is None else before.sub_(model)
+        return TrainingResult(torch.sub(start, model, out=model), None, last)
+
+    def _generally(self, start: Tensor, work: _Work, step_size: float) -> TrainingResult:
+        """Steps of any objective, by the gradient as a vector."""
+        start = start.contiguous()
+        state, last = self._descent.begin(start), torch.zeros_like(start)
+        correction = None if work.terms.corrections is None else work.terms.corrections[0]
+        for slot in range(len(work.drawn)):
+            moved = self._descent.step(state, partial(self._gradient, work, slot), start, step_size, correction)
+            if work.terms.watched:
+                last = state.models - moved.models
+            state = moved
+        counted = None if work.votes is None else work.votes.sums[0]
+        return TrainingResult(start - state.models, state.personal, last if work.terms.watched else None, counted)
+
+    def _gradient(self, work: _Work, slot: int, model: Tensor) -> Tensor:
+        """(M,) what a step follows: the gradient over the drawn records, clipped and noisy as asked."""
+        divisor = work.divisors[slot]
+        found = self._mean(model, work, work.drawn[slot], divisor)
+        if self._batch_clipping is not None:
+            clipping = (
+                self._batch_clipping if work.votes is None else replace(self._batch_clipping, norm=work.votes.norm)
+            )
+            clipping.apply(found, out=found)
+        if work.terms.noise is not None:
+            work.terms.noise.add(found[None], slot, np.array([divisor]))
+        return found
+
+    def _mean(self, model: Tensor, work: _Work, drawn: np.ndarray, divisor: float) -> Tensor:
+        """(M,) sum of the records' gradients / divisor, clipped one by one as asked; zero without records."""
+        whole = self._clipped is None and len(drawn) > 0  # the first part overwrites what is there
+        found = torch.empty_like(model) if whole else torch.zeros_like(model)
+        for first in range(0, len(drawn), _RECORDS_AT_ONCE):
+            part = drawn[first : first + _RECORDS_AT_ONCE]
+            if self._clipped is not None:
+                x, y = work.records.gather(part)
+                shares = torch.full((1, len(part)), 1.0 / divisor)
+                found += self._clipped.sums(model[None], x[None], y[None], shares, votes=work.votes)[0]
+            else:
+                self._add_gradient(model, found, float(first > 0), 1.0, work, part, divisor)
+        return found
+
+    def _add_gradient(
+        self, model: Tensor, target: Tensor, kept: float, factor: float, work: _Work, drawn: np.ndarray, divisor: float
+    ) -> None:
+        """target = kept target + factor (sum of the gradients of the drawn records / divisor); it may be the model."""
+        x, y = work.records.gather(drawn)
+        if x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        parameters, held = self._layout.views(model), self._layout.views(target)
+        saved = []
+        for step in self._chain:
+            x, kept_back = step.forward([parameters[name] for name in step.names], x)
+            saved.append(kept_back)
+        shares = torch.full((1, len(drawn)), 1.0 / divisor)
+        delta: Tensor | None = self._loss.score_gradient(x[None], y[None], shares)[0]
+        for place in range(len(self._chain) - 1, self._first - 1, -1):
+            step = self._chain[place]
+            assert delta is not None, "it goes on"
+            to = Target([held[name] for name in step.names], kept, factor)
+            delta = step.back([parameters[name] for name in step.names], saved.pop(), delta, to, place > self._first)
+
+
+class _Work:
+    """The steps of one device.
+
+    Attributes:
+        drawn: positions in the block of records, slot by slot.
+        divisors: (slots,) what sums are divided by.
+        terms: of this device.
+        votes: its records' votes about the clip norm, where there are any.
+    """
+
+    def __init__(self, records: DeviceRecords, drawn: list[np.ndarray], divisors: np.ndarray, terms: StepTerms) -> None:
+        self.records, self.drawn, self.divisors, self.terms = records, drawn, divisors.tolist(), terms
+        self.votes = None if terms.clip_norm is None else NormVotes.none(terms.clip_norm, torch.empty(1))

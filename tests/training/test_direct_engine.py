@@ -1,0 +1,169 @@
+"""The engine of large models against the reference; its bits for every split; when it is chosen; what it refuses."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from h2fdp.algorithms.fedavg import Plain
+from h2fdp.algorithms.fedprox import Proximal
+from h2fdp.algorithms.moon import Moon
+from h2fdp.algorithms.pfedme import PFedMe
+from h2fdp.algorithms.scaffold import Scaffold
+from h2fdp.errors import UserError
+from h2fdp.models import ParameterLayout, build
+from h2fdp.training import Clipping, build_engine, chosen_engine, engines_for
+from h2fdp.training.batches import Batches
+from h2fdp.training.direct import engine as direct
+from h2fdp.training.engine import TrainingJob
+from h2fdp.training.losses import CROSS_ENTROPY, Hinge
+from h2fdp.training.work import StepTerms
+from tests.training.groups import KnownNoise, draw, own_chain, records
+
+CPU = torch.device("cpu")
+SHAPE, SIZES, RATES = (1, 8, 8), np.array([30, 9, 14]), np.array([0.4, 0.4, 0.05])
+CLIPPINGS = {
+    "none": None,
+    "batch": Clipping(0.5, "batch"),
+    "record": Clipping(0.5, "record"),
+    "normalised": Clipping(0.5, "record", gamma=0.1),
+}
+
+
+def pooled():
+    """A pool after a rectifier, one after tanh, a rectifier on what is kept, probabilities at the end."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Conv2d(4, 6, 3, bias=False),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.ReLU(),
+        nn.Linear(24, 10),
+        nn.Softmax(dim=1),
+    )
+
+
+MODELS = {"pooled": pooled, "own": own_chain, "cnn12": lambda: build("cnn12", SHAPE, 10, seed_key=5)}
+
+
+def both(name, clipping, objective, batches, *, momentum=0.0, loss=CROSS_ENTROPY, terms=None):
+    """What the loop and the direct engine give, each device from a start of its own."""
+    torch.manual_seed(2)
+    module = MODELS[name]()
+    start = ParameterLayout(module).to_vector(module)
+    starts = start + 0.01 * torch.randn(3, len(start), generator=torch.Generator().manual_seed(1))
+    given = starts, records(SHAPE, SIZES), np.arange(3), batches, 0.1, StepTerms() if terms is None else terms(starts)
+    return [
+        build_engine(engine, module, clipping, objective, 8, momentum, loss).train(*given)
+        for engine in ("loop", "direct")
+    ]
+
+
+def assert_alike(expected, found):
+    """Within 1e-5 of each device's own."""
+    for name in ("updates", "personal", "last_steps", "votes"):
+        a, b = getattr(found, name), getattr(expected, name)
+        assert (a is None) == (b is None), name
+        if a is not None:
+            a, b = (each.view(len(each), -1) for each in (a, b))
+            assert ((a - b).norm(dim=1) <= 1e-5 * b.norm(dim=1) + 1e-8).all(), name
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_and_clipping_is_the_loops(name, clipping):
+    batches = draw("poisson", SIZES, RATES, 3)
+    assert batches.counts.min() == 0, "some batches are empty"
+    assert_alike(*both(name, CLIPPINGS[clipping], Plain(), batches))
+
+
+@pytest.mark.parametrize(
+    "objective", [Proximal(0.3), Scaffold(), PFedMe(penalty=2.0, inner_steps=2, inner_step_size=0.05)], ids=str
+)
+def test_objectives_momentum_noise_stragglers_and_divisors_are_the_loops(objective):
+    drawn = draw("poisson", SIZES, RATES, 3)
+    batches = Batches(drawn.indices, drawn.counts, np.array([3, 0, 2]), RATES * SIZES + 0.5)
+
+    def terms(starts):
+        corrections = 0.1 * torch.ones_like(starts) if isinstance(objective, Scaffold) else None
+        return StepTerms(corrections, KnownNoise(np.arange(3)), watched=True)
+
+    assert_alike(*both("pooled", CLIPPINGS["batch"], objective, batches, momentum=0.5, loss=Hinge(0.7), terms=terms))
+
+
+def test_plain_steps_are_watched_and_scaled_as_the_loops_also_where_a_batch_takes_several_passes(monkeypatch):
+    monkeypatch.setattr(direct, "_RECORDS_AT_ONCE", 5)
+    drawn = draw("fixed", SIZES, RATES, 2)
+    assert drawn.counts.max() > 10
+    batches = Batches(drawn.indices, drawn.counts, np.array([2, 1, 0]), RATES * SIZES + 0.5)
+    assert_alike(*both("cnn12", None, Plain(), batches, terms=lambda starts: StepTerms(watched=True)))
+
+
+def test_a_clip_norm_that_moves_is_the_loops_and_so_are_the_votes_about_it():
+    clipping = Clipping(9.0, "record", mean_too=True, moves=True)
+    batches = draw("poisson", SIZES, RATES, 3)
+    expected, found = both("own", clipping, Plain(), batches, terms=lambda starts: StepTerms(clip_norm=0.6))
+    assert len(set(found.votes.tolist())) == 3
+    assert_alike(expected, found)
+
+
+@pytest.mark.parametrize("clipping", ["none", "batch", "record"])
+def test_any_split_gives_the_same_bits(clipping):
+    module = MODELS["cnn12"]()
+    held, batches = records(SHAPE, SIZES), draw("poisson", SIZES, RATES, 2)
+    starts = ParameterLayout(module).to_vector(module).expand(3, -1)
+    before = starts.clone()
+
+    def of(rows):
+        made = build_engine("direct", module, CLIPPINGS[clipping], Plain())
+        return made.train(starts[rows], held, rows, batches.part(rows), 0.1).updates
+
+    whole = of(np.arange(3))
+    assert starts.equal(before), "a start that is shared is not changed"
+    for rows in (np.array([2, 0]), np.array([1])):
+        assert of(rows).equal(whole[rows])
+
+
+@pytest.mark.parametrize("clipping", ["batch", "record"])
+def test_what_is_not_finite_never_gets_out_under_clipping(clipping):
+    held = records(SHAPE, SIZES)
+    broken = held.x.float()
+    broken[3, 0, 2, 1], broken[4, 0, 1, 1] = float("inf"), float("nan")
+    held = type(held)(broken, held.y, held.offsets, held.scale, held.shift)
+    module = MODELS["own"]()
+    start = ParameterLayout(module).to_vector(module)
+    made = build_engine("direct", module, CLIPPINGS[clipping], Plain())
+    batches = Batches(np.array([[[3, 4, 5]]]), np.array([[3]]))
+    assert made.train(start[None], held, np.arange(1), batches, 0.1).updates.isfinite().all()
+
+
+def test_auto_takes_it_for_convolutions_of_which_a_stack_would_hold_one_device():
+    small, large = MODELS["pooled"](), build("cnn12", (3, 32, 32), 10)
+    job = TrainingJob(Plain(), CROSS_ENTROPY, None, (1, 8, 8), 1e9, 32)
+    assert chosen_engine(small, CPU, job) == "stacked"
+    job = TrainingJob(Plain(), CROSS_ENTROPY, None, (3, 32, 32), 1.0, 32)
+    assert chosen_engine(large, CPU, job) == "direct"
+    assert chosen_engine(large, torch.device("cuda"), job) == "stacked"
+    assert (
+        chosen_engine(large, CPU, TrainingJob(Moon(1.0, 0.5), CROSS_ENTROPY, None, (3, 32, 32), 1.0, 32)) == "stacked"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "objective", "reason"),
+    [
+        (nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 2)), Plain(), "it knows chains"),
+        (nn.Sequential(nn.Conv1d(2, 4, 3), nn.Flatten(), nn.Linear(4, 2)), Plain(), "it knows chains"),
+        (nn.Sequential(*[nn.Linear(4, 4)] * 2), Plain(), "it knows chains"),
+        (nn.Linear(4, 2), Moon(1.0, 0.5), "compares models"),
+    ],
+    ids=["groups", "one dimension", "tied", "moon"],
+)
+def test_what_it_does_not_know_is_refused_with_the_reason(module, objective, reason):
+    with pytest.raises(UserError, match=reason):
+        build_engine("direct", module, None, objective)
+    assert "direct" not in engines_for(module, CPU, objective, CROSS_ENTROPY, (4,))
