@@ -17,6 +17,7 @@ FLOORS = {
     "digests": 0,
     "rows": 0,
     "confidence": 0,
+    "notebook": 0,
     "config": 0,
     "wireless": 1,
     "topology": 1,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from h2fdp import __version__
-from h2fdp.cli import catalogue, check, data, paper, plan, privacy, reproduce, run, runs, sweep, topology, tune
+from h2fdp.cli import catalogue, check, data, paper, plan, privacy, reproduce, run, runs, starter, sweep, topology, tune
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("init")(starter.init_command)
 app.command("run")(run.run_command)
 app.command("sweep")(sweep.sweep_command)
 app.command("tune")(tune.tune_command)

@@ -59,7 +59,12 @@ class Given(DataOptions):
         return id(self._pool)
 
     def load(self, request: DataRequest) -> Pool:
-        """The records, without owners where a partition spreads them.
+        """The records, without owners where a partition spreads them; see `load_given`."""
+        pool = self.load_given()
+        return pool if self.spread.natural else Pool(pool.train, pool.test, pool.classes, pool.scaling)
+
+    def load_given(self) -> Pool:
+        """The records as they were handed over.
 
         Raises:
             UserError: a file names them; only Python has them.
@@ -67,9 +72,7 @@ class Given(DataOptions):
         if self._pool is None:
             text = "records of this kind are handed over in Python: Experiment(data=(x, y), test_data=(x, y))"
             raise UserError(text, key="data")
-        if self.spread.natural:
-            return self._pool
-        return Pool(self._pool.train, self._pool.test, self._pool.classes, self._pool.scaling)
+        return self._pool
 
 
 @dataclass(frozen=True)

@@ -3,36 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from torch import nn
 
-from h2fdp.config import read_document
+from h2fdp.config import Document, read_document
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import GIVEN, Given, PythonData, from_python
+from h2fdp.data import GIVEN, DeviceData, Given, PythonData, from_python
 from h2fdp.data.holdings import label_counts
 from h2fdp.data.registry import RECORDS
 from h2fdp.errors import UserError
-from h2fdp.experiment.file import document_of, experiment_from, parse_setting, read_experiment
+from h2fdp.experiment.file import (
+    Setting,
+    document_of,
+    experiment_from,
+    named_document,
+    parse_setting,
+    read_experiment,
+)
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.settings import place_settings
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
+from h2fdp.methods import name_of
+from h2fdp.notebook import facts_html
 from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of
 from h2fdp.run.prepare import DataSource, DeviceFunction, configured_data, own_data, prepare
-from h2fdp.run.recorders import OnInterval, RunCallbacks
+from h2fdp.run.python_progress import shown
+from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
 from h2fdp.run.setup import OwnParts, RunSetup
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
+from h2fdp.topology.yaml_text import yaml_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _DATA_PLACEHOLDER = "digits"  # in a configuration whose data are a function from Python
+
+
+@dataclass(frozen=True)
+class Written:
+    """An experiment as a document, from which others of a sweep are made.
+
+    Attributes:
+        settings: that change the document.
+        drawn: its topology is a `Topology` as it was drawn, and not a file that says how to draw one.
+    """
+
+    document: Document
+    settings: tuple[Setting, ...]
+    drawn: bool = False
 
 
 class Experiment:
@@ -78,8 +105,12 @@ class Experiment:
         if topology is None:
             own_topology = Topology.regular(edges=10, devices=5, trust=0.5, seed=settings.get("seed", 1))
             values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]}
-        self.config, drawn = experiment_from(document_of(values, "Experiment"))
+        document = document_of(values, "Experiment")
+        self.config, drawn = experiment_from(document)
         self.topology = own_topology or drawn
+        if own_topology is not None:
+            document.set("topology", yaml.safe_load(yaml_text(own_topology)), "Experiment")
+        self.written = Written(document, (), own_topology is not None)
         if function is not None:
             if partition is not None:
                 raise UserError("data by device are spread already; leave it out", "Experiment", "partition")
@@ -87,6 +118,7 @@ class Experiment:
         if given is not None:
             self._use_given(given)
 
+    written: Written | None = None
     _data: DataSource | None = None
     _own = OwnParts()
 
@@ -107,6 +139,8 @@ class Experiment:
         """The experiment of a file, changed by settings as `--set` takes them (`training.intervals=20`)."""
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = read_experiment(Path(path), settings, seed)
+        seeded = [*settings, *([] if seed is None else [f"seed={seed}"])]
+        experiment.written = Written(named_document(Path(path)), tuple(map(parse_setting, seeded)))
         return experiment
 
     @classmethod
@@ -163,17 +197,44 @@ class Experiment:
             experiment._use_own_data(_by_device(data) or data, test_data)
         return experiment
 
+    @property
+    def records(self) -> Callable[[Path | None], DeviceData]:
+        """A function of the data folder: the records of all devices, spread as the experiment says."""
+        source = self._data or configured_data(self.config)
+        return lambda root: source(self.topology, Streams(self.config.seed), root)
+
+    @property
+    def has_data_function(self) -> bool:
+        """Whether the records come from a function of Python's, device by device."""
+        return self._data is not None
+
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:
         """Load the data, build the model and work out the noise, without running."""
         return prepare(self.config, self.topology, data_root=data_root, data_source=self._data, own=self._own)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what is trained, on which network, under which target."""
+        config, network = self.config, self.topology
+        facts = {
+            "method": name_of(config.method),
+            "network": f"{network.name}: {network.devices:,} devices under {network.edges:,} edge servers",
+            "data": config.data.name,
+            "model": config.model.name,
+            "intervals": config.training.intervals,
+            "epsilon": f"{config.privacy.epsilon:g} ({config.privacy.calibration}), delta {config.privacy.delta:g}",
+            "seed": config.seed,
+        }
+        return facts_html(f"experiment {config.name}", facts)
+
+    def __repr__(self) -> str:
+        method, devices = name_of(self.config.method), self.topology.devices
+        return f"Experiment({self.config.name!r}: {method} on {self.config.data.name}, {devices} devices)"
 
     def holdings(self, data_root: str | Path | None = None) -> pd.DataFrame:
         """How many records of each label (columns) each device (rows) holds; nothing is trained."""
         import pandas as pd
 
-        source = self._data or configured_data(self.config)
-        root = None if data_root is None else Path(data_root)
-        counts = label_counts(source(self.topology, Streams(self.config.seed), root))
+        counts = label_counts(self.records(None if data_root is None else Path(data_root)))
         names = [name for subnet in self.topology.subnets for name in subnet.device_names()]
         return pd.DataFrame(counts, index=pd.Index(names, name="device"))
 
@@ -184,12 +245,19 @@ class Experiment:
         data_root: str | Path | None = None,
         overwrite: bool = False,
         on_interval: OnInterval | None = None,
+        progress: bool | None = None,
     ) -> Run:
-        """Run into the directory `out` (default `runs/<name>-<time>`) and return what was recorded."""
+        """Run into the directory `out` (default `runs/<name>-<time>`) and return what was recorded.
+
+        Args:
+            on_interval: called with each row of the metrics, a mapping of their columns.
+            progress: show how far the run is; null: in notebooks and on terminals.
+        """
         directory = Path(out) if out is not None else default_directory(self.config)
         check_room(directory, overwrite)  # before the data are loaded
-        watcher = RunCallbacks() if on_interval is None else RunCallbacks(on_interval=on_interval)
-        return start_run(self.prepare(data_root), directory, watcher, overwrite=overwrite)
+        setup = self.prepare(data_root)
+        with shown(self.config.training.intervals, progress, on_interval) as watcher:
+            return start_run(setup, directory, watcher, overwrite=overwrite)
 
     @property
     def own_parts(self) -> dict[str, str]:

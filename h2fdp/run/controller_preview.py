@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import UserError
+from h2fdp.notebook import facts_html, table_html, word
 from h2fdp.run.api import Experiment
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
@@ -58,6 +59,19 @@ class FirstDecision:
     constants: dict[str, float | None]
     edges: dict[str, dict[str, float | bool | str]]
     map: ObjectiveMap
+
+    def _repr_html_(self) -> str:
+        """For notebooks: tau, who takes part, and what the objective is made of."""
+        facts = {
+            "tau": self.tau,
+            "objective": f"{self.objective:.4g}: energy {self.terms.energy:.4g}, delay {self.terms.delay:.4g}, "
+            f"privacy gap {self.terms.gap:.4g} (weighted)",
+            "constants": ", ".join(
+                f"{name} {word(value)}" for name, value in self.constants.items() if value is not None
+            ),
+        }
+        rows = [{"edge server": name, "devices that take part": count} for name, count in self.participation.items()]
+        return facts_html("the controller's first decision", facts, table_html("", rows, most=10))
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

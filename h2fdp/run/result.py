@@ -14,6 +14,7 @@ import yaml
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
 from h2fdp.models import CHOICES, build
+from h2fdp.notebook import curve_svg, facts_html, word
 from h2fdp.records import check_lines, read_summary
 from h2fdp.run.privacy import RunPrivacy
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A finished (or stopped) run, read from its directory: `h2fdp.Run("runs/first")`.
 
@@ -67,9 +68,29 @@ class Run:
 
         return report(self.directory, out, png, with_private=with_private)
 
+    @property
     def model(self) -> torch.nn.Module:
         """The trained model."""
         return load_model(self.directory)
+
+    def __repr__(self) -> str:
+        summary = read_summary(self.directory) or {}
+        accuracy = summary.get("accuracy")
+        reached = "" if accuracy is None else f", accuracy {accuracy:.4f} after {summary.get('intervals')} intervals"
+        return f"Run({str(self.directory)!r}: {summary.get('state', 'no summary')}{reached})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how it ended, what it reached and cost, its accuracy over intervals."""
+        summary = read_summary(self.directory) or {}
+        keys = ("state", "method", "data", "intervals", "accuracy", "loss", "energy_j", "clock_s", "wall_s")
+        facts = {key.replace("_j", ", J").replace("_s", ", s"): summary.get(key) for key in keys}
+        worst = (summary.get("privacy") or {}).get("worst") or {}
+        told = [f"{name} {word(each['pld'])}" for name, each in worst.items() if each.get("pld") is not None]
+        if told:
+            facts["epsilon (pld)"] = ", ".join(told)
+        path = self.directory / "metrics.parquet"
+        known = self.metrics["accuracy"].dropna().tolist() if path.is_file() else []
+        return facts_html(f"run {self.directory}", facts, curve_svg(known, "test accuracy over intervals"))
 
 
 def _frame(path: Path) -> pd.DataFrame:

@@ -27,6 +27,7 @@ from h2fdp.run.fingerprint import name_of_attempt, run_digest
 from h2fdp.run.identity import differences, identity_of, stored_identity
 from h2fdp.run.loop import carry_out, full_disk_reported
 from h2fdp.run.privacy import releases_of_ledger
+from h2fdp.run.python_progress import shown
 from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
@@ -46,12 +47,14 @@ def resume(
     settings: Sequence[str] = (),
     on_interval: OnInterval | None = None,
     fresh_noise: bool = False,
+    progress: bool | None = None,
 ) -> Run:
     """Go on with a run that ended early, and return what was recorded; a run that is done is returned as it is.
 
     Args:
         run: its directory.
         data, test_data, model: a user's own parts, if it had any.
+        progress: show how far it is; null: in notebooks and on terminals.
         settings: of `runtime` and `tracking`, as `--set` takes them (`runtime.hosts=2`).
         fresh_noise: where the intervals to be repeated would not come out the same, draw them afresh; what was released
             before counts too.
@@ -61,8 +64,8 @@ def resume(
             began with; a file of it was changed; it would draw fresh noise, and was not allowed to.
     """
     experiment = Experiment.of_run(run, settings, data=data, test_data=test_data, model=model)
-    watcher = RunCallbacks() if on_interval is None else RunCallbacks(on_interval=on_interval)
-    return resume_run(experiment, Path(run), watcher, data_root=data_root, fresh_noise=fresh_noise)
+    with shown(experiment.config.training.intervals, progress, on_interval) as watcher:
+        return resume_run(experiment, Path(run), watcher, data_root=data_root, fresh_noise=fresh_noise)
 
 
 def resume_run(

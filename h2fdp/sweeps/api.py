@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from h2fdp.records.tables import read_table
+from h2fdp.errors import UserError
+from h2fdp.experiment.file import named_document, parse_setting
+from h2fdp.notebook import table_html
+from h2fdp.reports.paper_drawing import write_figure
+from h2fdp.reports.paper_figure import over_key
+from h2fdp.reports.paper_table import paper_table
+from h2fdp.reports.study_numbers import study_numbers
+from h2fdp.run.api import Experiment
+from h2fdp.run.python_progress import PythonProgress
 from h2fdp.run.result import Run
 from h2fdp.sweeps.conduct import SweepOptions, conduct, default_directory, jobs_of
 from h2fdp.sweeps.directory import SweepDirectory
+from h2fdp.sweeps.from_python import grid_setting, study_of_experiment
 from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import read_study
+from h2fdp.sweeps.study import Study, study_of
+from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.work import SilentWatcher
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +59,31 @@ class Sweep:
         directory = SweepDirectory(self.directory)
         return {name: Run(directory.run(name)) for name in directory.finished(self.names)}
 
+    def results(self, target: float | None = None) -> pd.DataFrame:
+        """What each point reached: means over seeds with half of their 95 % intervals, as texts.
+
+        Args:
+            target: a test accuracy; adds what it took to reach it.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(paper_table(study_numbers(self.directory, target)).texts())
+
+    def plot(self, path: str | Path, x: str | None = None, line: str | None = None, y: str = "accuracy") -> Path:
+        """Draw a measure over a swept key with 95 % error bars into a .pdf, .png or .pgf file.
+
+        Args:
+            x: a swept key; null for the only one.
+            line: a swept key with a line for each value.
+        """
+        return write_figure(over_key(study_numbers(self.directory), x, line, y), Path(path))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a row for each point."""
+        done = self.runs
+        rows = paper_table(study_numbers(self.directory)).texts() if done else []
+        return table_html(f"sweep {self.directory}: {len(done)} of {len(self.names)} runs", rows)
+
     @property
     def failures(self) -> dict[str, str]:
         """What runs failed with, by point."""
@@ -54,19 +91,61 @@ class Sweep:
         return {name: path.read_text() for name, path in paths.items() if path.is_file()}
 
 
+class PythonWatcher(SilentWatcher):
+    """Shows how many intervals of all runs are done."""
+
+    def __init__(self, show: bool | None) -> None:
+        self._show, self._bar = show, PythonProgress(1, False)
+        self._done = self._ended = self._runs = 0
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None:
+        self._bar, self._runs, self._ended = PythonProgress(intervals, self._show), runs, finished
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        self._done += 1
+        self._bar.update(self._done, f"intervals, {self._ended} of {self._runs} runs done")
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        self._ended += not again
+
+    def close(self) -> None:
+        """The last line stays."""
+        self._bar.close()
+
+
+def _study_of(
+    experiment: Experiment,
+    settings: Sequence[str],
+    grid: Mapping[str, Sequence[Any]] | None,
+    out: str | Path | None,
+    shared: SharedInputs,
+) -> Study:
+    if settings:
+        raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
+    if not grid:
+        raise UserError('expected grid={"seed": [1, 2, 3], ...}, what the runs differ in', key="grid")
+    directory = Path("sweeps") / experiment.config.name if out is None else Path(out)
+    return study_of_experiment(experiment, grid, directory.parent, shared)
+
+
 def sweep(
-    file: str | Path,
+    file: str | Path | Experiment,
     settings: Sequence[str] = (),
     out: str | Path | None = None,
     *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
     data_root: str | Path | None = None,
     jobs: int | None = None,
     inline: bool = False,
     overwrite: bool = False,
+    progress: bool | None = None,
 ) -> Sweep:
-    """Run the grid of a file's `sweep:` section, or what is left of it.
+    """Run the grid of a file's `sweep:` section, or of an experiment that Python made, or what is left of it.
 
     Args:
+        file: a study's file, or an `Experiment`, whose records of Python's are written beside the sweep's directory.
+        grid: dotted key -> values, `{"seed": [1, 2, 3], "privacy.epsilon": [1, 4]}`; of a file, instead of its own.
+        progress: show how many runs are done; null: in notebooks and on terminals.
         settings: as `--set` takes them; `sweep.seed=[1, 2]` changes the grid.
         out: the sweep's directory, by default `sweeps/<name>`.
         jobs: runs at a time, by default one for each CPU.
@@ -81,8 +160,16 @@ def sweep(
             holds something else, or is in use.
     """
     shared = SharedInputs()
-    study = read_study(Path(file), settings, shared)
+    if isinstance(file, Experiment):
+        study = _study_of(file, settings, grid, out, shared)
+    else:
+        changes = [parse_setting(each) for each in settings] + ([] if grid is None else [grid_setting(grid)])
+        study = study_of(named_document(Path(file)), changes, shared)
     directory = default_directory(study) if out is None else Path(out)
     root = None if data_root is None else Path(data_root)
-    conduct(study, directory, shared, SweepOptions(root, jobs_of(jobs, inline), overwrite))
+    watcher = PythonWatcher(progress)
+    try:
+        conduct(study, directory, shared, SweepOptions(root, jobs_of(jobs, inline), overwrite, watcher))
+    finally:
+        watcher.close()
     return Sweep(directory, tuple(planned.point.name for planned in study.runs))

@@ -68,6 +68,7 @@ class Study:
     def text(self) -> str:
         """The study as a self-contained file: settings written in, paths absolute."""
         values = written_out(self.document, self.settings)
+        values = _plain(values)
         values[SWEEP] = {key: _portable(self.document, key, items) for key, items in values[SWEEP].items()}
         return yaml.safe_dump(values, sort_keys=False, width=120)
 
@@ -180,6 +181,16 @@ def _of_runs(problem: Problem, at: Sequence[Point], of: int) -> Problem:
     names = ", ".join(point.name for point in at[:_MOST_RUNS_NAMED])
     more = f" and {len(at) - _MOST_RUNS_NAMED} more" if len(at) > _MOST_RUNS_NAMED else ""
     return replace(problem, text=f"{problem.text} (in {names}{more})")
+
+
+def _plain(value: Any) -> Any:
+    """Values as YAML can say them; an object of Python's by its name."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    known = value is None or isinstance(value, (str, bool, int, float))
+    return value if known else f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
 def _portable(document: Document, written: str, items: list[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import Problem, UserError
+from h2fdp.notebook import facts_html, table_html
 from h2fdp.topology import generators
 from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of, repeated_names
 from h2fdp.topology.network import CLOUD, Aggregator, Compute, Integers, Subnet
@@ -59,6 +60,13 @@ class Topology:
         order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
         in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
         object.__setattr__(self, "aggregators", in_order)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is called, its size, and its first edge servers."""
+        trusted = sum(subnet.trusted for subnet in self.subnets)
+        facts = {"edge servers": f"{self.edges:,}, {trusted:,} trusted", "devices": f"{self.devices:,}"}
+        rows = [{"edge server": each.name, "trust": each.trust, "devices": each.size} for each in self.subnets]
+        return facts_html(f"network {self.name}", facts, table_html("", rows, most=8))
 
     @cached_property
     def _hierarchy(self) -> Hierarchy:

@@ -68,7 +68,7 @@ def turnouts(asked):
 def outcome(asked, folder):
     run = asked.run(folder)
     start = asked.prepare().initial.numpy().reshape(CLASSES, FEATURES).astype(float)
-    return start, run.model()[1].weight.detach().numpy().astype(float)
+    return start, run.model[1].weight.detach().numpy().astype(float)
 
 
 def local_model(w, device, steps, momentum=0.0, mu=0.0):

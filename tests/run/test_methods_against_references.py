@@ -47,7 +47,7 @@ def trained(method, engine="stacked", **training):
 def outcome(experiment, folder):
     run = experiment.run(folder)
     start = experiment.prepare().initial.numpy().reshape(CLASSES, FEATURES).astype(float)
-    return start, run.model()[1].weight.detach().numpy().astype(float), run
+    return start, run.model[1].weight.detach().numpy().astype(float), run
 
 
 def rounds(w, local, server=None):
@@ -264,7 +264,7 @@ def test_upcycling_adds_nothing_to_the_ledger_and_no_joule(tmp_path):
             runtime={"backend": "inline"},
         )
         run = experiment.run(tmp_path / name)
-        found[name] = run.metrics, (run.directory / "privacy.jsonl").read_bytes(), run.model()[1].weight
+        found[name] = run.metrics, (run.directory / "privacy.jsonl").read_bytes(), run.model[1].weight
     plain, upcycled = found["h2fdp"], found["upcycled-h2fdp"]
     assert plain[1] == upcycled[1]
     for column in ("energy_j", "delay_s", "clock_s", "epsilon_cloud", "epsilon_claimed"):

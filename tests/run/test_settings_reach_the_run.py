@@ -90,7 +90,7 @@ def test_a_star_of_synthetic_data_runs_again_from_its_directory(tmp_path):
 def test_evaluation_is_on_the_test_data(tmp_path):
     run = Experiment(topology=NETWORK, data="digits", method="hfl", intervals=1, local_steps=5)
     done = run.run(tmp_path / "run")
-    module, test = done.model(), run.prepare().data.test
+    module, test = done.model, run.prepare().data.test
     import torch
 
     scaling = run.prepare().data.scaling

@@ -1,0 +1,97 @@
+"""`h2fdp init`: a folder to begin with: a network, an experiment, a model of one's own, a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+import typer
+
+NETWORK = """\
+# The network: a cloud, edge servers below it, devices below these. Draw it with: h2fdp topology show network.yaml
+name: campus
+edges:
+  - name: clinic
+    trusted: true                # sees the updates of its devices, and adds one noise vector to their average
+    devices: {count: 6, distance_m: {uniform: [5, 40]}}
+  - name: school-{i}
+    repeat: 3
+    trusted: false               # its devices add noise before they send
+    devices: {count: 4, distance_m: {uniform: [10, 80]}}
+"""
+EXPERIMENT = """\
+# The experiment. Look before you train: h2fdp privacy explain experiment.yaml
+# Train: h2fdp run experiment.yaml --out runs/first
+topology: network.yaml
+data: {name: digits, partition: {labels_per_device: 3}}
+model: {name: "my_model:Net", hidden: 24}      # the class Net of my_model.py
+method: h2fdp                                  # h2fdp methods lists the others
+training: {intervals: 30, local_steps: 1, sampling_rate: 1, clip_scope: record, step_size: 1}
+privacy: {epsilon: 4}                          # accounted for every observer
+seed: 1
+sweep:                                         # h2fdp sweep experiment.yaml runs all combinations
+  seed: [1, 2, 3]
+  privacy.epsilon: [1, 4]
+"""
+MODEL = '''\
+"""A model of your own: any torch module without batch norm, dropout or buffers."""
+
+from torch import nn
+
+
+class Net(nn.Sequential):
+    """8x8 images to scores of 10 digits."""
+
+    def __init__(self, hidden=24):
+        super().__init__(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+'''
+TEST = '''\
+"""Run with: python -m pytest test_experiment.py"""
+
+from pathlib import Path
+
+import h2fdp
+
+FILE = Path(__file__).with_name("experiment.yaml")
+
+
+def test_the_network_is_the_one_that_is_meant():
+    network = h2fdp.Experiment.from_file(FILE).topology
+    assert (network.edges, network.devices) == (4, 18)
+
+
+def test_a_short_run_keeps_to_its_target(tmp_path):
+    run = h2fdp.Experiment.from_file(FILE, ["training.intervals=2"]).run(tmp_path / "run")
+    assert run.summary["state"] == "done"
+    assert run.privacy.epsilon(observer="edge", accountant="pld") <= 4
+'''
+FILES: Mapping[str, str] = MappingProxyType(
+    {"network.yaml": NETWORK, "experiment.yaml": EXPERIMENT, "my_model.py": MODEL, "test_experiment.py": TEST}
+)
+
+
+def init_command(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder, made if it is not there.")],
+) -> None:
+    """Write a network, an experiment, a model of your own and a test into a folder."""
+    from h2fdp.errors import UserError
+
+    there = [name for name in FILES if (directory / name).exists()]
+    if there:
+        raise UserError(f"has {', '.join(there)} already; nothing was written", str(directory))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in FILES.items():
+            (directory / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror or error}", str(directory)) from None
+    typer.echo(f"wrote {', '.join(FILES)}\n\nnext:")
+    inside = "" if directory.resolve() == Path.cwd() else f"  cd {directory}\n"
+    typer.echo(
+        f"{inside}  h2fdp topology show network.yaml        # the network\n"
+        "  h2fdp data show experiment.yaml         # who holds which labels\n"
+        "  h2fdp privacy explain experiment.yaml   # who learns what, before a run\n"
+        "  h2fdp run experiment.yaml --out runs/first"
+    )
