@@ -55,6 +55,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
+    yield from _of_calibration(experiment, axes)
     yield from _of_public(experiment)
     yield from _of_clipping(experiment, axes)
     yield from _of_moving_norm(experiment, axes)
@@ -141,6 +142,12 @@ def _of_account(axes: Axes) -> Found:
     if axes.placement.rounding is not None and schedule.reads_releases and not schedule.foreseen:
         text = "noise that is chosen interval by interval does not go with sums of integers, whose grid follows it"
         yield key, f"{text}; expected paper, or secure_sum without rounding"
+
+
+def _of_calibration(experiment: ExperimentFile, axes: Axes) -> Found:
+    if experiment.privacy.calibration == "accounted" and not axes.placement.private:
+        text = "this method adds no noise; leave the key out, which accounts for methods that do, or expected paper"
+        yield "privacy.calibration", text
 
 
 def _of_public(experiment: ExperimentFile) -> Found:

@@ -182,8 +182,6 @@ def _check_that_it_protects(setup: RunSetup) -> None:
     if setup.noise is None:
         if privacy.budget:
             raise UserError("a budget needs a method that adds noise; this one adds none", key="privacy.budget")
-        if privacy.calibration == "accounted":
-            raise UserError("accounted needs a method that adds noise; this one adds none", key="privacy.calibration")
         return
     if setup.leaks and privacy.calibration == "accounted":
         text = "no account covers the raw measurements of this run"

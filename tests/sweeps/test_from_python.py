@@ -1,0 +1,71 @@
+"""Sweeps of experiments that Python made: the same runs as those of files, with records that only Python has."""
+
+import numpy as np
+import pytest
+from torch import nn
+
+from h2fdp import Experiment, Topology, UserError, sweep
+from tests.sweeps.studies import study
+
+NETWORK = Topology.regular(edges=2, devices=2, trust=1)
+SETTINGS = {"method": "hfl", "intervals": 2, "local_steps": 2, "aggregate_every": 2}
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(60, 4)).astype(np.float32), np.arange(60) % 3
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
+    experiment = Experiment(topology=NETWORK, data=(X, Y), test_data=0.2, model=Net, **SETTINGS)
+    found = sweep(experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True)
+    assert not found.failures
+    assert list(found.runs) == [f"training.step_size={size},seed={seed}" for size in (0.1, 0.5) for seed in (1, 2)]
+    alone = Experiment(
+        topology=NETWORK, data=(X, Y), test_data=0.2, model=Net, partition="iid", step_size=0.5, seed=2, **SETTINGS
+    ).run(tmp_path / "alone")
+    swept = found.runs["training.step_size=0.5,seed=2"]
+    assert swept.metrics["loss"].tolist() == alone.metrics["loss"].tolist()
+    assert found.results()["step_size"].tolist() == ["0.1", "0.5"]
+    assert found.plot(tmp_path / "a.pgf").is_file()
+    assert "2 of 2" not in found._repr_html_()
+    assert "4 of 4 runs" in found._repr_html_()
+    again = sweep(experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True)
+    assert again.runs.keys() == found.runs.keys()
+
+
+def test_records_of_a_function_stay_with_their_devices(tmp_path):
+    def records(device):
+        place = int(device[-1]) - 1
+        return X[place::4], Y[place::4]
+
+    experiment = Experiment(topology=NETWORK, data=records, test_data=(X, Y), **SETTINGS)
+    found = sweep(experiment, grid={"seed": [3]}, out=tmp_path / "all", inline=True)
+    alone = Experiment(topology=NETWORK, data=records, test_data=(X, Y), seed=3, **SETTINGS).run(tmp_path / "alone")
+    assert found.runs["seed=3"].metrics["loss"].tolist() == alone.metrics["loss"].tolist()
+
+
+def test_a_files_grid_can_be_given_from_python(tmp_path):
+    file = study(tmp_path)
+    found = sweep(file, grid={"training.intervals": [1, 2]}, out=tmp_path / "out", inline=True)
+    assert [len(run.metrics) for run in found.runs.values()] == [1, 2]
+    same = sweep(Experiment.from_file(file, ["seed=1"]), grid={"training.intervals": [2]}, out=tmp_path / "b", inline=True)
+    one, other = found.runs["training.intervals=2"], same.runs["training.intervals=2"]
+    assert one.metrics["loss"].tolist() == other.metrics["loss"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({}, r"grid: expected grid=\{"),
+        ({"grid": {"topology.trust.probability": [0, 1]}}, "this network is given as it was drawn"),
+        ({"grid": {"training.intervls": [1]}}, "training.intervls: unknown key; did you mean"),
+        ({"grid": {"seed": [1]}, "settings": ["seed=2"]}, "an Experiment has its settings"),
+    ],
+)
+def test_mistakes_are_told(tmp_path, arguments, told):
+    experiment = Experiment(topology=NETWORK, **SETTINGS)
+    with pytest.raises(UserError, match=told):
+        sweep(experiment, out=tmp_path / "out", inline=True, **arguments)
