@@ -27,10 +27,10 @@ from h2fdp.experiment.file import (
 )
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.settings import place_settings
-from h2fdp.records import check_lines
-from h2fdp.records.directory import check_room
 from h2fdp.methods import name_of
 from h2fdp.notebook import facts_html
+from h2fdp.records import check_lines
+from h2fdp.records.directory import check_room
 from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of
 from h2fdp.run.prepare import DataSource, DeviceFunction, configured_data, own_data, prepare

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from h2fdp.records.tables import read_table
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import named_document, parse_setting
 from h2fdp.notebook import table_html
+from h2fdp.records.tables import read_table
 from h2fdp.reports.paper_drawing import write_figure
 from h2fdp.reports.paper_figure import over_key
 from h2fdp.reports.paper_table import paper_table
@@ -49,7 +49,7 @@ class Sweep:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Means over seeds with Student's 95 % intervals, for each combination of the other values and each interval."""
+        """Means over seeds, with Student's 95 % intervals: for each combination of the other values, each interval."""
         frame: pd.DataFrame = read_table(SweepDirectory(self.directory).summary).to_pandas()
         return frame
 

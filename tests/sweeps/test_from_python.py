@@ -20,7 +20,9 @@ class Net(nn.Sequential):
 
 def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
     experiment = Experiment(topology=NETWORK, data=(X, Y), test_data=0.2, model=Net, **SETTINGS)
-    found = sweep(experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True)
+    found = sweep(
+        experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True
+    )
     assert not found.failures
     assert list(found.runs) == [f"training.step_size={size},seed={seed}" for size in (0.1, 0.5) for seed in (1, 2)]
     alone = Experiment(
@@ -30,9 +32,10 @@ def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
     assert swept.metrics["loss"].tolist() == alone.metrics["loss"].tolist()
     assert found.results()["step_size"].tolist() == ["0.1", "0.5"]
     assert found.plot(tmp_path / "a.pgf").is_file()
-    assert "2 of 2" not in found._repr_html_()
     assert "4 of 4 runs" in found._repr_html_()
-    again = sweep(experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True)
+    again = sweep(
+        experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True
+    )
     assert again.runs.keys() == found.runs.keys()
 
 
@@ -51,7 +54,9 @@ def test_a_files_grid_can_be_given_from_python(tmp_path):
     file = study(tmp_path)
     found = sweep(file, grid={"training.intervals": [1, 2]}, out=tmp_path / "out", inline=True)
     assert [len(run.metrics) for run in found.runs.values()] == [1, 2]
-    same = sweep(Experiment.from_file(file, ["seed=1"]), grid={"training.intervals": [2]}, out=tmp_path / "b", inline=True)
+    same = sweep(
+        Experiment.from_file(file, ["seed=1"]), grid={"training.intervals": [2]}, out=tmp_path / "b", inline=True
+    )
     one, other = found.runs["training.intervals=2"], same.runs["training.intervals=2"]
     assert one.metrics["loss"].tolist() == other.metrics["loss"].tolist()
 

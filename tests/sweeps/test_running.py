@@ -11,9 +11,9 @@ import yaml
 
 from h2fdp import Experiment, UserError, sweep
 from h2fdp.data.digits import Digits
+from h2fdp.records.checked_json import write_checked_json
 from h2fdp.records.lock import locked
 from h2fdp.run import steps
-from h2fdp.records.checked_json import write_checked_json
 from h2fdp.sweeps.conduct import SweepOptions, conduct
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
