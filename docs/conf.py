@@ -5,12 +5,13 @@ from pathlib import Path
 
 from h2fdp import __version__
 
-sys.path.insert(0, str(Path(__file__).parent))  # for plain_docstrings
+sys.path.insert(0, str(Path(__file__).parent))  # for plain_docstrings and offline_math
 
 project = "h2fdp"
 author = "the h2fdp authors"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "plain_docstrings"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "plain_docstrings", "offline_math"]
+html_math_renderer = "offline"
 html_theme = "furo"
 html_title = "h2fdp"
 exclude_patterns = ["_build"]

@@ -107,6 +107,7 @@ _UPCYCLED = {
     )
     for name, (method, _) in _PLAIN.items()
 }
+_FIRST = ("h2fdp", "hfl", "fedavg")  # of methods that are equally near
 _NAMED = _PLAIN | _UPCYCLED | _OTHERS
 METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items()}
 
@@ -143,11 +144,15 @@ class MethodSection(Method, NamedSection):
 
 
 def name_of(method: Method) -> str:
-    """The method's name, or `custom` if no name has this combination."""
+    """The method's name; of a mixture that of the nearest method, and what is otherwise: `h2fdp, privacy dp-sgd`."""
     point = axes_of(method)
     alike = [name for name, known in METHODS.items() if axes_of(known) == point]
     exact = [name for name in alike if Method.model_validate(method.model_dump()) == METHODS[name]]
-    return next(iter(exact + alike), "custom")
+    if exact or alike:
+        return (exact + alike)[0]
+    others = {name: {axis for axis in point if axes_of(known)[axis] != point[axis]} for name, known in METHODS.items()}
+    nearest = min(others, key=lambda name: (len(others[name]), name not in _FIRST))
+    return ", ".join([nearest, *(f"{axis} {point[axis]}" for axis in point if axis in others[nearest])])
 
 
 def axes_of(method: Method) -> dict[str, str]:

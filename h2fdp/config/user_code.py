@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 import traceback
 from functools import cache
@@ -45,9 +46,22 @@ def is_own(module: ModuleType) -> bool:
 
 @cache  # every module that is imported is asked about, at each own part
 def is_installed(file: Path | str) -> bool:
-    """Whether a file is in one of the folders of Python's own and of installed libraries."""
-    resolved = Path(file).resolve()
-    return any(resolved.is_relative_to(folder) for folder in _installation())
+    """Whether a file is in one of the folders of Python's own and of installed libraries.
+
+    These are the interpreter's, every `site-packages` and `dist-packages` (of a user, of Debian, of an environment below
+    another one), and folders of `pip install --target`, where the records of libraries lie beside them.
+    """
+    path = Path(file)
+    resolved = path.resolve()
+    if {"site-packages", "dist-packages"} & set(resolved.parts):
+        return True
+    homes = [each for each in (path.parent, path.parent.parent) if str(each) in sys.path]
+    return any(resolved.is_relative_to(folder) for folder in _installation()) or any(map(_holds_libraries, homes))
+
+
+@cache
+def _holds_libraries(folder: Path) -> bool:
+    return any(folder.glob("*.dist-info"))
 
 
 @cache

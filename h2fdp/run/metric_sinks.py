@@ -58,10 +58,10 @@ class _MLflow(Sink):
             text = "MLflow is not installed; run pip install 'h2fdp[mlflow]', or set this to null"
             raise UserError(text, key="tracking.mlflow") from None
         self._metric = Metric
-        self._client = MlflowClient(tracking_uri=uri)
         kept = directory.path / _MLFLOW_RUN
         self._silent = False
         try:
+            self._client = MlflowClient(tracking_uri=uri)
             if not kept.exists():
                 found = self._client.get_experiment_by_name(config.name)
                 experiment = self._client.create_experiment(config.name) if found is None else found.experiment_id
@@ -71,7 +71,9 @@ class _MLflow(Sink):
                 write_text(kept, run)
             self._run = kept.read_text()
         except Exception as error:  # whatever its client and server raise
-            raise UserError(f"MLflow at {uri} does not answer: {error}", key="tracking.mlflow") from None
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            hint = "" if "://" in uri else "; MLflow may take no folders any more: try sqlite:///runs.db"
+            raise UserError(f"MLflow at {uri} does not answer: {reason}{hint}", key="tracking.mlflow") from None
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         now = int(time.time() * 1000)

@@ -90,7 +90,7 @@ def number_of_hosts(
     """
     _check_gpus(section, machines, share)
     cpus = sum(machine.cpus for machine in machines)
-    there = f"this machine has {cpus:g} CPUs" if len(machines) == 1 else f"{len(machines)} machines have {cpus:g} CPUs"
+    there = f"{_have(section, machines)} {cpus:g} CPUs"
     most = fitting(machines, share)
     if share.memory_gib and fitting(machines, HostResources(share.cpus)) > most < smallest:
         memory = max(machine.memory_gib for machine in machines)
@@ -114,14 +114,20 @@ def number_of_hosts(
     return max(1, unused - smallest + 1)
 
 
+def _have(section: RuntimeSection, machines: Sequence[Machine]) -> str:
+    """Who has so many: this machine, the one of a cluster, or several."""
+    if len(machines) > 1:
+        return f"{len(machines)} machines have"
+    return "this machine has" if section.address is None else f"the machine of the cluster at {section.address} has"
+
+
 def _check_gpus(section: RuntimeSection, machines: Sequence[Machine], share: HostResources) -> None:
     if share.gpus == 0:
         return
     gpus = sum(machine.gpus for machine in machines)
     sharing = fitting(machines, HostResources(0, share.gpus))
     if sharing < 1 or (section.hosts != "auto" and section.hosts > sharing):
-        there = "this machine has" if len(machines) == 1 else f"{len(machines)} machines have"
-        text = f"hosts of {section.gpus_per_host:g} GPUs were requested, {there} {gpus:g} GPUs"
+        text = f"hosts of {section.gpus_per_host:g} GPUs were requested, {_have(section, machines)} {gpus:g} GPUs"
         raise UserError(f"{text}; at most {sharing} such hosts fit", key="runtime.gpus_per_host")
 
 

@@ -94,8 +94,8 @@ def _loopback() -> Iterator[None]:
 @contextmanager
 def _joined(address: str) -> Iterator[None]:
     """A cluster that somebody started; our package travels to its machines."""
-    if address != "auto":
-        _check_listening(address)
+    if (stated := _remembered() if address == "auto" else address) is not None:
+        _check_listening(stated)
     try:
         ray.init(
             address=address,
@@ -108,6 +108,15 @@ def _joined(address: str) -> Iterator[None]:
         hint = "is it running, and are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
         raise UserError(f"cannot join a cluster at {address} ({reason}); {hint}", key="runtime.address") from None
     yield
+
+
+def _remembered() -> str | None:
+    """The address that `auto` stands for, if it can be known: Ray itself waits for minutes for one that is dead."""
+    with contextlib.suppress(Exception):  # of Ray's insides, which change
+        found = ray._private.services.get_ray_address_from_environment("auto", None)  # type: ignore[attr-defined]
+        host, _, port = str(found).rpartition(":")
+        return str(found) if host and port.isdigit() else None
+    return None
 
 
 def _check_listening(address: str) -> None:
@@ -179,7 +188,8 @@ def _own_modules_by_value() -> Iterator[None]:
     script on another machine nor, on this one, a module in the folder of an experiment file."""
     known = ray.cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
     known |= {"__main__"}  # what a session around this one registered, and what Ray sends by itself
-    modules = [module for module in list(sys.modules.values()) if is_own(module) and module.__name__ not in known]
+    own = [module for module in list(sys.modules.values()) if is_own(module) and module.__name__ not in known]
+    modules = {module.__name__: module for module in own}.values()  # one may stand there under two names
     for module in modules:
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:

@@ -40,8 +40,9 @@ def test_a_combination_that_does_not_go_is_named(tmp_path):
 
 def test_a_mistake_outside_of_the_sweep_says_which_runs_meet_it(tmp_path):
     base = BASE.replace("calibration: paper", "calibration: accounted")
-    (told,) = problems(study(tmp_path, "{seed: [1], control.enabled: [false, true]}", base))
-    assert told.endswith("(in seed=1,control.enabled=true)")
+    (told,) = problems(study(tmp_path, "{seed: [1], method: [h2fdp, hfl]}", base))
+    assert "privacy.calibration: this method adds no noise; leave the key out" in told
+    assert told.endswith("(in seed=1,method=hfl)")
 
 
 def test_settings_change_the_study_and_those_of_sweep_its_grid(tmp_path):
