@@ -48,8 +48,8 @@ def is_own(module: ModuleType) -> bool:
 def is_installed(file: Path | str) -> bool:
     """Whether a file is in one of the folders of Python's own and of installed libraries.
 
-    These are the interpreter's, every `site-packages` and `dist-packages` (of a user, of Debian, of an environment below
-    another one), and folders of `pip install --target`, where the records of libraries lie beside them.
+    These are the interpreter's, every `site-packages` and `dist-packages` (a user's, Debian's, those of an environment
+    below another one), and folders of `pip install --target`, where the records of libraries lie beside them.
     """
     path = Path(file)
     resolved = path.resolve()

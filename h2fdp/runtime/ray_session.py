@@ -113,7 +113,7 @@ def _joined(address: str) -> Iterator[None]:
 def _remembered() -> str | None:
     """The address that `auto` stands for, if it can be known: Ray itself waits for minutes for one that is dead."""
     with contextlib.suppress(Exception):  # of Ray's insides, which change
-        found = ray._private.services.get_ray_address_from_environment("auto", None)  # type: ignore[attr-defined]
+        found = ray._private.services.get_ray_address_from_environment("auto", None)
         host, _, port = str(found).rpartition(":")
         return str(found) if host and port.isdigit() else None
     return None
