@@ -125,12 +125,16 @@ def loss_distributions(
 
 
 def normal_masses(edges: np.ndarray, centre: float) -> np.ndarray:
-    """(len(edges) + 1,) mass of N(centre, 1) below, between and above the edges, precise in both tails."""
+    """(len(edges) + 1,) mass of N(centre, 1) below, between and above the edges, precise in both tails.
+
+    Args:
+        edges: ascending.
+    """
     from scipy.special import ndtr
 
-    below, above = ndtr(edges - centre), ndtr(centre - edges)
-    between = np.where(edges[:-1] > centre, above[:-1] - above[1:], below[1:] - below[:-1])
-    return np.concatenate([below[:1], between, above[-1:]])
+    middle = int(np.searchsorted(edges, centre, side="right"))  # where each tail is the smaller one
+    below, above = ndtr(edges[: middle + 1] - centre), ndtr(centre - edges[middle:])
+    return np.concatenate([below[:1], np.diff(below), above[:-1] - above[1:], ndtr(centre - edges[-1:])])
 
 
 def _on_grid(

@@ -41,13 +41,12 @@ def dominated_losses(pair: OutputPair, interval: float, reach: float) -> tuple[L
     Args:
         reach: standard deviations beyond the outermost centres; what is beyond is left out.
     """
-    points = _coarse_points(pair, reach)
-    losses = np.maximum.accumulate(_loss(pair, points))
+    points, losses = _coarsely(pair, reach)
     grid = np.arange(np.ceil(losses[0] / interval), np.floor(losses[-1] / interval) + 1) * interval
     ends = points[[0, -1]]
-    for _ in range(2):
-        points = np.union1d(ends, np.interp(grid, losses, points))
-        losses = np.maximum.accumulate(_loss(pair, points))
+    points = np.union1d(ends, np.interp(grid, losses, points))
+    losses = np.maximum.accumulate(_loss(pair, points))
+    points = np.union1d(ends, np.interp(grid, losses, points))
     present, absent, change = _cells(pair, points)
     kept = (present > 0) & (absent > 0)
     present, absent, change = present[kept], absent[kept], change[kept]
@@ -63,6 +62,13 @@ def pair_moments(pair: OutputPair) -> tuple[float, float]:
     centres = (losses[1:] + losses[:-1]) / 2
     mean = float(present @ centres)
     return float(np.sqrt(present @ (centres - mean) ** 2)), float(np.ptp(losses))
+
+
+@lru_cache(maxsize=64)
+def _coarsely(pair: OutputPair, reach: float) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) points on the real line, and the losses there: where each grid begins."""
+    points = _coarse_points(pair, reach)
+    return points, np.maximum.accumulate(_loss(pair, points))
 
 
 def _coarse_points(pair: OutputPair, reach: float) -> np.ndarray:
