@@ -5,6 +5,7 @@ A file of mixed tests marks single ones (`@pytest.mark.run`). A test that does w
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import time
@@ -78,6 +79,9 @@ class Tiers:
             for fixture in set(getattr(item, "fixturenames", ())) & set(MARKS_OF_FIXTURES):
                 item.add_marker(MARKS_OF_FIXTURES[fixture])
         items.sort(key=_how_soon)
+
+    def pytest_collection_finish(self) -> None:
+        gc.freeze()  # libraries and tests stay: no collection need look through them again
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

@@ -15,6 +15,7 @@ from h2fdp.records import atomic
 from h2fdp.records import checkpoint as checkpoint_file
 from h2fdp.records.line_sums import cut_sums
 from h2fdp.run import noise_key, steps
+from h2fdp.run.fingerprint import package_digest
 from h2fdp.run.loop import start_run
 from tests.noise_keys import known
 
@@ -94,6 +95,7 @@ def main(folder: Path):
     torch.set_num_threads(1)  # threads do not survive a fork
     noise_key.drawn = known  # the keys of these runs are in their directories alone, for whoever resumes them
     run = experiment().prepare()
+    package_digest()  # a second, once for all
     for number, arm in enumerate(POINTS.values()):
         child = os.fork()
         if child == 0:

@@ -8,6 +8,7 @@ import yaml
 import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.run.result import load_model
+from h2fdp.runtime.ray_session import ray_session
 
 MODULE = """
 import numpy as np
@@ -166,8 +167,15 @@ def test_a_sweep_redoes_runs_whose_radio_model_changed(with_air):
         h2fdp.sweep(with_air, out=with_air.parent / "sweep", inline=True)
 
 
+@pytest.fixture(scope="module")
+def session():
+    """One local cluster for all; what a run sends along is its own."""
+    with ray_session(None, 0):
+        yield
+
+
 @pytest.mark.ray
-def test_ray_workers_get_the_modules_with_the_parts(with_air):
+def test_ray_workers_get_the_modules_with_the_parts(with_air, session):
     with_air.write_text(yaml.safe_dump(FILE | {"topology": "networks/net.yaml"}))
     inline = Experiment.from_file(with_air, ["runtime.backend=inline"]).run(with_air.parent / "inline")
     settings = ["runtime.backend=ray", "runtime.hosts=1"]
@@ -190,7 +198,9 @@ class Shaky(StatelessObjective):
 
 
 @pytest.mark.parametrize("backend", ["inline", pytest.param("ray", marks=pytest.mark.ray)])
-def test_code_that_fails_in_the_middle_of_a_run_is_told_with_its_traceback(file, backend):
+def test_code_that_fails_in_the_middle_of_a_run_is_told_with_its_traceback(file, backend, request):
+    if backend == "ray":
+        request.getfixturevalue("session")
     (file.parent / "own_module.py").write_text(MODULE + SHAKY)
     method = {"extends": "hfl", "objective": "own_module:Shaky"}
     runtime = {"backend": backend} | ({"hosts": 1} if backend == "ray" else {})

@@ -95,38 +95,28 @@ def test_what_devices_remember_and_measure_is_the_same_on_ray(session, tmp_path,
     assert_equal(recorded(one), recorded(other))
 
 
-PAIR = Topology("net", (Subnet("a", True, [9], [9], host="rack-1"), Subnet("b", False, [9], [9])))
+PAIR = Subnet("a", True, [9], [9], host="rack-1"), Subnet("b", False, [9], [9])
 
 
 @pytest.mark.parametrize(
-    ("privacy", "runtime", "names"),
+    ("privacy", "subnets", "runtime", "names"),
     [
-        ("dp-sgd", {"placement": "labels", "hosts": 1}, {"rack-1", "host:0"}),
-        ("output", {"placement": "subnet"}, {"edge:a", "edge:b"}),
+        ("dp-sgd", PAIR, {"placement": "labels", "hosts": 1}, {"rack-1", "host:0"}),
+        ("output", PAIR, {"placement": "subnet"}, {"edge:a", "edge:b"}),
         # the cloud adds its noise on a host of its own
-        ("central", {"placement": "entity"}, {"cloud", "edge:a", "edge:b", "device:a/1", "device:b/1"}),
+        ("central", PAIR[:1], {"placement": "entity"}, {"cloud", "edge:a", "device:a/1"}),
     ],
 )
 def test_every_placement_of_noise_gives_the_bits_of_one_process_on_all_hosts(
-    session, tmp_path, privacy, runtime, names
+    session, tmp_path, privacy, subnets, runtime, names
 ):
-    settings = {"topology": PAIR, "intervals": 2, "aggregate_every": None, "aggregations_per_interval": 0}
+    topology = Topology("net", subnets)
+    settings = {"topology": topology, "intervals": 2, "aggregate_every": None, "aggregations_per_interval": 0}
     method, seen = {"extends": "h2fdp", "privacy": privacy}, set()
     inline = small(method, **settings).run(tmp_path / "inline")
     run = small(method, **settings, runtime=runtime)
     assert_equal(recorded(inline), recorded(run.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts()))))
     assert {name.partition("#")[0] for name in seen} == names
-
-
-def test_the_controller_decides_alike_on_ray_also_where_devices_fail(session, tmp_path):
-    control = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6, "estimates": "private"}
-    faults = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
-    settings = {"control": control, "faults": faults}
-    one = small(**settings).run(tmp_path / "inline")
-    other = small(**settings, runtime=HALF | {"hosts": 2}).run(tmp_path / "ray")
-    assert_equal(recorded(one), recorded(other))
-    decisions = [(each.directory / "control.jsonl").read_bytes() for each in (one, other)]
-    assert decisions[0] == decisions[1]
 
 
 def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(session, tmp_path, capsys):
