@@ -186,13 +186,14 @@ def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:
         yield key, f"{text}; expected a number, or schedule fixed"
     if isinstance(experiment.method.server, OwnPart):
         yield key, "a server of your own may send more than a model, beside which there are no votes; expected a number"
+    objective = experiment.method.objective
+    if isinstance(objective, OwnPart) or objective.name not in ("plain", "proximal"):
+        text = f"votes go beside updates by the loss itself; expected objective plain or proximal, or a number as {key}"
+        yield "method.objective", f"{text}, found {objective.name}"
     if placement.clips == "update":
         return
     if training.clip_scope != "record" and placement.clips != "record":
         yield "training.clip_scope", f"a quantile is one of records' gradients; expected record, or a number as {key}"
-    if experiment.method.objective.name not in ("plain", "proximal"):
-        text = f"votes are about the gradients of the loss; expected objective plain or proximal, or a number as {key}"
-        yield "method.objective", f"{text}, found {experiment.method.objective.name}"
     if training.local_epochs is not None:
         yield "training.local_epochs", f"votes are about batches; expected local_steps, or a number as {key}"
     if placement.tells_batch_sizes:

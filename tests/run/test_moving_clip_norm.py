@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from h2fdp.audit.run_audit import audit
 from h2fdp.models import ParameterLayout
 from h2fdp.protocol import Cloud
 from h2fdp.run.explanation import explanation
-from h2fdp.runtime import start_hosts
+from h2fdp.runtime import lockstep, start_hosts
 from tests.run.test_deep_runs import TREE
 from tests.run.test_noise_as_wired import NETWORK, numbers
 from tests.run.test_resume import assert_same, crashing_at
@@ -161,14 +162,15 @@ def deviation_by_hand(setup, plan, releases):
     return math.sqrt(variance)
 
 
-@pytest.mark.parametrize("place", [each for each in PLACES if "faults" not in each and each != "depth"])
+@pytest.mark.parametrize("place", ["edge servers and devices", "secure sums", "steps of devices", "the cloud"])
 def test_votes_have_the_noise_that_the_ledger_states(place, monkeypatch):
     """Chi-square of 180 intervals, all votes alike: accepted at the deviation, rejected at 2/3 and 3/2 of it."""
     votes = []
     moved = Cloud._moved
     monkeypatch.setattr(Cloud, "_moved", lambda *given: votes.append(given[-1]) or moved(*given))
     stays = {**QUANTILE, "initial": 1e4, "learning_rate": 1e-9}
-    setup = experiment(place, clip_norm=stays, intervals=180).prepare()
+    settings = {"local_steps": 1} if "clip_scope" in PLACES[place] else {"local_steps": 2}
+    setup = experiment(place, clip_norm=stays, intervals=180, hosts=1, **settings).prepare()
     with start_hosts(setup.blueprint, setup.config.runtime) as edges:
         cloud = setup.cloud(edges)
         first = cloud.plan(0)
@@ -225,6 +227,8 @@ def test_every_row_of_every_observer_has_the_norm_of_its_interval_and_one_multip
                 key = row["interval"], row["slot"], row["observer"]
                 largest[key] = max(largest.get(key, 0.0), row["sensitivity"] / row["noise_std"])
             assert max(largest.values()) == pytest.approx(min(largest.values()))
+        held = [len(each.composition) for each in h2fdp.Run(folder / "whole").privacy.accounts.classes("public")]
+        assert max(held) == 1 or place == "with faults, by size", "rounding makes no types of its own"
         epsilons = [h2fdp.Run(folder / "whole").privacy.epsilon(observer=each) for each in ("peer", "public")]
         assert max(epsilons) <= 2.0
         assert max(epsilons) > 1.9 or place == "with faults, by size"
@@ -245,6 +249,41 @@ def test_sensitivities_of_uploads_are_those_of_gradient_and_vote_together():
     fixed = next(row for row in given.cloud({}).releases(given.cloud({}).plan(2)) if row.observer == "edge")
     ratio = releases[0].noise_std / releases[0].sensitivity / (fixed.noise_std / fixed.sensitivity)
     assert ratio == pytest.approx(1, rel=1e-4), "calibration does not depend on the norm"
+
+
+@pytest.mark.parametrize("place", ["devices, uploads", "edge servers and devices", "secure sums"])
+def test_a_record_that_becomes_null_moves_what_the_public_sees_as_far_as_the_ledger_says(place, monkeypatch):
+    """Under equal noise, for a record of every device: model and votes together, where all gradients are longer."""
+    votes, moved, drawn = [], Cloud._moved, lockstep._batches
+    monkeypatch.setattr(Cloud, "_moved", lambda *given: votes.append(given[-1]) or moved(*given))
+    settings = {"local_steps": 1, "hosts": 1, "epsilon": 1e4, "noise_key": "seed"}
+    setup = experiment(place, clip_norm={**QUANTILE, "initial": 0.05}, **settings).prepare()
+
+    def seen():
+        plan, cloud = after_one_interval(setup)
+        return plan, cloud, torch.cat([setup.initial - cloud.model, torch.tensor(votes[-1:])]).double()
+
+    plan, cloud, everybody = seen()
+    rows = [row for row in cloud.releases(plan) if row.observer == "public"]
+    names, shares = (
+        [subnet.name for subnet in setup.topology.subnets],
+        dict(zip(plan.subnets, plan.weights, strict=True)),
+    )
+    for row in rows:
+        for number in numbers(row.devices):
+            device = int(setup.blueprint.first_devices[names.index(row.edge)]) + number - 1
+            monkeypatch.setattr(lockstep, "_batches", lambda jobs, device=device: without_first(drawn(jobs), device))
+            distance = float(torch.linalg.vector_norm(seen()[2] - everybody))
+            assert distance == pytest.approx(shares[row.edge] * row.sensitivity, rel=0.02)
+
+
+def without_first(batches, device):
+    """The same draws, but for the first record of a device: it has become a null record."""
+    indices, counts = batches.indices.copy(), batches.counts.copy()
+    assert counts[0, device] > 0
+    indices[0, device] = np.roll(indices[0, device], -1)
+    counts[0, device] -= 1
+    return replace(batches, indices=indices, counts=counts)
 
 
 @pytest.mark.ray
@@ -299,7 +338,9 @@ def test_normalised_updates_have_the_account_of_cut_ones_and_models_of_their_own
          "normalize", "divided by the public expected size"),
         ("secure sums", {"method": {"privacy": {"name": "hierarchical", "secure_sum": {"rounding": 20}}}},
          "rounding", "made for one clip norm"),
-        ("steps of devices", {"method": {**INSIDE, "objective": "moon"}}, "objective", "gradients of the loss"),
+        ("steps of devices", {"method": {**INSIDE, "objective": "moon"}}, "objective", "updates by the loss"),
+        ("the cloud", {"method": {"privacy": "central", "objective": "moon"}}, "objective", "updates by the loss"),
+        ("the cloud", {"method": {"privacy": "central", "objective": "pfedme"}}, "objective", "updates by the loss"),
         ("devices, uploads", {"clip_norm": {"quantile": 1.5}}, "clip_norm.quantile", "below 1"),
     ],
 )  # fmt: skip
