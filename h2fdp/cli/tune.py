@@ -49,18 +49,20 @@ def tune_command(
                 options = TuneOptions(
                     data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
                 )  # `listen` again once Ray is up, which takes SIGTERM for itself
-                finished = conduct(plan, directory, shared, options)
+                searched = conduct(plan, directory, shared, options)
         except KeyboardInterrupt:
             print("stopped at once; run the same command to continue", file=sys.stderr)
             raise typer.Exit(interrupt.exit_code) from None
-    tuned = Tuned(directory)
+    tuned, finished = Tuned(directory), searched.finished
     if as_json:
         print_json(_as_json(tuned, finished))
     else:
         _show(tuned, finished, plan.space.keys)
+    for number, crash in searched.crashes.items():
+        print(f"trial {number} failed: {crash.reason} (see {tuned.directory / 'failures'})", file=sys.stderr)
     if not finished:
         print("stopped: run the same command to continue", file=sys.stderr)
-        raise typer.Exit(interrupt.exit_code if interrupt.asked() else 1)
+        raise typer.Exit(1 if searched.crashes else interrupt.exit_code)
 
 
 def _as_json(tuned: Tuned, finished: bool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams
 from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.task import TaskContext
+from h2fdp.sweeps.task import Outcome, TaskContext
 from h2fdp.sweeps.work import SilentWatcher, SweepWatcher, one_after_another
 from h2fdp.tuning.book import TrialBook
 from h2fdp.tuning.directory import TuneDirectory, check_usable, secret_of, write_state
@@ -50,11 +50,21 @@ class TuneOptions:
     stop: Callable[[], bool] = _never
 
 
-def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: TuneOptions) -> bool:
-    """Make the trials of a search that have not ended, in its directory, and write what was found.
+@dataclass(frozen=True)
+class Searched:
+    """How far a search came.
 
-    Returns:
-        Whether all trials have ended.
+    Attributes:
+        finished: all trials have ended.
+        crashes: the trials that failed by no mistake of the user, which the same command tries again.
+    """
+
+    finished: bool
+    crashes: Mapping[int, Outcome]
+
+
+def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: TuneOptions) -> Searched:
+    """Make the trials of a search that have not ended, in its directory, and write what was found.
 
     Raises:
         UserError: the directory holds something else or is in use; no data can be read; no trial is within the limits.
@@ -78,7 +88,7 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: TuneOptio
         found = [book.trials[number] for number in range(trials) if number in book.trials]
         finished = len(found) == trials
         write_results(plan, directory, found, shared, options.data_root, finished=finished)
-        return finished
+        return Searched(finished, queue.crashes)
 
 
 def number_of_trials(plan: TunePlan, secret: bytes) -> int:

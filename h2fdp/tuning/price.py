@@ -14,6 +14,7 @@ from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budge
 from h2fdp.schedules.registry import chosen
 from h2fdp.tuning.space import TUNE
 
+INEXACT = "run directories hold exact accuracies on validation records, which are not covered; the table has noisy ones"
 PRIVATE = "nothing else in this directory is covered: neither the other trials, the table and the picture, nor how many"
 
 
@@ -63,7 +64,7 @@ class Price:
         each = f"each trial has a Renyi divergence of at most {orders}, its score noise of standard deviation "
         each += f"{self.budget.score_deviation:.3g} on the number of right records"
         if self.law is None:
-            return [f"{text} search{final}: observers see all {self.trials} trials; {each}"]
+            return [f"{text} search{final}: observers see all {self.trials} trials; {each}", INEXACT]
         law = "geometric" if self.law.shape == 1 else f"truncated negative binomial of shape {self.law.shape:g}"
         seen = f"observers see the best trial alone, of a random number ({law}, mean {self.trials})"
         return [f"{text} search{final}: {seen}; {each}", PRIVATE]

@@ -49,6 +49,10 @@ class TrialQueue(Queue):
         trials: how many there are.
         secret: the key of the noise of scores.
         watcher: is told of the trials.
+
+    Attributes:
+        crashes: trials that failed twice by no mistake of the user. What comes next depends on all trials of a batch,
+            so no other batch begins then.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class TrialQueue(Queue):
         self._streams = Streams(plan.section.seed, secret=secret)
         self._waiting: deque[_Begun] = deque()
         self._running: dict[str, _Begun] = {}
-        self.failures: dict[int, Outcome] = {}
+        self.crashes: dict[int, Outcome] = {}
 
     def stop(self) -> bool:
         """Whether trials are to end after their intervals, and none is to start."""
@@ -77,7 +81,7 @@ class TrialQueue(Queue):
         """The next trial; none while a batch is under way of which all have started."""
         if self._stop():
             return None
-        while not self._waiting and not self._running:
+        while not self.crashes and not self._waiting and not self._running:
             left = next((number for number in range(self._trials) if number not in self._book.trials), None)
             if left is None:
                 return None
@@ -152,11 +156,10 @@ class TrialQueue(Queue):
         path = self._directory.failure(number)
         path.parent.mkdir(exist_ok=True)
         write_text(path, outcome.error.rstrip() + "\n")
-        self.failures[number] = outcome
-        if outcome.mistake:  # one of ours is tried again when the search goes on
+        if outcome.mistake:
             self._book.add(Trial(number, drawn, "failed", reason=outcome.reason))
         else:
-            self._book.trials[number] = Trial(number, drawn, "failed", reason=outcome.reason)
+            self.crashes[number] = outcome
 
     def _judge(self, begun: _Begun, ended_early: str) -> None:
         """Enter what a trial reached."""
@@ -166,6 +169,8 @@ class TrialQueue(Queue):
         assert isinstance(early_end, EarlyEnd), "trials have one"
         known = [row for row in rows if row.get("validation_accuracy") is not None]
         checks = [float(row["validation_accuracy"]) for row in known if row["interval"] % early_end.every == 0]
+        if self._plan.price.covered:
+            checks = []  # exact ones are nobody's to know
         costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()} | {"bytes": float(facts["bytes"])}
         state: State = "pruned" if ended_early == "pruned" else "over a limit" if ended_early else "done"
         accuracy = float(known[-1]["validation_accuracy"]) if known else None

@@ -105,7 +105,7 @@ def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
     path, out, shared = search(tmp_path, options=options), tmp_path / "out", SharedInputs()
     asked = iter([False] * 6 + [True] * 20)
     plan = read_plan(path, (), shared)
-    assert not conduct.conduct(plan, out, shared, TuneOptions(jobs=1, stop=lambda: next(asked)))
+    assert not conduct.conduct(plan, out, shared, TuneOptions(jobs=1, stop=lambda: next(asked))).finished
     assert Tuned(out).best is None
     with pytest.raises(UserError, match="the search in this directory is of another file"):
         tune(path, ["training.momentum=0.5"], out, inline=True)
@@ -115,6 +115,23 @@ def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
     assert len(tune(path, (), out, inline=True).trials) == 3
     assert len(tune(path, ["tune.trials=4"], out, inline=True).trials) == 4  # more may follow
     assert len(tune(path, ["training.momentum=0.5"], out, inline=True, overwrite=True).trials) == 3
+
+
+@pytest.mark.run
+def test_a_trial_that_crashes_twice_stops_the_search_and_is_tried_again(tmp_path, monkeypatch):
+    path = search(tmp_path, options="trials: 2\n  width: 1\n  privacy: ignore")
+    arguments = ["tune", str(path), "--inline", "--quiet", "--out", str(tmp_path / "out")]
+
+    def failing(step, interval):
+        raise RuntimeError("no luck")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(steps, "listener", failing)
+        done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1
+    assert "trial 0 failed: RuntimeError: no luck" in done.stderr
+    assert not (tmp_path / "out" / "best.yaml").exists()
+    assert CliRunner().invoke(app, arguments).exit_code == 0
 
 
 @pytest.mark.run
