@@ -1,6 +1,7 @@
 """Searches in one process: the same trials however they are computed, stopped and gone on with; what they leave."""
 
 import json
+import pickle
 
 import pandas as pd
 import pytest
@@ -73,6 +74,7 @@ def test_two_workers_and_interruptions_change_nothing(searched, tmp_path, monkey
             tasks = [task for task in (queue.next(), queue.next()) if task is not None]
             if not tasks:
                 return
+            tasks = pickle.loads(pickle.dumps(tasks))  # as they go to another process
             outcomes = [(task, carry_out(task, context, lambda row: None, queue.stop)) for task in reversed(tasks)]
             for task, outcome in outcomes:
                 queue.ended(task, outcome)
