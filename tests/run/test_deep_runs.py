@@ -205,7 +205,7 @@ def test_an_edge_server_above_a_single_one_changes_nothing(tmp_path, method):
     settings |= {"model": {"name": "mlp", "hidden": 4}, "local_steps": 4, "aggregate_every": 1, "step_size": 0.5}
     flat = experiment(one_below_another(1), **settings).run(tmp_path / "flat")
     deep = experiment(one_below_another(3), **settings | {"aggregate_every": [1, 1, 2]}).run(tmp_path / "deep")
-    one, other = flat.model().state_dict(), deep.model().state_dict()
+    one, other = flat.model.state_dict(), deep.model.state_dict()
     for name in one:
         np.testing.assert_allclose(other[name], one[name], rtol=1e-4, atol=1e-5)
     assert not flat.metrics["loss"].diff().iloc[1:].eq(0).all()

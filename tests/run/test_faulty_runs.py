@@ -99,7 +99,7 @@ def private(tmp_path_factory):
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
 def test_a_run_is_what_numpy_finds_slot_by_slot(tmp_path, world, engine):
     run = experiment(method="hfl", engine=engine).run(tmp_path / "run")
-    (model,) = run.model().state_dict().values()
+    (model,) = run.model.state_dict().values()
     assert np.abs(model.numpy() - run_initial(world)).max() > 0.1
     np.testing.assert_allclose(model.numpy(), world.model, atol=1e-5)
 
@@ -120,7 +120,7 @@ def test_energy_is_what_was_spent(tmp_path, world):
 
 def test_without_anybody_the_model_stays_nothing_is_released_and_time_passes(tmp_path):
     run = experiment({"edge_outage": {"probability": 1}}, intervals=3).run(tmp_path / "run")
-    (model,) = run.model().state_dict().values()
+    (model,) = run.model.state_dict().values()
     assert torch.equal(model.flatten(), experiment().prepare().initial)
     assert (run.directory / "privacy.jsonl").read_text() == ""
     assert run.metrics["participants"].tolist() == [0, 0, 0]
@@ -138,7 +138,7 @@ def test_work_whose_upload_was_never_made_is_paid_for(tmp_path):
     assert run.metrics["participants"].tolist() == [0] * INTERVALS
     assert run.metrics["delay_s"].iloc[-1] == 0
     assert run.metrics["energy_j"].iloc[-1] == pytest.approx(0.25 * steps)
-    assert torch.equal(run.model().state_dict().popitem()[1].flatten(), made.prepare().initial)
+    assert torch.equal(run.model.state_dict().popitem()[1].flatten(), made.prepare().initial)
 
 
 def test_the_metrics_count_the_devices_of_which_anything_came(private):

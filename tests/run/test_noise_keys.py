@@ -59,7 +59,7 @@ def stopped(path, **settings):
 
 
 def weights(run):
-    return torch.cat([value.flatten() for value in run.model().state_dict().values()])
+    return torch.cat([value.flatten() for value in run.model.state_dict().values()])
 
 
 def test_two_runs_of_one_file_share_what_is_public_and_no_noise(tmp_path):

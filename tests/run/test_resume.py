@@ -302,7 +302,7 @@ def test_a_run_that_draws_afresh_stays_in_its_world(tmp_path, monkeypatch):
     elsewhere(monkeypatch)
     run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
     assert run.summary["fresh_from"] == [3]
-    assert not torch.equal(run.model().state_dict()["1.weight"], whole.model().state_dict()["1.weight"])
+    assert not torch.equal(run.model.state_dict()["1.weight"], whole.model.state_dict()["1.weight"])
     world = ["participants", "energy_j", "delay_s", "clock_s"]
     pd.testing.assert_frame_equal(run.metrics[world], whole.metrics[world], check_exact=True)
 

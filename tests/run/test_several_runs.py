@@ -121,7 +121,7 @@ def test_the_difference_of_two_runs_under_one_key_has_no_noise(runs):
     models = []
     for path, epsilon in names:
         made = small(noise_key="seed", intervals=1, aggregate_every=4, epsilon=epsilon)
-        state = made.run(path).model().state_dict()
+        state = made.run(path).model.state_dict()
         moved = torch.cat([value.flatten() for value in state.values()]).double() - made.prepare().initial.double()
         models.append(epsilon * moved)
     one, other = models

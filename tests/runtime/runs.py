@@ -26,7 +26,7 @@ def small(method="h2fdp", seed=3, model="softmax", topology=None, **settings):
 
 def recorded(run):
     metrics = run.metrics.drop(columns="wall_s")
-    return metrics, run.devices, (run.directory / "privacy.jsonl").read_bytes(), run.model().state_dict()
+    return metrics, run.devices, (run.directory / "privacy.jsonl").read_bytes(), run.model.state_dict()
 
 
 def assert_equal(one, other):

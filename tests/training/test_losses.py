@@ -107,10 +107,10 @@ def experiment(given, **training):
 def test_a_run_reports_the_loss_that_it_minimises(tmp_path):
     setup = experiment("hinge").prepare()
     run = experiment("hinge").run(tmp_path / "run")
-    scores = evaluate(run.model(), torch.cat([each.flatten() for each in run.model().parameters()]), test_set(setup))
+    scores = evaluate(run.model, torch.cat([each.flatten() for each in run.model.parameters()]), test_set(setup))
     assert run.metrics["loss"].iloc[-1] != pytest.approx(scores.loss_whole, rel=1e-3)
     hinged = evaluate(
-        run.model(), torch.cat([each.flatten() for each in run.model().parameters()]), test_set(setup), loss("hinge")
+        run.model, torch.cat([each.flatten() for each in run.model.parameters()]), test_set(setup), loss("hinge")
     )
     assert run.metrics["loss"].iloc[-1] == pytest.approx(hinged.loss_whole, rel=1e-6)
 
