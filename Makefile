@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # each of the many processes that tests start would compile the package again
 
-.PHONY: demo test quick fresh lint docs bench clean
+.PHONY: demo test quick fresh oldest lock soak lint docs bench clean
 
 demo: .venv/h2fdp
 	$(BIN)/h2fdp run experiments/quickstart.yaml
@@ -22,6 +22,18 @@ quick: .venv/dev
 TRY ?= demo test
 fresh:
 	.ci/fresh $(TRY)
+
+# The lowest versions that pyproject.toml allows, in an environment of their own (.ci/oldest).
+oldest:
+	.ci/oldest
+
+# The versions that were tested: pip install --requirement requirements.lock
+lock: .venv/dev
+	$(BIN)/python .ci/versions.py tested > requirements.lock
+
+# Long and large: minutes, and gigabytes of memory.
+soak: .venv/dev
+	$(BIN)/python -m benchmarks.soak
 
 lint: .venv/dev
 	$(BIN)/ruff check .
