@@ -1,7 +1,7 @@
 """Long and large: `python -m benchmarks.soak [--only intervals|sweep|devices|edges] [--full]` (or `make soak`).
 
-What has to stay flat or in proportion: memory and files of a run over 2,000 intervals beside 200, of a sweep of 500 runs
-beside 50, and what it takes to check, plan, calibrate, run and report networks of up to a million devices and up to a
+What has to stay flat or in proportion: memory and files of a run over 2,000 intervals beside 200, of a sweep of 500
+runs beside 50, and what it takes to check, plan, calibrate, run and report networks of up to a million devices and a
 hundred thousand edge servers. Each line is a process of its own: seconds, processor seconds, peak memory. On a machine
 that is shared, processor seconds are what counts. `--full` includes runs of a million devices, which take an hour.
 """
@@ -40,7 +40,12 @@ runtime: {backend: inline, hosts: 1}
 tracking: {tensorboard: false}
 seed: 1
 """
-NETWORK = "name: soak\ntrust: {{probability: 0.5}}\nedges:\n- {{name: 'edge-{{i}}', repeat: {edges}, devices: {{count: {devices}}}}}\n"
+NETWORK = """
+name: soak
+trust: {{probability: 0.5}}
+edges:
+  - {{name: "edge-{{i}}", repeat: {edges}, devices: {{count: {devices}}}}}
+"""
 CHILD = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
