@@ -145,6 +145,11 @@ def default_root() -> Path:
     """Where data sets are kept by default: H2FDP_DATA, else the user's cache."""
     if stated := os.environ.get("H2FDP_DATA"):
         return Path(stated).expanduser()
+    return user_cache()
+
+
+def user_cache() -> Path:
+    """The folder of the user for what can be had again."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "h2fdp"
 

@@ -21,6 +21,7 @@ from h2fdp.config.plain_yaml import values_of
 from h2fdp.digests import Program, hash_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
+from h2fdp.run.kept_digests import kept_digests
 from h2fdp.run.noise_key import id_of
 from h2fdp.run.own_code import code_of, own_parts_of
 from h2fdp.run.setup import RunSetup
@@ -102,8 +103,13 @@ def code_by_module(package: Path = PACKAGE) -> dict[str, str]:
 def _digests_of(package: Path) -> tuple[str, dict[str, str]]:
     files = {file.relative_to(package): file for file in sorted(package.rglob("*.py"))}
     made_by = {path: file for path, file in files.items() if path.parts[0] not in ABOVE_RUNS}
-    program = Program({_module(path): file.read_bytes() for path, file in made_by.items()})
-    return program.digest(), program.by_module()
+    sources = {_module(path): file.read_bytes() for path, file in made_by.items()}
+
+    def make() -> tuple[str, dict[str, str]]:
+        program = Program(sources)
+        return program.digest(), program.by_module()
+
+    return kept_digests(str(package), sources, make) if package == PACKAGE else make()
 
 
 def _module(path: Path) -> str:
