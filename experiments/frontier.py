@@ -1,6 +1,6 @@
 """The frontier: test accuracy against accounted epsilon, for five mechanisms and three probabilities of trust.
 
-    python -m experiments.frontier --data-root DIR [--data-set fashion-mnist] [--out sweeps/frontier] [--jobs 1]
+    python -m experiments.frontier --data-root DIR [--data-set fashion-mnist] [--model softmax] [--out sweeps/frontier]
 
 For each mechanism of `frontier_mechanisms.py`:
 
@@ -11,14 +11,16 @@ For each mechanism of `frontier_mechanisms.py`:
 
 Both are sweeps in OUT: the same command continues after an interruption. OUT has the runs in `frontier.csv` and
 the trials in `frontier-search.csv`, of all data sets that were run; `python -m experiments.frontier_page OUT` draws the
-picture and writes docs/frontier.md. About an hour on two cores for a data set.
+picture and writes docs/frontier.md. About an hour on two cores for a data set. `--only`, `--epsilons`, `--networks` and
+`--seeds` (the first so many) make a part of it; the whole, later, keeps the runs of the part.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ import pandas as pd
 import yaml
 
 import h2fdp
-from experiments.frontier_mechanisms import MECHANISMS, PLAIN, TRUST, Mechanism, Trial
+from experiments.frontier_mechanisms import EPSILONS, MECHANISMS, MODELS, PLAIN, TRUST, Mechanism, Trial, part_of
 from h2fdp.records.atomic import write_text
 from h2fdp.reproduction.conduct import commit_of
 
@@ -78,14 +80,23 @@ class Study:
 
     Args:
         settings: further changes, for all runs: a model, fewer devices.
+        seeds: of the final runs.
+        label: of the tables and the folder; by default the data set.
         options: of `h2fdp.sweep`.
     """
 
     def __init__(
-        self, mechanism: Mechanism, data_set: str, out: Path, settings: Sequence[str] = (), **options: Any
+        self,
+        mechanism: Mechanism,
+        data_set: str,
+        out: Path,
+        settings: Sequence[str] = (),
+        seeds: Sequence[int] = SEEDS,
+        label: str | None = None,
+        **options: Any,
     ) -> None:
-        self._of, self._data_set = mechanism, data_set
-        self._out, self._options = out / data_set / mechanism.name, options
+        self._of, self._seeds, self._label = mechanism, seeds, label or data_set
+        self._out, self._options = out / self._label / mechanism.name, options
         self._settings = [*mechanism.settings, f"data.name={data_set}", *settings]
 
     def search(self) -> pd.DataFrame:
@@ -108,7 +119,7 @@ class Study:
             for trial in tried
             if self._word(trial) == best(trials, trust, epsilon)
         ]
-        return self._swept("final", points, SEEDS, [])
+        return self._swept("final", points, self._seeds, [])
 
     def _swept(self, stage: str, points: Sequence[Point], seeds: Sequence[int], settings: list[str]) -> pd.DataFrame:
         grid = grid_of(self._of, points, seeds)
@@ -121,7 +132,7 @@ class Study:
         of = self._of
         worst = run.summary["privacy"]["worst"] if of.private else {}
         return {
-            "data_set": self._data_set,
+            "data_set": self._label,
             "mechanism": of.name,
             "trust": float(last["topology.trust.probability"]) if of.by_trust else of.networks[0],
             "epsilon": float(last["privacy.epsilon"]) if of.private else PLAIN,
@@ -169,24 +180,45 @@ def stored(file: Path, rows: pd.DataFrame, made_by: str) -> None:
     write_text(file, "\n".join(makers) + "\n" + rows.to_csv(index=False, float_format="%.6g"))
 
 
+def without_places(options: Sequence[str]) -> str:
+    """The options of a command that matter to its results: not the folders.
+
+    >>> without_places(["--data-root", "data", "--data-set", "mnist", "--out=x", "--seeds", "3"])
+    '--data-set mnist --seeds 3'
+    """
+    kept: list[str] = []
+    skipping = False
+    for option in options:
+        name = option.partition("=")[0]
+        place = name in ("--data-root", "--out", "--jobs")
+        if not skipping and not place:
+            kept.append(option)
+        skipping = place and name == option
+    return shlex.join(kept)
+
+
 def main() -> None:
     """Run what is left, mechanism by mechanism."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, default=None)
     parser.add_argument("--data-set", default="fashion-mnist")
+    parser.add_argument("--model", choices=tuple(MODELS), default="softmax")
     parser.add_argument("--out", type=Path, default=Path("sweeps/frontier"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=[each.name for each in MECHANISMS])
-    parser.add_argument("--networks", type=float, nargs="+", choices=TRUST, help="p_c, where it means something")
+    parser.add_argument("--epsilons", type=float, nargs="+", choices=EPSILONS, default=EPSILONS)
+    parser.add_argument("--networks", type=float, nargs="+", choices=TRUST, default=TRUST, help="p_c, where it matters")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many of the final runs'")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all runs")
     asked = parser.parse_args()
-    made_by = f"`python -m experiments.frontier --data-set {asked.data_set}` at {commit_of(FILE.parent)}"
+    label = asked.data_set if asked.model == "softmax" else f"{asked.data_set}-{asked.model}"
+    command = f"python -m experiments.frontier {without_places(sys.argv[1:])}"
+    made_by = f"`{command}` at {commit_of(FILE.parent)}"
     options = {"data_root": asked.data_root, "jobs": asked.jobs, "inline": asked.jobs == 1}
-    for mechanism in MECHANISMS:
+    for mechanism in MODELS[asked.model]:
         if asked.only is None or mechanism.name in asked.only:
-            if asked.networks and mechanism.by_trust:
-                mechanism = replace(mechanism, networks=tuple(asked.networks))
-            study = Study(mechanism, asked.data_set, asked.out, asked.set, **options)
+            mechanism = part_of(mechanism, asked.epsilons, asked.networks)
+            study = Study(mechanism, asked.data_set, asked.out, asked.set, SEEDS[: asked.seeds], label, **options)
             trials = study.search()
             stored(asked.out / TRIALS, trials, made_by)
             stored(asked.out / RUNS, study.final(trials), made_by)

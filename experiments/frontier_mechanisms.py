@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 8.0)
@@ -108,3 +109,47 @@ MECHANISMS = (
         _at_each(tuple(_paper(*trial) for trial in _PAPER_TRIALS), _paper(25, 1, 0.02)),
     ),
 )
+
+
+# The small CNN's: a twentieth of the records for each step, three settings at three epsilons, no network in between.
+_CNN_TRIALS = {
+    0.3: ((30, 2), (30, 5), (60, 3)),
+    1.0: ((30, 5), (60, 5), (60, 10)),
+    8.0: ((60, 5), (60, 10), (60, 20)),
+    PLAIN: ((60, 5), (60, 10), (60, 20)),
+}
+_CNN_SETTINGS = (
+    "model={name: 'experiments.small_cnn:SmallCnn'}",
+    "training.sampling_rate=0.05",
+    "training.clip_norm=1",
+)
+
+
+def _inside_cnn(steps: int, step_size: float) -> Trial:
+    return steps // 5, 5, {"trusted": 1, "untrusted": 5}, step_size
+
+
+def _of_cnn(mechanism: Mechanism) -> Mechanism:
+    wanted = {epsilon: trials for epsilon, trials in _CNN_TRIALS.items() if (epsilon == PLAIN) != mechanism.private}
+    if mechanism.name == "noise-inside":
+        wanted = {epsilon: tuple(_inside_cnn(*each) for each in trials) for epsilon, trials in wanted.items()}
+    networks = tuple(each for each in mechanism.networks if each != 0.5)
+    return replace(mechanism, settings=(*_CNN_SETTINGS, *mechanism.settings), trials=wanted, networks=networks)
+
+
+MODELS: dict[str, tuple[Mechanism, ...]] = {
+    "softmax": MECHANISMS,
+    "cnn": tuple(_of_cnn(each) for each in MECHANISMS if each.name != "paper"),
+}
+"""The mechanisms by model."""
+
+
+def part_of(mechanism: Mechanism, epsilons: Sequence[float], networks: Sequence[float]) -> Mechanism:
+    """A smaller study: fewer epsilons, fewer probabilities of trust.
+
+    >>> part_of(MECHANISMS[0], (0.3, 8.0), (0.0, 1.0)).networks
+    (0.0, 1.0)
+    """
+    trials = {epsilon: tried for epsilon, tried in mechanism.trials.items() if epsilon in (*epsilons, PLAIN)}
+    kept = tuple(each for each in mechanism.networks if each in networks) if mechanism.by_trust else mechanism.networks
+    return replace(mechanism, trials=trials, networks=kept)
