@@ -111,12 +111,12 @@ MECHANISMS = (
 )
 
 
-# The small CNN's: a twentieth of the records for each step, three settings at three epsilons, no network in between.
+# The small CNN's: a twentieth of the records for each step, two settings at three epsilons, no network in between.
 _CNN_TRIALS = {
-    0.3: ((30, 2), (30, 5), (60, 3)),
-    1.0: ((30, 5), (60, 5), (60, 10)),
-    8.0: ((60, 5), (60, 10), (60, 20)),
-    PLAIN: ((60, 5), (60, 10), (60, 20)),
+    0.3: ((30, 3), (30, 8)),
+    1.0: ((30, 8), (60, 8)),
+    8.0: ((30, 16), (60, 10)),
+    PLAIN: ((60, 10), (60, 20)),
 }
 _CNN_SETTINGS = (
     "model={name: 'experiments.small_cnn:SmallCnn'}",

@@ -2,7 +2,7 @@
 
     python -m experiments.frontier_page [FOLDER]
 
-FOLDER has the two tables, by default this folder. Draws docs/figures/frontier.png (Fashion-MNIST); writes between the
+FOLDER has the two tables, by default this folder. Draws docs/figures/frontier*.png; writes between the
 markers of docs/frontier.md and README.md.
 """
 
@@ -28,7 +28,12 @@ ROOT = Path(__file__).parents[1]
 PAGE, README, PICTURE = ROOT / "docs" / "frontier.md", ROOT / "README.md", ROOT / "docs" / "figures" / "frontier.png"
 BEGIN, END = "<!-- begins: python -m experiments.frontier_page writes it -->", "<!-- ends -->"
 FIRST = "fashion-mnist"
-TITLES = {"fashion-mnist": "Fashion-MNIST", "mnist": "MNIST", "digits": "digits"}
+TITLES = {
+    "fashion-mnist": "Fashion-MNIST",
+    "mnist": "MNIST",
+    "fashion-mnist-cnn": "Fashion-MNIST, small CNN",
+    "digits": "digits",
+}
 LABELS = {each.name: each.label for each in MECHANISMS}
 NETWORKS = {"0": "none", "0.5": "half", "1": "all", SECURE_SUM: "secure sums", ANY: "-"}
 BY_RECORD = ("per-record", "noise-inside", SECURE_SUM)
@@ -88,12 +93,18 @@ def rows_of(runs: pd.DataFrame) -> list[tuple[str, str]]:
     return [(name, trust) for name in order for trust in NETWORKS if (name, trust) in there]
 
 
+def tried(runs: pd.DataFrame) -> list[float]:
+    """The epsilons that were run, of those of the study."""
+    return [each for each in EPSILONS if each in set(runs["epsilon"])]
+
+
 def frontier_table(runs: pd.DataFrame) -> Iterator[str]:
     """Accuracy by mechanism, network and epsilon."""
-    yield "| mechanism | edge servers trusted | " + " | ".join(f"epsilon {each:g}" for each in EPSILONS) + " |"
-    yield "|---" * (len(EPSILONS) + 2) + "|"
+    epsilons = tried(runs)
+    yield "| mechanism | edge servers trusted | " + " | ".join(f"epsilon {each:g}" for each in epsilons) + " |"
+    yield "|---" * (len(epsilons) + 2) + "|"
     for name, trust in rows_of(runs):
-        at = [PLAIN if name == "none" else each for each in EPSILONS]
+        at = [PLAIN if name == "none" else each for each in epsilons]
         words = [word(accuracies(runs, name, trust, each)) for each in at]
         yield f"| {LABELS[name]} | {NETWORKS[trust]} | " + " | ".join(words) + " |"
 
@@ -130,10 +141,11 @@ def worth_table(runs: pd.DataFrame) -> Iterator[str]:
         "secure sums, not untrusted servers": ((SECURE_SUM, SECURE_SUM), ("per-record", "0")),
         "secure sums, not trusted servers": ((SECURE_SUM, SECURE_SUM), ("per-record", "1")),
     }
-    yield "| points gained by | " + " | ".join(f"epsilon {each:g}" for each in EPSILONS) + " |"
-    yield "|---" * (len(EPSILONS) + 1) + "|"
+    epsilons = tried(runs)
+    yield "| points gained by | " + " | ".join(f"epsilon {each:g}" for each in epsilons) + " |"
+    yield "|---" * (len(epsilons) + 1) + "|"
     for words, (one, other) in compared.items():
-        found = [difference(runs, one, other, epsilon) for epsilon in EPSILONS]
+        found = [difference(runs, one, other, epsilon) for epsilon in epsilons]
         if any(found):
             yield f"| {words} | " + " | ".join("" if each is None else str(each) for each in found) + " |"
 
@@ -161,34 +173,47 @@ def joules_table(trials: pd.DataFrame) -> Iterator[str]:
 
 def draw(runs: pd.DataFrame, path: Path) -> None:
     """A panel for each probability of trust; secure sums stand where no server is trusted with raw updates."""
-    picture = Figure(figsize=(9.0, 3.5), layout="constrained", facecolor="white")
+    titles = {0.0: "no edge server trusted", 0.5: "half of them trusted", 1.0: "all trusted"}
+    epsilons, panels = tried(runs), [each for each in TRUST if f"{each:g}" in set(runs["trust"])]
+    picture = Figure(figsize=(3.0 * len(panels), 3.5), layout="constrained", facecolor="white")
     FigureCanvasAgg(picture)
-    titles = ("no edge server trusted", "half of them trusted", "all trusted")
-    for axes, trust, title in zip(picture.subplots(1, len(TRUST), sharey=True), TRUST, titles, strict=True):
+    for axes, trust in zip(picture.subplots(1, len(panels), sharey=True), panels, strict=True):
         for name, (colour, dash, marker) in STYLES.items():
             network = SECURE_SUM if name == SECURE_SUM and trust == 0 else f"{trust:g}"
-            found = [list(accuracies(runs, name, network, epsilon).values()) for epsilon in EPSILONS]
+            found = [list(accuracies(runs, name, network, epsilon).values()) for epsilon in epsilons]
             if all(found):
                 means = [Mean.of(each) for each in found]
                 axes.errorbar(
-                    EPSILONS, [each.value for each in means], [each.half for each in means], color=colour,
+                    epsilons, [each.value for each in means], [each.half for each in means], color=colour,
                     linestyle=dash, marker=marker, markersize=4, capsize=2, linewidth=1.3, label=LABELS[name],
                 )  # fmt: skip
         plain = list(accuracies(runs, "none", ANY, PLAIN).values())
         if plain:
             axes.axhline(float(np.mean(plain)), color="#777777", linewidth=1, linestyle=":", label=LABELS["none"])
         axes.set_xscale("log")
-        axes.set_xticks(EPSILONS, [f"{each:g}" for each in EPSILONS])
+        axes.set_xticks(epsilons, [f"{each:g}" for each in epsilons])
         axes.minorticks_off()
         axes.grid(alpha=0.3, linewidth=0.5)
         axes.set_axisbelow(True)
-        axes.set_title(title, fontsize=10)
+        axes.set_title(titles[trust], fontsize=10)
         axes.set_xlabel(r"accounted $\epsilon$ of every observer")
     picture.axes[0].set_ylabel("test accuracy, %")
     handles, labels = picture.axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+    columns = len(labels) if len(panels) > 2 else 3
+    picture.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.savefig(path, dpi=150)
+
+
+def picture_of(data_set: str) -> Path:
+    """Where its picture is."""
+    return PICTURE if data_set == FIRST else PICTURE.with_name(f"frontier-{data_set}.png")
+
+
+def runs_each(runs: pd.DataFrame) -> int:
+    """Seeds of every point."""
+    (found,) = set(runs.groupby(["mechanism", "trust", "epsilon"]).size())
+    return int(found)
 
 
 def page(runs: pd.DataFrame, trials: pd.DataFrame) -> Iterator[str]:
@@ -196,6 +221,11 @@ def page(runs: pd.DataFrame, trials: pd.DataFrame) -> Iterator[str]:
     for data_set in runs["data_set"].unique():
         own, tried = runs[runs["data_set"] == data_set], trials[trials["data_set"] == data_set]
         yield f"### {TITLES.get(data_set, data_set)}\n"
+        picture = picture_of(data_set)
+        if data_set != FIRST:
+            title = TITLES.get(data_set, data_set)
+            yield f"![Test accuracy over accounted epsilon, {title}](figures/{picture.name})\n"
+        yield f"Means of {runs_each(own)} seeds and 95 % intervals.\n"
         yield from frontier_table(own)
         yield "\nWhat trust is worth, in points at equal epsilon (differences seed by seed):\n"
         yield from worth_table(own)
@@ -219,7 +249,8 @@ def main() -> None:
     folder = parser.parse_args().folder
     runs, trials = read(folder / RUNS), read(folder / TRIALS)
     first = runs[runs["data_set"] == FIRST]
-    draw(first, PICTURE)
+    for data_set in runs["data_set"].unique():
+        draw(runs[runs["data_set"] == data_set], picture_of(data_set))
     PAGE.write_text(between(PAGE.read_text(), page(runs, trials)))
     README.write_text(between(README.read_text(), frontier_table(first)))
 

@@ -111,12 +111,14 @@ class CanaryRecords:
     canaries have turned its data, until it begins at another model.
 
     Attributes:
+        length: G, of a canary's gradient that does not have to outweigh others.
         coordinates: for each row of the subnet, where its canaries act: (n_i,) positions in the vector of M + N.
         included: for each row, (n_i,) bool: which of them are in.
         dominating: see above.
         turning: those that dominate also turn the data.
     """
 
+    length: float
     coordinates: Sequence[np.ndarray]
     included: Sequence[np.ndarray]
     dominating: bool
@@ -169,21 +171,22 @@ class CanaryEngine(LoopEngine):
     -G sum_k e_k / sqrt(n_i) to G e_j: with one canary a device, by the 2 G that the account allows. One that turns the
     data does so at all later steps.
     Scope `record`: the sum of data gradients and canaries, each clipped to G, over what batches are divided by. There
-    no other record weakens a canary, and none can strengthen it: data beside a dominating one are as they are.
+    no other record weakens a canary, and none can strengthen it: data beside a dominating one are as they are. Without
+    clipping, where records' gradients are bounded by themselves, the same; a canary's loss is linear and does not
+    expand. Where steps are noisy, so are canaries' coordinates.
     """
 
     def __init__(
         self,
         module: nn.Module,
-        clipping: Clipping,
+        clipping: Clipping | None,
         objective: LocalObjective,
         canaries: CanaryRecords,
         loss: Loss = CROSS_ENTROPY,
     ) -> None:
         super().__init__(module, clipping, objective, loss=loss)
         self._canaries = canaries
-        self._bound = clipping.norm
-        self._dominating = canaries.dominating and clipping.scope == "batch"
+        self._dominating = canaries.dominating and clipping is not None and clipping.scope == "batch"
         self._turned: np.ndarray = np.zeros(0, dtype=bool)  # of the device that is training, for each of its canaries
 
     def _gradient(self, records: DeviceRecords, row: int, batches: Batches, slot: int, *rest: Any) -> Tensor:
@@ -217,6 +220,6 @@ class CanaryEngine(LoopEngine):
             total += data.size * self._mean(
                 model, *records.gather(data + records.offsets[row]), float(data.size), others
             )
-        total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._dominating else self._bound
+        total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._dominating else self._canaries.length
         self._turned[canaries] |= self._canaries.turning
         return self._clipped_batch(total / divisor)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from h2fdp.audit.canaries import CanaryDesign, CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 from h2fdp.audit.observer_views import IntervalTranscript, SubnetTranscript
-from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Upload
+from h2fdp.audit.scope import canary_gradient
+from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Upload
 from h2fdp.run.setup import RunSetup
 from h2fdp.training.work import TrainingResult
 
@@ -66,18 +67,23 @@ class InstrumentedRun:
         )
         self._noise_scale = noise_scale
         self._first = first
+        self._length = canary_gradient(run)[1]
         coordinates = design.coordinates(devices)
         self._subnets: dict[str, RecordingNodes] = {}
+        self._noisy_steps: dict[str, np.ndarray] = {}  # subnet whose devices add noise at each step -> their numbers
         servers = {}
         for number, subnet in enumerate(run.topology.subnets):
             held = coordinates[int(run.blueprint.first_devices[number]) :][: subnet.size]
             canaries = CanaryRecords(
+                self._length,
                 [first + each for each in held],
                 [design.included[each] for each in held],
                 dominating=design.kind != "dirac",
                 turning=design.kind == "turning",
             )
             groups = self._subnets[subnet.name] = RecordingNodes(self._group(number, canaries), first)
+            if self.run.blueprint.device_group(number).mechanism.noisy_steps:
+                self._noisy_steps[subnet.name] = np.arange(subnet.size) + int(run.blueprint.first_devices[number])
             servers[subnet.name] = replace(self.run.blueprint.edge_server(number), groups=groups)
         self._edges = RecordingNodes(InProcessNodes(servers), first)
         self.cloud: Cloud = self.run.cloud(self._edges)
@@ -85,7 +91,6 @@ class InstrumentedRun:
     def _group(self, number: int, canaries: CanaryRecords) -> NodeGroup:
         """The devices of a subnet with canaries among their records."""
         blueprint = self.run.blueprint
-        assert blueprint.clipping is not None, "a guarantee comes with clipping"
         group = blueprint.device_group(number)
         sampler = CanarySampler(**vars(group.sampler), canaries=canaries, device_name=group.device_name)
         engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.objective, canaries, blueprint.loss)
@@ -124,13 +129,21 @@ class InstrumentedRun:
                     weights=part.all_weights,
                     share=share,
                     steps=attendance,
-                    noise_std=part.noise_std,
+                    noise_std=self._of_uploads(name, part, plan.decision.step_size),
                     received=received,
                     uploads=uploads,
                     upload=uploads_to_cloud[name],
                 )
             )
         return found
+
+    def _of_uploads(self, name: str, part: Plan, step_size: float) -> np.ndarray:
+        """Standard deviations of the noise on uploads, or averages; that on the sum of each step adds up in them."""
+        if name not in self._noisy_steps:
+            return part.noise_std
+        devices = self._noisy_steps[name][part.rows]
+        batches = self.run.blueprint.rates[devices] * self.run.data.sizes[devices]
+        return np.asarray(part.noise_std * step_size * np.sqrt(part.steps) / batches)
 
     def _rounds(self, name: str, steps: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(segments, N) models and (segments, s, N) uploads of a subnet; the model stays where nobody's arrived.

@@ -13,7 +13,7 @@ from h2fdp.audit.epsilon_lower_bound import epsilon_lower_bound, guess, guesses_
 from h2fdp.audit.instrumented_run import InstrumentedRun
 from h2fdp.audit.likelihood import CanaryEffect, Scored
 from h2fdp.audit.observer_views import observations
-from h2fdp.audit.scope import UNSEEN, audited_devices, check_density, check_request, spies
+from h2fdp.audit.scope import UNSEEN, audited_devices, canary_gradient, check_density, check_request, spies
 from h2fdp.errors import UserError
 from h2fdp.privacy import Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
@@ -143,7 +143,7 @@ def audits(
                     epsilon_lower=bound,
                     confidence=confidence,
                     delta=run.config.privacy.delta,
-                    clip_scope=run.config.training.clip_scope,
+                    clip_scope=canary_gradient(run)[0],
                     compositions=tuple(each.composition for each in held),
                     attained=max((each for each in lower if each is not None), default=None),
                 )
@@ -193,12 +193,11 @@ def _scores(
 
 def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, Scored]:
     """Device -> what its canaries do."""
-    clipping, rates = run.blueprint.clipping, run.blueprint.rates
-    assert clipping is not None, "a guarantee comes with clipping"
+    (scope, length), rates = canary_gradient(run), run.blueprint.rates
     devices, canaries = np.unique(design.owners, return_counts=True)
     return {
         device: CanaryEffect.expected(
-            design.kind, clipping.scope, clipping.norm, int(run.data.sizes[device]), float(rates[device]), count
+            design.kind, scope, length, int(run.data.sizes[device]), float(rates[device]), count
         )
         for device, count in zip(devices.tolist(), canaries.tolist(), strict=True)
     }

@@ -8,8 +8,9 @@ import numpy as np
 
 from h2fdp.audit.canaries import CanaryDesign, CanaryKind
 from h2fdp.errors import UserError
-from h2fdp.privacy import OBSERVERS, Observer
+from h2fdp.privacy import OBSERVERS, GradientSumMechanism, Observer
 from h2fdp.run.setup import RunSetup
+from h2fdp.training.clipping import ClipScope
 
 _MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
 # Why an observer may have nothing to be asked about.
@@ -65,6 +66,9 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError(text, key="method.privacy.secure_sum.rounding")
     if run.placement.unaudited is not None:
         raise UserError(run.placement.unaudited, key="method" if run.noise is None else "method.privacy")
+    if run.placement.tells_batch_sizes:
+        text = "canaries test the account of sums over a public number; expected expected"
+        raise UserError(text, key="method.privacy.normalize")
     if run.blueprint.measuring is not None:
         text = "the audit supports control.estimates: released only"
         raise UserError(text, key="control.estimates")
@@ -84,6 +88,15 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError(
             "an audit needs poisson: in a batch of fixed size a canary would displace a record", key="training.sampling"
         )
+
+
+def canary_gradient(run: RunSetup) -> tuple[ClipScope, float]:
+    """What bounds a record's gradient, and its length G: clipping, or what is known of the loss without."""
+    clipping = run.blueprint.clipping
+    if clipping is not None:
+        return clipping.scope, clipping.norm
+    assert isinstance(run.noise, GradientSumMechanism), "a guarantee comes with bounded gradients"
+    return "record", run.noise.bound.unit(1.0, 1)
 
 
 def check_density(design: CanaryDesign, rates: np.ndarray) -> None:

@@ -33,6 +33,7 @@ def linear():
 def canaries(included=(True, True), dominating=False, turning=False):
     """Device 0 holds canaries on coordinates M and M + 1, device 1 none."""
     return CanaryRecords(
+        G,
         [np.array([M, M + 1]), np.array([], dtype=int)],
         [np.array(included), np.array([], dtype=bool)],
         dominating,

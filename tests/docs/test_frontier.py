@@ -15,8 +15,9 @@ def test_the_pages_are_what_the_program_writes():
 
 
 def test_every_point_has_all_seeds_and_no_account_is_above_its_epsilon():
-    for _, point in runs.groupby(["data_set", "mechanism", "trust", "epsilon"]):
-        assert tuple(sorted(point["seed"])) == SEEDS
+    for (data_set, *_), point in runs.groupby(["data_set", "mechanism", "trust", "epsilon"]):
+        seeds = SEEDS if data_set == FIRST else SEEDS[:3]
+        assert tuple(sorted(point["seed"])) == seeds
         assert (point["accounted"] <= point["epsilon"]).all()
     assert set(trials["seed"]) == {SEARCH_SEED}
 

@@ -111,7 +111,7 @@ def test_trust_is_worth_the_difference_under_equal_seeds():
 
 def test_a_row_of_the_frontier_has_a_mean_for_each_epsilon_that_was_run():
     lines = list(frontier_table(runs_of(per_record={"0": [0.70, 0.72]}, none={"any": [0.8]})))
-    assert lines[2] == "| per record | none |  |  | 71.0 ± 12.7 |  |  |"
+    assert lines[2:] == ["| per record | none | 71.0 ± 12.7 |", "| no noise | - |  |"]
     assert not any("paper" in line for line in lines)
 
 

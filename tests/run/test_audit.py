@@ -56,6 +56,21 @@ def test_with_the_noise_off_every_kind_of_canary_refutes_the_account(scope, kind
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": {"extends": "h2fdp", "privacy": {"name": "hierarchical", "input_bound": 8}}, "clip_norm": None},
+        {"method": {"extends": "h2fdp", "privacy": {"name": "hierarchical", "noise": "steps"}}, "clip_scope": "record"},
+    ],
+    ids=["draws", "noise inside"],
+)
+def test_with_the_noise_off_accounts_by_draws_and_of_noisy_steps_are_refuted_and_else_kept(settings):
+    settings |= {"local_steps": 2, "aggregate_every": 2, "accountant": "pld", "noise_key": "seed"}
+    run = prepared(devices=100, records=1, **settings)
+    off, right = (audit(run, "edge", 100, noise_scale=noise) for noise in (OFF, 1.0))
+    assert right.epsilon_lower <= right.accounted("pld") <= 1.0 < off.epsilon_lower
+
+
+@pytest.mark.parametrize(
     ("observer", "trust"), [("peer", 0.0), ("peer", 1.0), ("cloud", 0.0), ("cloud", 1.0), ("public", 0.0)]
 )
 def test_with_the_noise_off_every_observer_refutes_its_account(observer, trust):

@@ -388,7 +388,7 @@ def test_a_model_of_ones_own_is_no_generalised_linear_model():
     ("privacy", "words"),
     [
         ("central", "canaries are records, and central noise protects devices"),
-        ("dp-sgd", "single steps, which nobody receives"),
+        ({"name": "dp-sgd", "normalize": "drawn"}, "sums over a public number"),
         ("output", "here models are clipped"),
     ],
 )

@@ -199,9 +199,6 @@ class DpSgd(NoisePlacement):
     description: ClassVar[str] = "every device clips records' gradients and adds noise at each local step (DP-SGD)"
     clips: ClassVar[Clips] = "record"
     noisy_steps: ClassVar[bool] = True
-    unaudited: ClassVar[str | None] = (
-        "canaries test noise on uploads; here it is on single steps, which nobody receives"
-    )
 
     @property
     def noise_is_given(self) -> bool:

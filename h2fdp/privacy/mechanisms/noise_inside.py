@@ -89,9 +89,6 @@ class HierarchicalSteps(HierarchicalDp):
 
     description: ClassVar[str] = "noise where trust ends: a trusted edge server's averages, else each device's steps"
     clips: ClassVar[Clips] = "record"
-    unaudited: ClassVar[str | None] = (
-        "canaries test noise on uploads; under untrusted edge servers it is on single steps, which nobody receives"
-    )
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would void that a step moves by one clipped gradient."""

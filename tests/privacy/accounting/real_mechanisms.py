@@ -298,7 +298,7 @@ def in_a_range(random: np.random.Generator) -> Setting:
 
 
 def secure_sum(random: np.random.Generator) -> Setting:
-    """One step of each device, summed; d may drop out, c others and a peer tell or know shares: the worst of all sets."""
+    """One step of each device, summed; d may drop out, c others tell their shares, a peer knows its own."""
     begun = int(random.integers(2, 6))
     colluding = int(random.integers(0, begun))
     dropouts = int(random.integers(0, begun - colluding))
