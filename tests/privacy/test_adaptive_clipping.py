@@ -13,9 +13,12 @@ from scipy import stats
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.privacy import AdaptiveClipping, DeviceNoise, RawUpdate
+from h2fdp.errors import UserError
+from h2fdp.privacy import AdaptiveClipping, DeviceNoise, RawUpdate, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.privacy.adjacency import under
 from h2fdp.privacy.gradient_bounds import ClippedRecords
+from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.mechanisms.central import ClippedUpdate
 from h2fdp.privacy.mechanisms.dp_sgd import NoisyGradients
 from h2fdp.protocol import DeviceGroup, Order
@@ -81,6 +84,22 @@ def test_with_sampling_gradient_and_vote_are_one_release_and_two_rows_would_be_t
     found = both_directions(together, without, epsilons, cell)
     np.testing.assert_allclose(found, both_directions(*pair, epsilons, step), rtol=2e-3, atol=1e-9)
     assert (both_directions(apart, without, epsilons, cell)[0] < found[0] * [0.7, 0.2, 0.05]).all()
+
+
+@pytest.mark.parametrize("adjacency", ["null-record", "replace"])
+def test_rows_say_what_part_the_vote_is_and_come_back_as_they_were(adjacency):
+    made = Release(1, 5, "local", "a", "1-3", "cloud", 0.2, 0.5, 1, 0.1, "poisson", "record", 0.25, 0.7, 0.3)
+    (release,) = under(adjacency, iter([made]))
+    assert release.sensitivity == (0.4 if adjacency == "replace" else 0.2), "gradient and vote both move twice as far"
+    row = release.as_row()
+    assert (row["clip_norm"], row["vote_share"]) == (0.7, 0.3)
+    assert release_of(row, "ledger:1", {"a": 3}) == release
+    for key in ("clip_norm", "vote_share"):
+        with pytest.raises(UserError, match="is not a release"):
+            release_of({name: value for name, value in row.items() if name != key}, "ledger:1", None)
+        with pytest.raises(UserError, match=f"{key}.*no release of a run has"):
+            release_of(row | {key: -1.0}, "ledger:1", None)
+    assert "clip_norm" not in replace(made, clip_norm=None, vote_share=None).as_row()
 
 
 class Drawn:
