@@ -52,7 +52,8 @@ def _show(plan: FirstDecision) -> None:
         }
         for name, facts in list(plan.edges.items())[:_MOST_EDGES_SHOWN]
     ]
-    print_table(rows, title="first decision, at mean costs")
+    exact = plan.weighed is not None
+    print_table(rows, title=f"first decision, at {'the costs of the first interval' if exact else 'mean costs'}")
     if len(plan.edges) > len(rows):
         typer.echo(f"and {len(plan.edges) - len(rows)} more edge servers (--json has them all)")
     other = plan.runner_up
@@ -60,11 +61,27 @@ def _show(plan: FirstDecision) -> None:
         "tau": plan.tau,
         "objective": f"{plan.objective:.6g} = energy {plan.terms.energy:.4g} + delay {plan.terms.delay:.4g} "
         f"+ privacy gap {plan.terms.gap:.4g}",
-        "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}",
+        **_weighed(plan),
+        "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}{_cost(other)}",
         "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
     }
     print_facts(facts)
     typer.echo("\n" + "\n".join(_map_lines(plan.map, plan.tau)))
+
+
+def _weighed(plan: FirstDecision) -> dict[str, str]:
+    """What the interval costs, and what cost is worth, where the controller found that itself."""
+    if plan.weighed is None or plan.multipliers is None:
+        return {}
+    worth = ", ".join(f"a {unit} is worth {value:.4g}" for unit, value in plan.multipliers.items() if value)
+    return {"interval": _cost(plan.weighed).removeprefix(": "), "found": f"{worth or 'cost is worth nothing'} of noise"}
+
+
+def _cost(of: dict[str, float]) -> str:
+    """The cost and the noise of an interval, where they are known."""
+    if "joules" not in of:
+        return ""
+    return f": {of['joules']:.4g} J, {of['seconds']:.4g} s, noise {of['noise']:.4g}"
 
 
 def _word(value: float) -> str:

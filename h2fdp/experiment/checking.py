@@ -10,6 +10,7 @@ from h2fdp.config import Document, check
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment import rules
 from h2fdp.experiment.sections import ExperimentFile, horizon
+from h2fdp.experiment.training_section import UntilSection
 from h2fdp.privacy import noise_placement_of
 from h2fdp.schedules.registry import chosen, reconciled
 
@@ -37,7 +38,7 @@ def check_experiment(document: Document) -> ExperimentFile:
         raise UserError(found)
     if axes.schedule.controlled:
         _check_control(experiment, document)
-    return _with_privacy_defaults(experiment, axes)
+    return _with_wishes(_with_privacy_defaults(experiment, axes))
 
 
 def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
@@ -61,6 +62,9 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
     if control.estimates == "oracle" and experiment.privacy.budget:
         text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
         raise UserError(text, document.where(("privacy", "budget")), "privacy.budget")
+    if not control.is_algorithm_1:
+        _check_search(experiment, document)
+        return
     if "step_decay" in experiment.training.model_fields_set and experiment.training.step_decay != "sqrt":
         found = experiment.training.step_decay
         text = f"the controller divides the step size by the square root of the interval; expected sqrt, found {found}"
@@ -73,6 +77,43 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
     if control.beta is not None and control.beta > horizon(experiment).largest_beta(control):
         text = f"expected at most beta_max = {horizon(experiment).largest_beta(control):.4g}, found {control.beta:g}"
         raise UserError(text, document.where(("control", "beta")), "control.beta")
+
+
+def _check_search(experiment: ExperimentFile, document: Document) -> None:
+    """Raise for what a controller cannot do that finds its weights, or chooses its devices, itself."""
+    control, privacy = experiment.control, experiment.privacy
+    if control.estimates != "released":
+        text = "with budget, target or devices: channel nothing is estimated; expected released"
+        raise UserError(
+            f"{text}, found {control.estimates}", document.where(("control", "estimates")), "control.estimates"
+        )
+    if control.allow_idle or control.solver != "exact":
+        key = "allow_idle" if control.allow_idle else "solver"
+        text = "budget, target and devices: channel need every subnet and solve exactly; expected the default"
+        raise UserError(text, document.where(("control", key)), f"control.{key}")
+    stated = None if control.budget is None else control.budget.epsilon
+    if stated is not None and "epsilon" in privacy.model_fields_set and privacy.epsilon != stated:
+        text = f"expected the same as privacy.epsilon, {privacy.epsilon:g}, or only one of the two; found {stated:g}"
+        raise UserError(text, document.where(("control", "budget", "epsilon")), "control.budget.epsilon")
+    until = experiment.training.until
+    if control.target is not None and until is not None and until.accuracy != control.target.accuracy:
+        text = f"expected the same as control.target.accuracy, {control.target.accuracy:g}, or only one of the two"
+        raise UserError(f"{text}; found {until.accuracy:g}", document.where(("training", "until")), "training.until")
+
+
+def _with_wishes(experiment: ExperimentFile) -> ExperimentFile:
+    """With what `control.budget` and `control.target` say of other sections."""
+    control = experiment.control
+    update: dict[str, Any] = {}
+    if not control.enabled:
+        return experiment
+    if control.budget is not None and control.budget.epsilon is not None:
+        privacy = experiment.privacy.model_copy(update={"epsilon": control.budget.epsilon})
+        update["privacy"] = privacy
+    if control.target is not None:
+        until = UntilSection(accuracy=control.target.accuracy)
+        update["training"] = experiment.training.model_copy(update={"until": until})
+    return experiment.model_copy(update=update) if update else experiment
 
 
 def _with_privacy_defaults(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:

@@ -98,8 +98,9 @@ def _of_epochs(experiment: ExperimentFile, axes: Axes) -> Found:
 def _of_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
     method, training, name = experiment.method, experiment.training, experiment.method.schedule.name
     schedule = axes.schedule
-    if isinstance(training.aggregate_every, dict) and schedule.controlled:
-        yield "training.aggregate_every", "the controller supports one number for all edge servers; found a mapping"
+    if isinstance(training.aggregate_every, dict) and schedule.controlled and experiment.control.is_algorithm_1:
+        text = "the controller that is told its weights supports one number for all edge servers; found a mapping"
+        yield "training.aggregate_every", text
     stated = "step_decay" in training.model_fields_set and training.step_decay != "none"
     if stated and schedule.fixed_step_size:
         text = f"the step size of {name} is the same in all intervals; expected none, found {training.step_decay}"

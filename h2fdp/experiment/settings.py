@@ -20,7 +20,8 @@ _SECTIONS: dict[str, type[Section]] = {
     "faults": FaultsSection,
     "tracking": TrackingSection,
 }
-_OWNER = {key: section for section, schema in _SECTIONS.items() for key in schema.model_fields}
+# Of sections with the same key the first one has it: `budget` is that of privacy, not of control.
+_OWNER = {key: section for section, schema in reversed(_SECTIONS.items()) for key in schema.model_fields}
 
 
 def place_settings(settings: dict[str, Any]) -> dict[str, Any]:

@@ -94,10 +94,13 @@ class Planner:
         subnets: dict[str, Plan] = {}
         lost: dict[str, Plan] = {}
         averages: dict[str, SubnetAverages] = {}
-        for facts, count in zip(self.subnets, decision.participation.tolist(), strict=True):
+        for place, (facts, count) in enumerate(zip(self.subnets, decision.participation.tolist(), strict=True)):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
-            rows = draw_participants(self.streams.public, facts.name, interval, len(facts.records), count)
+            if decision.devices is None:
+                rows = draw_participants(self.streams.public, facts.name, interval, len(facts.records), count)
+            else:
+                rows = decision.devices[place]
             rows = reached(self.faults, self.world or self.streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue
@@ -147,7 +150,7 @@ class Planner:
             noise_factor=plan.decision.noise_factor,
             heights=heights,
             subnets=plan.subnets,
-            noise_variances={name: self._noise_variances(plan, name) for name in plan.subnets},
+            noise_variances={name: self.noise_variances(plan, name) for name in plan.subnets},
             hidden_variances={name: self._hidden_variances(plan, name) for name in plan.subnets},
             cloud_sums=self.cloud_sums,
         )
@@ -162,7 +165,7 @@ class Planner:
             heights=heights,
         )
 
-    def _noise_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
+    def noise_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
         """(segments,) of the noise on each coordinate of a subnet's averages."""
         subnet = plan.subnets[name]
         if self.noise is None:
@@ -174,7 +177,7 @@ class Planner:
         """(segments,) of what of that noise colluding devices do not tell."""
         facts, subnet = self.facts[name], plan.subnets[name]
         if facts.trust_model.colluding == 0:
-            return self._noise_variances(plan, name)
+            return self.noise_variances(plan, name)
         shares = [
             facts.trust_model.noise_parts(subnet.accounted_noise(segment), subnet.aggregation(segment).weights)
             for segment in range(len(subnet.segments))

@@ -46,10 +46,21 @@ def reason(row: Mapping[str, Any]) -> str:
     parts.append(
         f"next best tau = {other['tau']} with {number(other['objective'])}" if other else "no other tau possible"
     )
-    parts.append(f"beta = {number(row['constants']['beta'])}")
+    if (cost := row.get("weighed")) is not None:
+        found = row["multipliers"]
+        parts.insert(1, f"{_cost(cost)}; a joule is worth {number(found['joule'])}, a second {number(found['second'])}")
+        if other:
+            parts.append(f"which would cost {_cost(other)}")
+        parts.append("cheapest channels first" if row.get("devices") == "channel" else "devices drawn at random")
+    if "beta" in row["constants"]:
+        parts.append(f"beta = {number(row['constants']['beta'])}")
     if row.get("swamped"):
         parts.append(f"swamped by noise: {', '.join(row['swamped'])}")
     return "; ".join(parts)
+
+
+def _cost(of: Mapping[str, float]) -> str:
+    return f"{number(of['joules'])} J and {number(of['seconds'])} s at noise {number(of['noise'])}"
 
 
 def participation(series: int, name: str, decisions: Sequence[Mapping[str, Any]]) -> Heatmap:

@@ -14,6 +14,7 @@ from h2fdp.notebook import facts_html, table_html, word
 from h2fdp.run.api import Experiment
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
+from h2fdp.schedules.multiplier_controller import MultiplierController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
 from h2fdp.schedules.solvers import solve
 
@@ -37,18 +38,23 @@ class ObjectiveMap:
 
 @dataclass(frozen=True)
 class FirstDecision:
-    """What Algorithm 1 decides for the first interval under mean costs, and all that it takes to recompute it.
+    """What the controller decides for the first interval, and why.
+
+    Algorithm 1 decides under mean costs, and everything that it takes to recompute it is here; a controller that finds
+    its weights, or chooses its devices, decides under the channels of the first interval.
 
     Attributes:
         tau: interval length.
         participation: edge server -> devices that take part.
         objective: of problem P, the sum of `terms`.
         terms: energy, delay and gap, weighted by the alphas.
-        runner_up: the best of any other tau.
+        runner_up: the best of any other tau; where joules, seconds and noise were weighed exactly, with these.
         constants: by their letters in the paper.
         edges: edge server -> trust, whether one noise covers its sum, devices, mean cost of a device's message, cost of
             its own message.
         map: the objective elsewhere.
+        weighed: joules, seconds and noise (its variance at a step size of 1) of the interval; None under Algorithm 1.
+        multipliers: noise that a joule and a second are worth; None under Algorithm 1.
     """
 
     tau: int
@@ -59,6 +65,8 @@ class FirstDecision:
     constants: dict[str, float | None]
     edges: dict[str, dict[str, float | bool | str]]
     map: ObjectiveMap
+    weighed: dict[str, float] | None = None
+    multipliers: dict[str, float] | None = None
 
     def _repr_html_(self) -> str:
         """For notebooks: tau, who takes part, and what the objective is made of."""
@@ -92,6 +100,9 @@ def plan(path: str | Path, settings: Sequence[str] = (), data_root: str | Path |
 
 
 def first_decision(run: RunSetup) -> FirstDecision:
+    """See `plan`."""
+    if not run.config.control.is_algorithm_1:
+        return _searched_decision(run)
     section = run.config.control.model_copy(update={"channel": "expected"})
     schedule, costs = H2fdpController.of(replace(run.context, control=section)), run.costs.expected()
     problem = schedule.problem(0, costs)
@@ -108,6 +119,46 @@ def first_decision(run: RunSetup) -> FirstDecision:
         constants=schedule.constants(0, best.tau),
         edges={name: {"trust": trust[name], **facts} for name, facts in schedule.edges(costs).items()},
         map=_map(problem),
+    )
+
+
+def _searched_decision(run: RunSetup) -> FirstDecision:
+    schedule = MultiplierController(run.context)
+    decision, offered = schedule.decide(0, 0), schedule.offered(0, 0)
+    why = decision.reasons
+    assert why is not None, "a controller says why"
+    joule, second = why["multipliers"]["joule"], why["multipliers"]["second"]
+    most = int(run.context.participation.max())
+    levels = sorted({int(level) for level in np.linspace(1, most, min(most, _MOST_LEVELS)).round()})
+    rows = []
+    for level in levels:
+        found = [(each.tau, *each.totals(np.minimum(level, run.context.participation))) for each in offered]
+        rows.append([(noise + joule * joules + second * seconds) / tau for tau, joules, seconds, noise in found])
+    costs = run.costs.drawn(0)
+    places = np.cumsum(run.context.sizes) - run.context.sizes
+    joules, seconds = (np.add.reduceat(of, places) / run.context.sizes for of in (costs.joules, costs.seconds))
+    edges: dict[str, dict[str, float | bool | str]] = {
+        subnet.name: {
+            "trust": subnet.trust,
+            "one_noise": bool(run.context.one_noise[row]),
+            "devices": int(run.context.participation[row]),
+            "device_joules": float(joules[row]),
+            "device_seconds": float(seconds[row]),
+        }
+        for row, subnet in enumerate(run.topology.subnets)
+    }
+    names = [subnet.name for subnet in run.topology.subnets]
+    return FirstDecision(
+        tau=decision.local_steps,
+        participation=dict(zip(names, decision.participation.tolist(), strict=True)),
+        objective=why["objective"],
+        terms=ObjectiveTerms(**why["terms"]),
+        runner_up=why["runner_up"],
+        constants=why["constants"],
+        edges=edges,
+        map=ObjectiveMap([each.tau for each in offered], levels, rows),
+        weighed=why["weighed"],
+        multipliers=why["multipliers"],
     )
 
 

@@ -31,11 +31,12 @@ from h2fdp.privacy.adaptive_clipping import MOVES
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.protocol import Averaging, Cloud, NodeGroup, Planner
+from h2fdp.protocol.planned_uploads import noise_and_gradients
 from h2fdp.radio import ExchangeSizes, NetworkCosts
 from h2fdp.run import noise_key
 from h2fdp.run.interval_meter import IntervalMeter
 from h2fdp.runtime import Blueprint
-from h2fdp.schedules import AggregationTimes, Schedule, ScheduleContext, ScheduleTraits
+from h2fdp.schedules import AggregationTimes, Decision, Schedule, ScheduleContext, ScheduleTraits
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
@@ -227,32 +228,9 @@ class RunSetup:
 
     def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""
-        config, method, schedule = self.config, self.config.method, self.schedule()
-        tiers = self.blueprint.tiers()
-        aggregators = self.blueprint.aggregators(tiers)
-        estimates = "released" if self.blueprint.measuring is None else config.control.estimates
-        planner = Planner(
-            streams=self.blueprint.streams,
-            subnets=tuple(self.blueprint.facts()),
-            aggregation_times=self.aggregation_times,
-            noise=self.noise,
-            averaging=Averaging(
-                aggregation_of(method.aggregation),
-                config.training.weights,
-                partial(gradients_in_uploads, config.training.momentum, pull_of(self.blueprint.objective) or 0.0),
-            ),
-            faults=self.faults,
-            epochs=config.training.local_epochs,
-            measures=schedule.observes and estimates != "released",
-            leaks=estimates == "oracle",
-            world=self.world,
-            tiers=tiers,
-            children=self.topology.children(None),
-            parameters=self.initial.numel(),
-            longest=self.blueprint.longest(),
-            adjacency=config.privacy.adjacency,
-            adaptive=self.blueprint.adaptive,
-        )
+        method, schedule = self.config.method, self.schedule()
+        aggregators = self.blueprint.aggregators(self.blueprint.tiers())
+        planner = self._planner(schedule.observes)
         context = ServerContext(self.initial.numel(), self.blueprint.objective)
         return Cloud(
             self.initial,
@@ -280,6 +258,47 @@ class RunSetup:
         if model.rounding is not None:
             vector = model.rounding * padded(self.initial.numel())
         return ExchangeSizes.of_bits(key=sizes.key_bits, share=sizes.share_bits, vector=vector, message=message)
+
+    def _planner(self, observes: bool) -> Planner:
+        """Plans intervals; `observes` where a schedule learns from what devices measure, if anything."""
+        config, tiers = self.config, self.blueprint.tiers()
+        estimates = "released" if self.blueprint.measuring is None else config.control.estimates
+        return Planner(
+            streams=self.blueprint.streams,
+            subnets=tuple(self.blueprint.facts()),
+            aggregation_times=self.aggregation_times,
+            noise=self.noise,
+            averaging=Averaging(
+                aggregation_of(config.method.aggregation),
+                config.training.weights,
+                partial(gradients_in_uploads, config.training.momentum, pull_of(self.blueprint.objective) or 0.0),
+            ),
+            faults=self.faults,
+            epochs=config.training.local_epochs,
+            measures=observes and estimates != "released",
+            leaks=estimates == "oracle",
+            world=self.world,
+            tiers=tiers,
+            children=self.topology.children(None),
+            parameters=self.initial.numel(),
+            longest=self.blueprint.longest(),
+            adjacency=config.privacy.adjacency,
+            adaptive=self.blueprint.adaptive,
+        )
+
+    def noise_brought(self, tau: int) -> np.ndarray:
+        """(N,) each subnet's part of the noise variance on the global model after an interval of tau steps of size 1,
+        in which all devices that may take part do: what the mechanism really adds, before it is calibrated to an
+        account. Noise of aggregators above edge servers is divided equally.
+        """
+        planner = self.without_faults()._planner(observes=False)
+        plan = planner.plan(0, 0, Decision(tau, 1.0, self.context.participation))
+        parts = [
+            weight**2 * planner.noise_variances(plan, name).sum()
+            for name, weight in zip(plan.subnets, plan.weights.tolist(), strict=True)
+        ]
+        whole, _ = noise_and_gradients(plan, planner.facts, self.noise)
+        return np.asarray((np.array(parts) + max(0.0, whole - sum(parts)) / len(parts)) / self.factor**2)
 
     @property
     def traits(self) -> ScheduleTraits:
@@ -314,6 +333,8 @@ class RunSetup:
             control=self.config.control,
             step_noise_multiplier=self.step_noise_multiplier,
             iterations=self.iterations,
+            noise=None if self.noise is None else self.noise_brought,
+            accounted=privacy.calibration == "accounted",
         )
 
     def schedule(self) -> Schedule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -40,6 +40,10 @@ class ScheduleContext:
         clip_norm: None where nothing is clipped.
         epsilon, delta, c2, v2: the target, and the paper's constants (15).
         step_noise_multiplier: sigma of the noise on every local step (DP-SGD); None where there is none.
+        noise: tau -> (N,) each subnet's part of the noise variance on the global model after an interval of tau steps
+            of size 1 in which `participation` devices take part, before the noise is calibrated to an account; None
+            where there is none.
+        accounted: whether the noise is calibrated to an account, so that the formula's constants say nothing of it.
         iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
     """
 
@@ -65,6 +69,8 @@ class ScheduleContext:
     control: ControlSection = field(default_factory=ControlSection)
     step_noise_multiplier: float | None = None
     iterations: int | None = None
+    noise: Callable[[int], np.ndarray] | None = None
+    accounted: bool = False
 
     @property
     def sizes(self) -> np.ndarray:

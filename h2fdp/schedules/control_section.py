@@ -8,16 +8,49 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative
+from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative, Positive, Probability
+from h2fdp.schedules.device_choice import DeviceRule
 
 Estimates = Literal["released", "private", "oracle"]
 Weight = Annotated[float, Field(ge=0, le=1e12), Expect("a number from 0 to 1e12")]
+
+
+class BudgetForm(Section):
+    """What a run may spend; what is not stated is unlimited. `seconds` are of delay, added up as problem P does."""
+
+    joules: Positive | None = None
+    seconds: Positive | None = None
+    epsilon: Magnitude | None = None
+
+    @model_validator(mode="after")
+    def _of_something(self) -> BudgetForm:
+        if self.joules is None and self.seconds is None:
+            raise ValueError("expected joules, seconds, or both")
+        return self
+
+
+class TargetForm(Section):
+    """A test accuracy, and what is to be least until it is reached: joules, seconds, or joules + seconds weighed so."""
+
+    accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
+    joules: NonNegative = 1.0
+    seconds: NonNegative = 0.0
+
+    @model_validator(mode="after")
+    def _of_something(self) -> TargetForm:
+        if not self.joules and not self.seconds:
+            raise ValueError("expected a weight above 0 for joules, seconds, or both")
+        return self
 
 
 class ControlSection(Section):
     """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off.
 
     Attributes:
+        budget: instead of the alphas: least noise for what may be spent.
+        target: instead of the alphas: least cost until an accuracy is reached.
+        devices: which take part: drawn at `random`, or those whose `channel` is cheapest in the interval.
+        fairness: with `channel`, the share of its equal part of the turns that each device gets at least.
         alpha1, alpha2, alpha3: weights of energy, delay and the privacy gap in problem P.
         phi: brings the gap to the range of the other two; null chooses it so that they start alike.
         tau_max: the longest interval.
@@ -45,11 +78,39 @@ class ControlSection(Section):
     zeta: NonNegative | None = None
     zeta_c: NonNegative | None = None
     beta_max: Magnitude | None = None
+    budget: BudgetForm | None = None
+    target: TargetForm | None = None
+    devices: DeviceRule = "random"
+    fairness: Probability = 0.5
+
+    @property
+    def is_algorithm_1(self) -> bool:
+        """Whether the operator states the weights, and devices are drawn: then the step size is Theorem 4.3's."""
+        return not self.searches and self.devices == "random"
+
+    @property
+    def searches(self) -> bool:
+        """Whether the controller finds the weights itself."""
+        return self.budget is not None or self.target is not None
 
     @model_validator(mode="after")
     def _idle_needs_exact(self) -> ControlSection:
         if self.allow_idle and self.solver != "exact":
             raise ValueError("allow_idle needs solver exact; two levels leave no subnet out")
+        return self
+
+    @model_validator(mode="after")
+    def _one_form(self) -> ControlSection:
+        fields = type(self).model_fields
+        weights = [key for key in ("alpha1", "alpha2", "alpha3", "phi") if getattr(self, key) != fields[key].default]
+        if self.budget is not None and self.target is not None:
+            raise ValueError("expected budget or target, found both")
+        if self.searches and weights:
+            raise ValueError(f"budget and target find the weights; expected no {', '.join(weights)}")
+        if self.devices == "channel" and self.channel != "known":
+            raise ValueError("devices: channel needs channel: known, found expected")
+        if self.searches and self.channel != "known":
+            raise ValueError("budget and target need channel: known, found expected")
         return self
 
 

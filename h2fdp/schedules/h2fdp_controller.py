@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from h2fdp.radio import MessageCosts, NetworkCosts
 from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Horizon
+from h2fdp.schedules.multiplier_controller import MultiplierController
 from h2fdp.schedules.options import ScheduleOptions
 from h2fdp.schedules.problem import ControlledNetwork, ControlProblem, Counts, prices
 from h2fdp.schedules.schedule import Decision, Schedule
@@ -45,6 +46,7 @@ class H2fdpController(Schedule):
         costs: NetworkCosts,
         terms: PrivacyTerms,
         step_joules: float,
+        noise: Callable[[int], np.ndarray] | None = None,
     ) -> None:
         self._section = section
         self._horizon = horizon
@@ -53,6 +55,7 @@ class H2fdpController(Schedule):
         self._costs = costs
         self._terms = terms
         self._step_joules = step_joules
+        self._noise = None if noise is None else lru_cache(maxsize=None)(noise)
         self._constants = LearnedConstants.of_operator(section.beta, section.sigma, section.zeta, section.zeta_c)
         self._last_tau = horizon.local_steps
         self.phi = self._chosen_phi() if section.phi is None else section.phi
@@ -77,6 +80,7 @@ class H2fdpController(Schedule):
             context.costs,
             context.privacy_terms,
             joules,
+            context.noise if context.accounted else None,
         )
 
     def ends(self, slot: int) -> bool:
@@ -142,6 +146,7 @@ class H2fdpController(Schedule):
             alpha3=alpha3,
             phi=phi,
             allow_idle=self._section.allow_idle,
+            noise=self._noise,
         )
 
     def _upper_aggregations(self, tau: int) -> Counts:
@@ -255,5 +260,6 @@ class H2fdpOptions(ScheduleOptions):
         """gamma grows as intervals become shorter."""
         return step_size if local_steps is None else step_size * max(local_steps, intervals) / intervals
 
-    def build(self, context: ScheduleContext) -> H2fdpController:
-        return H2fdpController.of(context)
+    def build(self, context: ScheduleContext) -> Schedule:
+        """Algorithm 1, or the controller that finds its weights, or chooses its devices, itself."""
+        return H2fdpController.of(context) if context.control.is_algorithm_1 else MultiplierController(context)

@@ -189,12 +189,14 @@ class CheckedSchedule:
         if found.intervals is not None and (not is_whole(found.intervals) or found.intervals < 1):
             raise self._wrong(interval, "a whole number of intervals of at least 1, or None,", found.intervals)
         self._check_reasons(found.reasons, interval)
+        counts = self._counts(found.participation, interval)
         return replace(
             found,
             local_steps=int(found.local_steps),
             step_size=float(found.step_size),
-            participation=self._counts(found.participation, interval),
+            participation=counts,
             noise_factor=float(found.noise_factor),
+            devices=self._rows(found.devices, counts, interval),
         )
 
     def state(self) -> dict[str, Any]:
@@ -254,6 +256,24 @@ class CheckedSchedule:
         if (counts < 0).any() or (counts > sizes).any():
             raise self._wrong(interval, expected, Words(counts.tolist()))
         return counts
+
+    def _rows(self, stated: Any, counts: np.ndarray, interval: int) -> list[np.ndarray] | None:
+        """For each subnet the rows that take part, as many as its participation says."""
+        if stated is None:
+            return None
+        sizes = self._own.context.sizes
+        expected = f"for each edge server ascending rows of devices, {counts.tolist()} of them, below {sizes.tolist()},"
+        try:
+            rows = [np.asarray(each) for each in stated]
+        except (TypeError, ValueError):
+            raise self._wrong(interval, expected, stated) from None
+        for each, count, size in zip(rows, counts.tolist(), sizes.tolist(), strict=len(rows) == len(counts)):
+            whole = each.size == 0 or each.dtype.kind in "iu"
+            if not whole or each.shape != (count,) or (np.diff(each, prepend=-1) <= 0).any() or (each >= size).any():
+                raise self._wrong(interval, expected, Words(str([part.tolist() for part in rows])))
+        if len(rows) != len(counts):
+            raise self._wrong(interval, expected, Words(str([part.tolist() for part in rows])))
+        return [each.astype(np.int64) for each in rows]
 
     def _check_reasons(self, reasons: Any, interval: int) -> None:
         if reasons is None:

@@ -124,7 +124,7 @@ def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) 
         link_joules=costs.path_joules,
         step_joules=step_joules,
         upper_seconds=_upper_seconds(network, costs, seconds) + more,
-        upper_joules=_upper_joules(network, costs),
+        upper_joules=upper_wire_joules(network, costs),
         pair_joules=network.of_exchanges(lambda sizes: 3 * sizes.share) * joules,
         pair_seconds=network.of_exchanges(lambda sizes: 2 * sizes.key + 5 * sizes.share) * seconds,
     )
@@ -139,7 +139,7 @@ def _upper_seconds(network: ControlledNetwork, costs: MessageCosts, seconds: Flo
     return np.array(rows).reshape(len(rows), len(seconds))
 
 
-def _upper_joules(network: ControlledNetwork, costs: MessageCosts) -> Floats:
+def upper_wire_joules(network: ControlledNetwork, costs: MessageCosts) -> Floats:
     """(D - 1, N) each subnet's part of the wires that a local aggregation of each height from 2 on uses."""
     rows = []
     for tree, height in network.upper_tiers:
@@ -182,6 +182,8 @@ class ControlProblem:
         edge_gap, device_gap: c2^2 and v2^2, the gap's weights of subnets with and without trust.
         alpha1, alpha2, alpha3: weights of energy, delay and gap; `alpha3` multiplies nu / phi.
         allow_idle: whether whole subnets may sit out.
+        noise: tau -> (N,) each subnet's part, with `limits` devices, of the noise variance that an interval really
+            adds; over the rest of the run it is the gap. None for nu, which the formula's constants make.
     """
 
     remaining: int
@@ -199,6 +201,7 @@ class ControlProblem:
     phi: float
     allow_idle: bool = False
     upper: Callable[[int], Counts] = _no_upper_tiers
+    noise: Callable[[int], Floats] | None = None
 
     def coefficients(self, tau: int, active: int | None = None) -> Coefficients:
         """Each subnet's share of the objective as a function of its s, for one tau.
@@ -210,14 +213,25 @@ class ControlProblem:
         prices, upper = self.prices, self.upper(tau)
         energy = rest * (prices.global_joules + local * prices.local_joules) + self.remaining * prices.step_joules
         delay = rest * prices.seconds(local, upper)
-        gap = self.alpha3 / self.phi * self.gap_scale(tau, local, active or len(self.limits))
+        over_s, over_s2 = self._gaps(tau, active or len(self.limits))
         return Coefficients(
             self.alpha1 * energy + self.alpha2 * delay,
             self.alpha1 * rest * prices.wired_joules(upper),
-            gap * (1 - self.trusted) * self.device_gap,
-            gap * self.trusted * self.edge_gap,
+            self.alpha3 / self.phi * over_s,
+            self.alpha3 / self.phi * over_s2,
             rest * (local + 1) * prices.pairs(self.alpha1, self.alpha2),
         )
+
+    def _gaps(self, tau: int, active: int) -> tuple[Floats, Floats]:
+        """(N,) each subnet's part of the gap times s, of noise on each upload, and times s^2, of one noise on the sum.
+
+        Noise that is really added falls with the square of the active subnets, as nu does.
+        """
+        if self.noise is None:
+            scale = self.gap_scale(tau, self.aggregations(tau), active)
+            return scale * (1 - self.trusted) * self.device_gap, scale * self.trusted * self.edge_gap
+        added = self.remaining / tau * self.noise(tau) * (len(self.limits) / active) ** 2
+        return added * (1 - self.trusted) * self.limits, added * self.trusted * self.limits**2
 
     def terms(self, tau: int, participation: Counts) -> ObjectiveTerms:
         """The weighted terms at one point; `participation` (N,) holds 0 for subnets that sit out."""
@@ -230,9 +244,13 @@ class ControlProblem:
         delay = rest * float((taking * prices.seconds(local, upper)[active]).sum())
         energy += rest * (local + 1) * float((taking**2 * prices.pairs(1.0, 0.0)[active]).sum())
         delay += rest * (local + 1) * float((taking**2 * prices.pairs(0.0, 1.0)[active]).sum())
-        trusted = self.trusted[active]
-        weights = trusted * self.edge_gap / taking**2 + (1 - trusted) * self.device_gap / taking
-        gap = self.gap_scale(tau, local, int(active.sum())) * float(weights.sum()) / self.phi
+        if self.noise is None:
+            trusted = self.trusted[active]
+            weights = trusted * self.edge_gap / taking**2 + (1 - trusted) * self.device_gap / taking
+            gap = self.gap_scale(tau, local, int(active.sum())) * float(weights.sum()) / self.phi
+        else:
+            over_s, over_s2 = self._gaps(tau, int(active.sum()))
+            gap = float((over_s2[active] / taking**2 + over_s[active] / taking).sum()) / self.phi
         return ObjectiveTerms(self.alpha1 * energy, self.alpha2 * delay, self.alpha3 * gap)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +24,8 @@ class Decision:
         reasons: why, as a row of `control.jsonl`; None where nothing was weighed.
         intervals: how many intervals like this one are expected, this one included: what noise that is chosen step by
             step must last for; None for all that are planned.
+        devices: for each subnet the ascending rows of the devices that take part; None draws them at random. Who is
+            chosen is public, and no amplification is claimed for it.
     """
 
     local_steps: int
@@ -32,6 +34,7 @@ class Decision:
     reasons: Mapping[str, Any] | None = None
     noise_factor: float = 1.0
     intervals: int | None = None
+    devices: Sequence[np.ndarray] | None = None
 
 
 class Schedule(Protocol):

@@ -212,8 +212,8 @@ def test_a_run_that_lost_an_interval_ends_before_it_would_release_more_than_was_
     schedule, tmp_path, monkeypatch
 ):
     """Elsewhere the lost interval is drawn afresh, and both count: the last one planned is not run."""
-    longest = {"alpha1": 1e6, "tau_max": 2, "enabled": schedule == "h2fdp"}
-    crash(monkeypatch, tmp_path / "run", made(schedule, intervals=4, control=longest), 1)
+    everybody = {"alpha1": 0.0, "alpha2": 0.0, "tau_max": 2, "enabled": schedule == "h2fdp"}
+    crash(monkeypatch, tmp_path / "run", made(schedule, intervals=4, control=everybody), 1)
     monkeypatch.setattr(summary, "_version", lambda library: "another")
     done = h2fdp.resume(tmp_path / "run", fresh_noise=True)
     assert done.summary["fresh_from"] == [1]

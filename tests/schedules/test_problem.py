@@ -132,3 +132,20 @@ def test_ten_thousand_subnets_are_solved() -> None:
     print(f"{time.perf_counter() - started:.2f} s")
     assert solutions.best.participation.min() >= 1
     assert (solutions.best.participation <= problem.limits).all()
+
+
+@given(problems(idle=True))
+@settings(max_examples=25)
+def test_noise_that_is_really_added_takes_the_place_of_nu(problem):
+    """Noise of the size of its own parts, over the rest of the run, leaves the optimum as it is."""
+    trusted, limits = np.round(problem.trusted), problem.limits
+
+    def noise(tau):
+        whole = gap_scale(tau, problem.aggregations(tau), len(limits)) * tau / problem.remaining
+        return whole * ((1 - trusted) * problem.device_gap / limits + trusted * problem.edge_gap / limits**2)
+
+    formula = replace(problem, trusted=trusted)
+    added = replace(formula, noise=noise)
+    best, other = solve(formula).best, solve(added).best
+    assert other.objective == pytest.approx(best.objective, rel=1e-9)
+    assert added.terms(best.tau, best.participation).total == pytest.approx(best.objective, rel=1e-9)
