@@ -16,10 +16,20 @@ from h2fdp.cli.tables import print_facts, print_json, print_table
 from h2fdp.errors import UserError
 
 if TYPE_CHECKING:
-    from h2fdp.reproduction.evaluation import Row
+    from h2fdp.reproduction.evaluation import JudgedClaim, Row
 
 ALL = "all"
 PACKAGE_FOLDER = Path(__file__).parents[2] / "experiments"  # of a checkout
+
+
+def _told(judged: JudgedClaim) -> str:
+    """The verdict with what it leaves out."""
+    from h2fdp.reproduction.verdict import UNDECIDED
+
+    if judged.remark == UNDECIDED:
+        return UNDECIDED
+    more = judged.remark or judged.why
+    return f"{judged.verdict} ({more})" if more else str(judged.verdict)
 
 
 def reproduce_command(
@@ -142,8 +152,7 @@ def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
                 "claim": f"{row.claim.id}, {row.data_set}",
                 "paper": paper_words(row),
                 **{
-                    column: f"{found_words(row.claim, judged)}: {judged.verdict}"
-                    + (f" ({judged.remark or judged.why})" if judged.remark or judged.why else "")
+                    column: f"{found_words(row.claim, judged)}: {_told(judged)}"
                     for column, judged in row.columns.items()
                 },
             }

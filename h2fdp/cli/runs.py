@@ -73,7 +73,7 @@ def runs_command(
 
 
 def report_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, or one sweep's directory.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories, or one sweep's directory.")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="The page; by default report.html in a single directory.")
     ] = None,

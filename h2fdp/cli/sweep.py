@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +16,12 @@ from h2fdp.cli.sweep_progress import sweep_progress
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
+    from h2fdp.reports.study_numbers import Cell
     from h2fdp.sweeps import Sweep
     from h2fdp.sweeps.task import Outcome
 
 _MOST_ROWS = 60
-_HEADS = ("K", "n", "accuracy", "95 %", "loss", "rdp", "energy J")
+_HEADS = ("K", "n", "accuracy", "95 %", "loss", "pld", "energy J")
 
 
 def sweep_command(
@@ -57,7 +59,7 @@ def sweep_command(
     if as_json:
         print_json(_as_json(sweep, finished))
     else:
-        _show(sweep, finished, study.keys)
+        _show(sweep, finished)
     if interrupt.asked() and finished < len(sweep.names):
         print(
             f"stopped: {finished} of {len(sweep.names)} runs are done; run the same command to continue",
@@ -95,15 +97,17 @@ def _last_intervals(sweep: Sweep) -> Any:
     return last_intervals(sweep.summary)
 
 
-def _show(sweep: Sweep, finished: int, keys: tuple[str, ...]) -> None:
-    """The table that a sweep ends with: what each combination reached in its last interval."""
-    last = _last_intervals(sweep)
-    heads = _heads([key for key in keys if key in last.columns])
-    rows = [_row(row, heads) for row in last.head(_MOST_ROWS).to_dict("records")]
-    if rows:
+def _show(sweep: Sweep, finished: int) -> None:
+    """The table that a sweep ends with: what the runs of each combination reached, each in its own last interval."""
+    if finished:
+        from h2fdp.reports.study_numbers import study_numbers
+
+        numbers = study_numbers(sweep.directory)
+        heads = _heads(list(numbers.keys))
+        rows = [_row(values, cells, heads) for values, cells in numbers.points[:_MOST_ROWS]]
         print_table(rows, title="last interval: means over seeds, and the accuracy's 95 % interval")
-    if len(last) > len(rows):
-        typer.echo(f"and {len(last) - len(rows)} more (summary.parquet has them all)")
+        if len(numbers.points) > len(rows):
+            typer.echo(f"and {len(numbers.points) - len(rows)} more (summary.parquet has them all)")
     print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})
 
 
@@ -115,21 +119,20 @@ def _heads(keys: list[str]) -> dict[str, str]:
     }
 
 
-def _row(row: dict[str, Any], heads: dict[str, str]) -> dict[str, Any]:
-    """A line of the table; of the epsilons accounted by `rdp` the largest."""
-    columns = (key for key in row if key.startswith("epsilon_") and key.endswith("_mean"))
-    accounts = [row[key] for key in columns if key != "epsilon_claimed_mean"]
-    low, high = row["accuracy_low"], row["accuracy_high"]
-    values = (
-        row["interval"],
-        row["n"],
-        _known(row["accuracy_mean"]),
+def _row(values: Mapping[str, Any], cells: Mapping[str, Cell], heads: dict[str, str]) -> dict[str, Any]:
+    """A line of the table; of the epsilons accounted by `pld` the largest."""
+    accuracy = cells["accuracy"]
+    low, high = accuracy.low / 100, accuracy.high / 100
+    told = (
+        _known(cells["intervals"].mean),
+        accuracy.runs,
+        _known(accuracy.mean / 100),
         None if math.isnan(low) else f"{low:.3g} to {high:.3g}",
-        _known(row["loss_mean"]),
-        max((each for each in accounts if not math.isnan(each)), default=None),
-        _known(row["energy_j_mean"]),
+        _known(cells["loss"].mean),
+        _known(cells["epsilon"].mean),
+        _known(cells["energy_j"].mean),
     )
-    return {head: _known(row[key]) for key, head in heads.items()} | dict(zip(_HEADS, values, strict=True))
+    return {head: _known(values[key]) for key, head in heads.items()} | dict(zip(_HEADS, told, strict=True))
 
 
 def _known(value: Any) -> Any:

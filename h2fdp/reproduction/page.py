@@ -15,7 +15,7 @@ from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.measures import MEASURES
 from h2fdp.reproduction.plan import Reproduction
 from h2fdp.reproduction.quantities import Estimate
-from h2fdp.reproduction.verdict import Verdict
+from h2fdp.reproduction.verdict import UNDECIDED, Verdict
 
 BEGIN, END = "<!-- results begin: h2fdp reproduce --check writes them -->", "<!-- results end -->"
 _SIGNS = {"at least": "≥", "at most": "≤"}
@@ -132,6 +132,8 @@ def found_words(claim: Claim, judged: JudgedClaim) -> str:
 
 def verdict_words(judged: JudgedClaim) -> str:
     """The verdict, with what it leaves out."""
+    if judged.remark == UNDECIDED:  # a verdict and its opposite do not stand in one cell
+        return f"**{UNDECIDED}**"
     return f"**{judged.verdict}**" + (f" ({judged.remark})" if judged.remark else "")
 
 

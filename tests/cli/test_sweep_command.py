@@ -21,7 +21,7 @@ def test_it_ends_with_a_line_for_each_combination_and_its_directory(tmp_path):
     done = called(study(tmp_path), "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     head, _, first, second = done.stdout.splitlines()[1:5]
-    assert head.split() == ["epsilon", "K", "n", "accuracy", "95", "%", "loss", "rdp", "energy", "J"]
+    assert head.split() == ["epsilon", "K", "n", "accuracy", "95", "%", "loss", "pld", "energy", "J"]
     assert (first.split()[:3], second.split()[:3]) == (["1", "3", "2"], ["20", "3", "2"])
     assert "4 of 4 done" in done.stdout
     assert str(tmp_path / "out") in done.stdout
