@@ -42,7 +42,7 @@ def code_of(parts: Iterable[Any]) -> str:
             home = _home(part)
             if home.__name__ not in known:
                 sources = own_sources(home)
-                program, digest, libraries = _read(tuple(sources.items()))
+                program, digest, libraries = _read(tuple(sorted(sources.items())))
                 known[home.__name__] = program, [digest, json.dumps(versions(libraries))]
             program, whole = known[home.__name__]
             defined = program.of(home.__name__, part.__qualname__.partition(".")[0])
