@@ -75,7 +75,7 @@ def test_what_no_account_covers_is_refused(tmp_path, options, message):
     ("keys", "ranges", "message"),
     [
         ("privacy: {calibration: paper}", STEP, "some settings have no noise that is calibrated to an account"),
-        ("privacy: {calibration: accounted}", "method: [hfl, h2fdp]", "some settings have no noise that is calibrated"),
+        ("privacy: {delta: 1.0e-5}", "method: [hfl, h2fdp]", "some settings have no noise that is calibrated"),
         ("privacy: {calibration: accounted}", "method.privacy: [central]", "the account covers records, and central"),
         (
             "privacy: {calibration: accounted}",
@@ -109,5 +109,5 @@ def test_values_that_exclude_each_other_are_no_mistake_unless_they_never_fit(tmp
     ranges = "training.clipping: [clip, normalized]\n    training.clip_norm: [null{}]"
     plan = read_plan(search(tmp_path, ranges.format(", 1.0"), "privacy: ignore"), (), SharedInputs())
     assert plan.space.keys == ("training.clipping", "training.clip_norm")
-    with pytest.raises(UserError, match=r"search.yaml:7: training.clipping: normalized gradients have the length"):
+    with pytest.raises(UserError, match=r"search.yaml:7: training.clipping: normalized .* have the length"):
         read_plan(search(tmp_path, ranges.format(""), "privacy: ignore"), (), SharedInputs())
