@@ -76,6 +76,9 @@ def checked_lines(path: Path) -> Iterator[bytes]:
             known.check(number, line)
             yield line
     known.check_count(number)
+    if 0 < len(known) < number:
+        text = f"the line was added after the run wrote the file: expected {len(known)} lines, found {number}"
+        raise UserError(text, f"{path}:{len(known) + 1}")
 
 
 def check_lines(*paths: Path) -> None:

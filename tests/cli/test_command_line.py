@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from h2fdp.records.line_sums import write_sums
 from h2fdp.run import steps
 from tests.cli.conftest import SMALL
 
@@ -154,6 +155,9 @@ def test_a_stopped_run_goes_on_from_the_command_line(h2fdp, interrupted):
     config = out / "config.yaml"
     done = int(listed["intervals"])
     config.write_text(config.read_text().replace("intervals: 100000", f"intervals: {done + 2}"))
+    refused = h2fdp("resume", out)
+    assert (refused.returncode, "config.yaml:" in refused.stderr) == (2, True)
+    write_sums(config)  # as whoever edits it on purpose
     resumed = h2fdp("resume", out)
     assert resumed.returncode == 0, resumed.stderr
     assert "configuration changed since it began" in resumed.stderr  # it was edited

@@ -88,6 +88,13 @@ def test_the_line_is_named(make, tmp_path):
             read()
 
 
+def test_a_line_that_was_added_to_a_whole_file_is_named(tmp_path):
+    path, read = a_configuration(tmp_path)
+    path.write_text(path.read_text() + "seed: 2\n")
+    with pytest.raises(UserError, match=r"config\.yaml:4: the line was added"):
+        read()
+
+
 def test_rows_before_the_damage_are_used(tmp_path):
     path, _ = a_ledger(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"0.2,", b"0.3,"))

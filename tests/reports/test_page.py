@@ -8,6 +8,7 @@ import pytest
 
 from h2fdp import Run, report
 from h2fdp.records import METRICS_SCHEMA, RunDirectory, write_columns
+from h2fdp.records.line_sums import write_sums
 from h2fdp.reports.page import page
 from tests.reports.pages import Page
 
@@ -114,6 +115,8 @@ def test_text_of_users_stays_text(spoilt, tmp_path):
     config, topology = RunDirectory(run).config, RunDirectory(run).topology
     config.write_text(config.read_text() + f"# {evil}\n")
     topology.write_text(topology.read_text().replace("edge-1", "<i>edge&1</i>", 1))
+    write_sums(config)
+    write_sums(topology)
     found = page_of(run, spoilt("fixed"), out=tmp_path / "evil.html")
     assert found.count("script") == 3
     assert found.count("img") == found.count("i") == 0

@@ -12,6 +12,7 @@ import pytest
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.session import show_result
 from h2fdp.privacy import OBSERVERS
+from h2fdp.records.line_sums import write_sums
 from h2fdp.reports.observers import verdict_rows
 from h2fdp.reports.run_view import RunView
 from h2fdp.run.forecast import planned_accounts
@@ -193,7 +194,7 @@ def test_a_damaged_row_is_told_with_its_line(tmp_path):
     ledger = run.directory / "privacy.jsonl"
     lines = ledger.read_text().splitlines()
     ledger.write_text("\n".join([lines[0], "{", *lines[2:]]) + "\n")
-    with pytest.raises(UserError, match=r"privacy\.jsonl:2: the line is damaged"):
+    with pytest.raises(UserError, match=r"privacy\.jsonl:2: the line was changed"):
         _ = run.privacy
 
 
@@ -264,6 +265,7 @@ def test_a_row_that_no_run_wrote_is_told_with_its_line_and_never_left_out(tmp_pa
     ledger = run.directory / "privacy.jsonl"
     first, second, *rest = ledger.read_text().splitlines()
     ledger.write_text("\n".join([first, json.dumps({**json.loads(second), key: value}), *rest]) + "\n")
+    write_sums(ledger)
     with pytest.raises(UserError, match=r"privacy\.jsonl:2"):
         _ = run.privacy
 
