@@ -533,6 +533,9 @@ class Drawn:
     def draw(self, stream, size, floor):
         return 0.1 * stream.standard_exponential(size)
 
+    def least(self, floor):
+        return max(floor, 0.01)
+
 
 class Negative(Fading):
     def quantile(self, probability):
@@ -550,7 +553,7 @@ class Early(Access):
         ({"pathloss": Deaf}, r"pathloss: expected finite numbers from .*Deaf\.gain_db, found nan"),
         ({"fading": Backwards}, r"fading: expected finite numbers of at least 0 from .*Backwards\.draw, found -1"),
         ({"fading": Strong}, r"fading: expected powers of mean 1 from .*Strong\.quantile, found powers of mean 8"),
-        ({"fading": Drawn}, r"fading: expected powers of mean 1 from .*Drawn\.draw, found powers of mean 0\.1"),
+        ({"fading": Drawn}, r"fading: expected powers of mean 1 from .*Drawn\.draw, found powers of mean 0\.(09|10)"),
         ({"fading": Negative}, r"fading: expected finite numbers of at least 0 from .*Negative\.quantile, found -0"),
         ({"access": Early}, r"access: expected finite numbers of at least 0 from .*Early\.uplink_seconds, found -1"),
     ],
