@@ -49,7 +49,7 @@ def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = plann
     given = noise is not None and privacy.calibration == "paper"
     counted = given or setup.traits.counts_iterations
     iterations = noise.iterations(privacy.epsilon, accountant) if noise is not None and counted else None
-    setup = replace(setup, noise=noise, iterations=iterations)
+    setup = replace(setup, noise=noise, iterations=iterations, uncalibrated=noise)
     _check_that_it_protects(setup)
     if noise is not None and not given:
         accountant = ACCOUNTANTS["rdp"] if setup.adapts else accountant
@@ -60,7 +60,7 @@ def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = plann
             budgets = dict.fromkeys(setup.target_observers, privacy.epsilon)
             budgets |= {each: min(most, budgets.get(each, most)) for each, most in privacy.budget.items()}
             setup = replace(setup, watched=BudgetFilter.of_plan(budgets, privacy.delta, foreseen(setup)))
-        elif isinstance(setup.config.method.schedule, OwnPart):
+        elif isinstance(setup.config.method.schedule, OwnPart) or setup.traits.controlled:
             setup = replace(setup, reserve=_kept(setup, accountant, foreseen(setup)))
     if noise is not None:
         _check_holdable(setup)

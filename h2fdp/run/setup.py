@@ -82,8 +82,10 @@ class RunSetup:
         factor: by which `calibration: accounted` multiplied the noises.
         own: a user's own parts.
         warm_start: SHA-256 of the file that w(0) is from; None where it is random.
-        reserve: what a user's own schedule that reads no releases is held to: it decides what it likes, whatever it
-            stated. None elsewhere; all other schedules make their forecast true.
+        uncalibrated: the noise before it was calibrated to an account. What a controller weighs: its decisions are then
+            the same, to the bit, in the forecast that the noise is calibrated to and in the run.
+        reserve: what a controller is held to, or a user's own schedule that reads no releases: they decide what they
+            like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
         watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
     """
 
@@ -103,6 +105,7 @@ class RunSetup:
     factor: float = 1.0
     own: OwnParts = OwnParts()
     warm_start: str | None = None
+    uncalibrated: Mechanism | None = None
     watched: BudgetFilter | None = None
     reserve: Accounts | None = None
 
@@ -291,14 +294,15 @@ class RunSetup:
         in which all devices that may take part do: what the mechanism really adds, before it is calibrated to an
         account. Noise of aggregators above edge servers is divided equally.
         """
-        planner = self.without_faults()._planner(observes=False)
+        noise = self.noise if self.uncalibrated is None else self.uncalibrated
+        planner = replace(self.without_faults(), noise=noise)._planner(observes=False)
         plan = planner.plan(0, 0, Decision(tau, 1.0, self.context.participation))
         parts = [
             weight**2 * planner.noise_variances(plan, name).sum()
             for name, weight in zip(plan.subnets, plan.weights.tolist(), strict=True)
         ]
-        whole, _ = noise_and_gradients(plan, planner.facts, self.noise)
-        return np.asarray((np.array(parts) + max(0.0, whole - sum(parts)) / len(parts)) / self.factor**2)
+        whole, _ = noise_and_gradients(plan, planner.facts, noise)
+        return np.asarray(np.array(parts) + max(0.0, whole - sum(parts)) / len(parts))
 
     @property
     def traits(self) -> ScheduleTraits:

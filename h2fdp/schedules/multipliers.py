@@ -20,6 +20,7 @@ from h2fdp.schedules.offers import Offers
 from h2fdp.schedules.problem import Counts, Floats
 
 _DOUBLINGS, _HALVINGS = 120, 12
+_HARDLY = 1e-9  # of the multiplier at which noise and cost weigh alike
 
 
 @dataclass(frozen=True)
@@ -101,18 +102,19 @@ def _best_of(tables: tuple[int, Floats, Floats, Floats], prices: Prices, multipl
 
 
 def within_budget(forecast: Forecast, prices: Prices, joules: float, seconds: float) -> float:
-    """The smallest multiplier at which a slot costs no more than this on average; 0 where none is needed.
+    """The smallest multiplier at which a slot costs no more than this on average.
 
-    Where no multiplier is enough, a very large one: then every interval takes the cheapest there is.
+    Where none is needed, a very small one, at which cost only decides between equal noises. Where none is enough, a
+    very large one: then every interval takes the cheapest there is.
     """
 
     def fits(multiplier: float) -> bool:
         rates = forecast.rates(prices, multiplier)
         return rates.joules <= joules and rates.seconds <= seconds
 
-    if fits(0.0):
-        return 0.0
     base = _scale(forecast, prices)
+    if fits(_HARDLY * base):
+        return _HARDLY * base
     low, high = 0.0, base
     if fits(base):
         low, high = base / 2, base

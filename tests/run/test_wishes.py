@@ -1,6 +1,7 @@
 """`control.budget`, `control.target` and devices by channel, in planned and in whole runs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,6 +91,17 @@ def test_a_budget_is_used_and_never_exceeded(budget):
     shares = [spent[key] / most for key, most in budget.items()]
     assert max(shares) <= 1
     assert max(shares) > 0.7
+
+
+@pytest.mark.parametrize("control", [{"budget": {"joules": 0.04}}, {"target": {"accuracy": 0.9}}])
+def test_the_run_decides_what_its_noise_was_calibrated_to(control):
+    """To the bit, though noise on steps is the same for every tau: ties fall alike before and after calibration."""
+    setup = experiment({"devices": "channel", **control}, topology=network(), aggregate_every=4).prepare()
+    assert setup.factor != 1
+    before = replace(setup, noise=setup.uncalibrated, factor=1.0, reserve=None)
+    foreseen, done = ([(p.decision.local_steps, p.participants) for p, _ in planned(each)] for each in (before, setup))
+    assert foreseen == done
+    assert len({tau for tau, _ in done[:-1]} | {4}) == 1, "of equal noises the cheapest"
 
 
 def test_a_budget_that_pays_for_no_interval_is_refused():
