@@ -167,7 +167,11 @@ def joules_table(trials: pd.DataFrame) -> Iterator[str]:
         if math.isnan(target):
             continue
         found = [cheapest(trials, network, epsilon, target) for network in ("0", SECURE_SUM, "1")]
-        words = ["not reached" if each is None else f"{each:.1f}" for each in found]
+        there = set(trials["trust"])
+        words = [
+            "not run" if network not in there else "not reached" if joules is None else f"{joules:.1f}"
+            for network, joules in zip(("0", SECURE_SUM, "1"), found, strict=True)
+        ]
         yield f"| {epsilon:g} | {100 * target:.1f} | " + " | ".join(words) + " |"
 
 

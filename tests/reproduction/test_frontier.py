@@ -127,7 +127,7 @@ def test_joules_at_equal_accuracy_are_those_of_the_cheapest_trial_that_is_as_goo
     trials = pd.DataFrame(rows, columns=columns)
     assert cheapest(trials, "1", 1.0, 0.78) == 12.0
     assert cheapest(trials, "1", 1.0, 0.80) is None
-    assert list(joules_table(trials))[2:] == ["| 1 | 78.0 | 30.0 | not reached | 12.0 |"]
+    assert list(joules_table(trials))[2:] == ["| 1 | 78.0 | 30.0 | not run | 12.0 |"]
 
 
 def test_a_page_is_written_between_its_markers():
