@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-_BETWEEN = 3  # spaces between columns
+_BETWEEN = (3, 2)  # spaces between columns; fewer where a table would not fit
 _LONGEST_WORD = 20
 _FIGURE = r"[-+]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
 _NUMBER = re.compile(rf"{_FIGURE}(( to | ± ){_FIGURE})?")
@@ -40,11 +40,19 @@ def print_table(
     names = list(columns or (rows[0] if rows else []))
     cells = [[_words(row.get(name)) for name in names] for row in rows]
     console = Console(highlight=False)
-    widths = _widths(names, cells, console.width)
+    fitting = ((between, _widths(names, cells, console.width, between)) for between in _BETWEEN)
+    between, widths = next((each for each in fitting if each[1] is not None), (0, None))
     if widths is None:
         typer.echo("\n\n".join([*([title] if title else []), *(_block(names, row) for row in cells)]))
         return
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, show_edge=False)
+    table = Table(
+        title=title,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        pad_edge=False,
+        show_edge=False,
+        collapse_padding=between == min(_BETWEEN),
+    )
     for place, (name, width) in enumerate(zip(names, widths, strict=True)):
         numeric = any(_is_number(row[place]) for row in cells)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", width=width)
@@ -53,12 +61,12 @@ def print_table(
     console.print(table)
 
 
-def _widths(names: Sequence[str], cells: Sequence[Sequence[str]], most: int) -> list[int] | None:
+def _widths(names: Sequence[str], cells: Sequence[Sequence[str]], most: int, between: int) -> list[int] | None:
     """The width of each column so that the table fits; None where words and numbers would have to be cut."""
     columns = [[name, *(row[place] for row in cells)] for place, name in enumerate(names)]
     least = [max(map(_unbroken, column)) for column in columns]
     widths = [max(map(len, column)) for column in columns]
-    room = most - _BETWEEN * (len(names) - 1)
+    room = most - between * (len(names) - 1)
     if sum(least) > room:
         return None
     while sum(widths) > room:

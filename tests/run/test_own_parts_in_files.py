@@ -79,7 +79,7 @@ def test_an_interrupted_run_goes_on_and_draws_afresh_only_for_other_code(file, c
     with pytest.raises(KeyboardInterrupt):
         Experiment.from_file(file).run(file.parent / "cut", on_interval=stop)
     (file.parent / "own_module.py").write_text(MODULE + change)
-    resumed = h2fdp.resume(file.parent / "cut")
+    resumed = h2fdp.resume(file.parent / "cut", fresh_noise=bool(change))
     same = resumed.metrics["loss"].tolist() == whole.metrics["loss"].tolist()
     assert same == (not change)
     assert bool(resumed.summary["fresh_from"]) == bool(change)
@@ -153,7 +153,7 @@ def test_a_resumed_run_finds_the_radio_model_of_its_network_and_its_code(with_ai
     with pytest.raises(KeyboardInterrupt):
         Experiment.from_file(with_air).run(with_air.parent / "cut", on_interval=stop)
     (with_air.parent / "networks" / "own_air.py").write_text(AIR + change)
-    resumed = h2fdp.resume(with_air.parent / "cut")
+    resumed = h2fdp.resume(with_air.parent / "cut", fresh_noise=bool(change))
     assert resumed.metrics["energy_j"].tolist() == whole.metrics["energy_j"].tolist()  # the channels stay
     assert bool(resumed.summary["fresh_from"]) == bool(change)
 

@@ -123,7 +123,7 @@ def test_a_target_that_a_run_exceeded_is_said_not_to_be_met(tmp_path, capsys):
     summary = small(calibration="accounted", epsilon=2.0).run(tmp_path / "run").summary
     summary["privacy"]["worst"]["cloud"] |= {"rdp": 2.5, "pld": 2.2, "verdict": "open"}
     show_result(summary, tmp_path / "run")
-    assert "2 by pld; not met for cloud" in " ".join(capsys.readouterr().out.split())
+    assert "2 by rdp; not met for cloud" in " ".join(capsys.readouterr().out.split())
 
 
 def test_calibrating_for_an_observer_that_sees_nothing_is_refused():
@@ -209,10 +209,15 @@ def test_the_report_before_a_run_is_what_the_run_then_says(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"budget": {"cloud": 1.0}}, {"calibration": "accounted"}], ids=["budget", "accounted calibration"]
+    ("settings", "words"),
+    [
+        ({"budget": {"cloud": 1.0}}, r"privacy\.budget: .*needs a method that adds noise"),
+        ({"calibration": "accounted"}, r"privacy\.calibration: this method adds no noise"),
+    ],
+    ids=["budget", "accounted calibration"],
 )
-def test_what_would_protect_nothing_is_refused_without_noise(settings):
-    with pytest.raises(UserError, match="needs a method that adds noise"):
+def test_what_would_protect_nothing_is_refused_without_noise(settings, words):
+    with pytest.raises(UserError, match=words):
         small(method="hfl", **settings).prepare()
 
 

@@ -561,7 +561,7 @@ def ledger_fails_at_sync(number):
 
 
 @pytest.mark.parametrize(
-    "full_disk", [files_of_at_most(3_000), files_of_at_most(24_800), ledger_fails_at_sync(1), ledger_fails_at_sync(11)]
+    "full_disk", [files_of_at_most(3_300), files_of_at_most(24_800), ledger_fails_at_sync(1), ledger_fails_at_sync(11)]
 )
 def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, tmp_path, full_disk):
     words = r"the disk is full .* make room, then continue with: h2fdp resume"

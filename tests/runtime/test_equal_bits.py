@@ -46,7 +46,8 @@ def session():
     outside = {key: value for key, value in os.environ.items() if not key.startswith("RAY_AUTH")}
     with ray_session(None, 0):
         address = ray.get_runtime_context().gcs_address
-        script = f"import ray; ray.init(address={address!r}, log_to_driver=False); print('joined')"
+        loopback = "from ray._private import ray_constants; ray_constants.ENABLE_RAY_CLUSTER = False"  # else Ray asks
+        script = f"import ray; {loopback}; ray.init(address={address!r}, log_to_driver=False); print('joined')"
         tries = [
             subprocess.Popen([sys.executable, "-c", script], env=outside | token, stdout=-1, stderr=-1, text=True)
             for token in ({}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64})
