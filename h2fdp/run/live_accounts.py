@@ -152,10 +152,14 @@ class LiveAccounts(Recorder):
         self.accounts.add(releases)
 
     def enter_lost(self, releases: Iterable[Release]) -> None:
-        """Enter releases of intervals whose outcome was lost: they are done again under fresh noise, and both count."""
+        """Enter releases of intervals whose outcome was lost: they are done again under fresh noise, and both count.
+
+        The run is held to what was planned from here on, also where nothing was lost: under fresh draws other devices
+        may take part than those for which noise was calibrated.
+        """
+        self._keeps_to_plan |= self._setup.target is not None and self._setup.watched is None
         for _, rows in groupby(releases, key=lambda release: release.interval):
             lost = list(rows)
-            self._keeps_to_plan |= self._setup.target is not None and self._filter is None
             self.accounts.add(lost)
             local = {(row.edge, row.slot) for row in lost if row.kind == "local"}
             made = max(Counter(edge for edge, _ in local).values(), default=0)

@@ -138,7 +138,7 @@ def within_budget(forecast: Forecast, prices: Prices, joules: float, seconds: fl
 def least_product(forecast: Forecast, prices: Prices) -> float:
     """The multiplier at which the mean cost of a slot times its mean noise is least."""
     base = _scale(forecast, prices)
-    grid = base * 2.0 ** np.arange(-16, 16.25, 0.5)
+    grid = base * 2.0 ** np.arange(-16, 16.0625, 0.125)
     found = [forecast.rates(prices, multiplier) for multiplier in grid.tolist()]
     products = [(prices.joule * each.joules + prices.second * each.seconds) * each.noise for each in found]
     return float(grid[int(np.argmin(products))])

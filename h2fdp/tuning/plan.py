@@ -107,9 +107,7 @@ class TunePlan:
     def digest(self) -> str:
         """Equal for tunings that have the same trials, as far as each has them."""
         values = yaml.safe_load(self.text())
-        if self.price.law is None and self.sampler == "random":
-            values[TUNE].pop("trials", None)
-        elif not self.price.covered:
+        if not self.price.covered:  # where they are, the noise of each trial is made for their number
             values[TUNE].pop("trials", None)  # trials are chosen in the light of earlier ones alone
         values.pop("runtime", None)
         values.pop("tracking", None)

@@ -59,7 +59,7 @@ class Price:
             return [f"{text}, and the account of a run of best.yaml counts that run alone"]
         assert self.budget is not None, "it is counted"
         orders = " and ".join(f"{most:.4g} at order {order}" for order, most in self.budget.bounds.items())
-        final = " and one run of best.yaml" if self.final_run else ", whose best trial is the result"
+        final = " and one run of best.yaml" if self.final_run else ", whose best trial is the result (`best/`)"
         text = f"epsilon {self.epsilon:g} at delta {self.delta:g}, for each of {', '.join(self.observers)}, covers the"
         each = f"each trial has a Renyi divergence of at most {orders}, its score noise of standard deviation "
         each += f"{self.budget.score_deviation:.3g} on the number of right records"
@@ -82,7 +82,7 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
     problems = _needless(section, document) + _contradictions(section, document)
     private = [noise_placement_of(config.method.privacy).private for config in corners]
     if not problems and section.privacy == "account" and any(private):
-        problems = _unaccounted(corners, document) + _unsound(section, document)
+        problems = unaccounted(corners, document) + _unsound(section, document)
     if problems:
         raise UserError(problems)
     if section.privacy == "public":
@@ -136,8 +136,8 @@ def _contradictions(section: TuneSection, document: Document) -> list[Problem]:
     return []
 
 
-def _unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[Problem]:
-    """Why a search has no account."""
+def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[Problem]:
+    """Why a search with trials of these configurations has no account."""
     instead = "expected tune.privacy: public or ignore, or"
     for config in corners:
         placement = noise_placement_of(config.method.privacy)

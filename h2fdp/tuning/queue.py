@@ -26,6 +26,7 @@ from h2fdp.tuning.book import TrialBook
 from h2fdp.tuning.directory import TuneDirectory, name_of, rows_of_run
 from h2fdp.tuning.noise_of_trials import TrialPreparation, share_of
 from h2fdp.tuning.plan import CHECKS, TunePlan
+from h2fdp.tuning.price import unaccounted
 from h2fdp.tuning.space import Drawn
 from h2fdp.tuning.trials import COLUMNS, EarlyEnd, State, Trial
 
@@ -107,6 +108,8 @@ class TrialQueue(Queue):
             intervals = config.training.intervals
             settings = plan.trial_settings(dict(drawn), number, intervals)
             config, topology = self._shared.experiment(plan.document, settings)
+            if plan.price.covered and (problems := unaccounted([config], plan.document)):
+                raise UserError(problems)  # ranges are checked at some of their values only
         except UserError as error:
             self._fail(number, drawn, Outcome(FAILED, error.report, mistake=True))
             return

@@ -82,6 +82,8 @@ def write_results(
         write_state(directory, state | {"best": None, "front": []})
         raise UserError(_why_none(trials), str(directory.path))
     found = _written(plan, directory.best, best, shared, data_root)
+    if plan.price.covered and not plan.price.final_run:
+        _release(directory, best)
     shutil.rmtree(directory.front, ignore_errors=True)
     others = []
     if plan.section.costs:
@@ -109,16 +111,26 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
     del values[TUNE]
     found = Found(trial, values_of(plan, dict(trial.drawn)), path, epsilon)
     accuracy = "unknown" if trial.accuracy is None else f"{100 * trial.accuracy:.2f} %"
-    comment = [f"trial {trial.number} of the search of {plan.name}: validation accuracy {accuracy}"]
+    secret = plan.price.law is not None  # then the best trial may be shown, but not which one it was
+    which = "the best trial" if secret else f"trial {trial.number}"
+    comment = [f"{which} of the search of {plan.name}: validation accuracy {accuracy}"]
     comment += [f"{key}: {word(value)}" for key, value in found.values.items()]
     comment += plan.price.sentences()
     if epsilon is not None and plan.price.final_run:
         comment.append("so privacy.epsilon is what is left for one run; a second one, as by a sweep, is not covered")
     elif epsilon is not None:
-        comment.append(f"so the result is the trial itself, {name_of(trial.number)}; a run of this file is not covered")
+        comment.append("so the result is the trial itself, whose model is in best/; a run of this file is not covered")
     text = "".join(f"# {line}\n" for line in comment)
     write_text(path, text + yaml.safe_dump(values, sort_keys=False, width=120))
     return found
+
+
+def _release(directory: TuneDirectory, best: Trial) -> None:
+    """Copy what may be shown of the trial itself: no exact validation accuracy, and nothing that says which it was."""
+    shutil.rmtree(directory.released, ignore_errors=True)
+    directory.released.mkdir()
+    for name in ("model.pt", "config.yaml", "topology.yaml"):
+        shutil.copyfile(directory.run(best.number) / name, directory.released / name)
 
 
 def _final_epsilon(

@@ -3,6 +3,7 @@
 Runs are planned, entered in the accounts and written to a ledger as a run does it, without training.
 """
 
+import contextlib
 import json
 from dataclasses import asdict
 
@@ -58,11 +59,11 @@ class Adversary(OwnSchedule):
         self._made.clear()
 
 
-def made(schedule, **settings):
+def made(schedule, network=NETWORK, **settings):
     target = {"epsilon": EPSILON, "delta": DELTA, "calibration": "accounted"}
     plan = {"intervals": INTERVALS, "local_steps": 2, "aggregate_every": 2, "batch_size": 8, "sampling": "fixed"}
     method = {"privacy": "hierarchical", "schedule": schedule}
-    return Experiment(topology=NETWORK, data="digits", method=method, **{**plan, **target, **settings})
+    return Experiment(topology=network, data="digits", method=method, **{**plan, **target, **settings})
 
 
 def prepared(schedule, **settings):
@@ -98,6 +99,33 @@ def ledger_of(setup, schedule, luck, kills=0.3):
         cloud.skip(plan)
         interval += 1
     return ledger
+
+
+@pytest.mark.run
+@pytest.mark.parametrize("settings", [{"budget": {"cloud": 50.0}}, *({"participation": 0.5, "seed": seed} for seed in (4, 7))])
+def test_fresh_draws_keep_to_the_target(tmp_path, monkeypatch, settings):
+    """Also beside a stated budget, and where nothing was lost, but other devices take part than were planned for."""
+    original, rhythm = summary._version, {"intervals": 8, "local_steps": 1, "aggregate_every": 1, "checkpoint_every": 1}
+
+    def stop(row):
+        if row["interval"] == 4:
+            raise KeyboardInterrupt
+
+    def gone(step, interval):
+        if (step, interval) == ("released", 6) and "budget" in settings:
+            raise RuntimeError("gone")
+
+    network = h2fdp.Topology.regular(edges=2, devices=4, trust=0.0, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        made("fixed", network, **rhythm, **settings).run(tmp_path / "run", on_interval=stop)
+    for number, listener in enumerate([gone, steps.listener]):
+        found = {"torch": f"other {number}"}
+        monkeypatch.setattr(summary, "_version", lambda library, found=found: found.get(library) or original(library))
+        monkeypatch.setattr(steps, "listener", listener)
+        with contextlib.suppress(RuntimeError):
+            run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
+    assert run.summary["fresh_from"]
+    assert all(each["verdict"] == "met" for each in run.summary["privacy"]["worst"].values())
 
 
 def worst(ledger, name):

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import pandas as pd
 import pytest
@@ -179,6 +180,30 @@ def test_the_account_covers_each_trial_by_its_ledger(tmp_path):
     assert "observers see the best trial alone" in done.price[0]
     released = tune(path, ["tune.final_run=false", "tune.trials=2"], tmp_path / "trial", inline=True)
     assert "the result is the trial itself" in released.file.read_text()
+    shown = sorted((tmp_path / "trial" / "best").iterdir())
+    assert [each.name for each in shown] == ["config.yaml", "model.pt", "topology.yaml"]
+    for text in (released.file, done.file, shown[0], shown[2]):  # which trial was best is not for others
+        assert not re.search(r"trial[- ]\d", text.read_text())
+
+
+@pytest.mark.run
+def test_what_cannot_be_counted_is_found_in_any_corner_of_the_ranges(tmp_path):
+    """Values that exclude those of the first corner, and a trial more than the noise was made for."""
+    ranges = "method.privacy: [hierarchical, central]\n    training.clip_scope: [record, batch]"
+    path = search(tmp_path, ranges, "trials: 6\n  seen: all\n  sampler: random", PRIVATE)
+    text = (
+        path.read_text().replace(", training.batch_size: [8]", "").replace("method: h2fdp", "method: {extends: h2fdp}")
+    )
+    path.write_text(text)
+    found = tune(path, (), tmp_path / "out", inline=True).trials
+    central = found["method.privacy"] == "central"
+    assert central.any()
+    assert (found.loc[central, "state"] == "failed").all()
+    assert (
+        found.loc[central & (found["training.clip_scope"] == "batch"), "reason"].str.contains("protects devices").all()
+    )
+    with pytest.raises(UserError, match="the search in this directory is of another file"):
+        tune(path, ["tune.trials=7"], tmp_path / "out", inline=True)
 
 
 def test_under_account_all_is_drawn_under_a_secret_key(tmp_path, monkeypatch):
