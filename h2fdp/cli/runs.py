@@ -32,6 +32,7 @@ def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": path.name,
         **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS},
+        **({} if (summary.get("intervals") or 0) > 20 else {"last 20": None}),
         "pld": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
         "wall s": summary.get("wall_s"),
     }

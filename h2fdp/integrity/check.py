@@ -28,6 +28,11 @@ def check(path: str | Path) -> Findings:
     directory = Path(path)
     if (directory / "sweep.json").is_file():
         return _of_sweep(directory)
+    if not directory.is_dir():
+        raise UserError("no such directory", str(directory))
+    if (directory / "tune.json").is_file():
+        text = "a search, whose trials are runs; expected one of these, as"
+        raise UserError(f"{text} {directory / 'runs' / 'trial-0000'}", str(directory))
     if not (directory / "config.yaml").is_file() and not (directory / SUMMARY).is_file():
         raise UserError("neither a run directory nor a sweep's (expected config.yaml or sweep.json)", str(directory))
     return _of_run(directory)

@@ -42,7 +42,7 @@ class RunFiles:
 
 
 def check_files(directory: RunDirectory, findings: Findings) -> RunFiles:
-    """Read every file of a run and note which are missing or damaged."""
+    """Read every file of a run but its log and TensorBoard's, and note which are missing or damaged."""
     files = RunFiles()
     with findings.noting():
         summary = read_summary(directory.path)
@@ -57,7 +57,7 @@ def check_files(directory: RunDirectory, findings: Findings) -> RunFiles:
         with findings.noting():
             step(directory, files, findings)
     if len(findings.problems) == before:
-        findings.confirmed.append("every file, by its checksums")
+        findings.confirmed.append("inputs, tables, ledger, decisions, model and checkpoints, by their checksums")
     return files
 
 

@@ -102,7 +102,9 @@ def ledger_of(setup, schedule, luck, kills=0.3):
 
 
 @pytest.mark.run
-@pytest.mark.parametrize("settings", [{"budget": {"cloud": 50.0}}, *({"participation": 0.5, "seed": seed} for seed in (4, 7))])
+@pytest.mark.parametrize(
+    "settings", [{"budget": {"cloud": 50.0}}, *({"participation": 0.5, "seed": seed} for seed in (4, 7))]
+)
 def test_fresh_draws_keep_to_the_target(tmp_path, monkeypatch, settings):
     """Also beside a stated budget, and where nothing was lost, but other devices take part than were planned for."""
     original, rhythm = summary._version, {"intervals": 8, "local_steps": 1, "aggregate_every": 1, "checkpoint_every": 1}
