@@ -8,8 +8,9 @@ unexport PYTHONDONTWRITEBYTECODE  # each of the many processes that tests start 
 demo: .venv/h2fdp
 	$(BIN)/h2fdp run experiments/quickstart.yaml
 
-# Each file on one worker, so that its fixtures are made once; tests/tiers.py puts the longest first.
-WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+# Each file on one worker, so that its fixtures are made once; tests/tiers.py puts the longest first. Three on two cores:
+# tests of Ray wait for its processes half of their time.
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 
 test: .venv/dev
 	$(BIN)/pytest $(WORKERS)

@@ -21,6 +21,9 @@ from tests.tiers import MARKS, ROOT, Tiers
 settings.register_profile("h2fdp", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("h2fdp")
 
+# Ray has its workers wait for whoever else computes (niceness 15); here those are the other tests, on the same cores.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     missing = [place for place in MARKS if not (ROOT / place).exists()]

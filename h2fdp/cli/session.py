@@ -6,10 +6,11 @@ The first signal stops the run after the interval, the second at once.
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,8 @@ class Interrupt:
             raise KeyboardInterrupt
         self.signal = number
         again = "Ctrl-C again" if number == signal.SIGINT else "SIGTERM again"
-        print(f"stopping after this interval ({again} to stop at once)", file=sys.stderr, flush=True)
+        with suppress(OSError):  # not through sys.stderr: a signal may come while it writes, and it refuses to be entered
+            os.write(2, f"stopping after this interval ({again} to stop at once)\n".encode())
 
 
 @contextmanager
