@@ -51,7 +51,7 @@ class Interrupt:
             raise KeyboardInterrupt
         self.signal = number
         again = "Ctrl-C again" if number == signal.SIGINT else "SIGTERM again"
-        with suppress(OSError):  # not through sys.stderr: a signal may come while it writes, and it refuses to be entered
+        with suppress(OSError):  # sys.stderr refuses to be entered by a signal that comes while it writes
             os.write(2, f"stopping after this interval ({again} to stop at once)\n".encode())
 
 
