@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.options import AsJson, DataRoot
-from h2fdp.cli.session import interruptible
-from h2fdp.cli.sweep_progress import sweep_progress
+from h2fdp.cli.several_runs import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
 from h2fdp.cli.tables import print_facts, print_json, print_table
 from h2fdp.errors import UserError
 
@@ -41,12 +40,12 @@ def reproduce_command(
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("reproductions"),
     data_root: DataRoot = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs in parallel.", show_default="one for each CPU")] = None,
-    inline: Annotated[bool, typer.Option("--inline", help="Run one after another, in this process.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Repeat the runs that have changed.")] = False,
+    jobs: Jobs = None,
+    inline: Inline = False,
+    overwrite: OverwriteRuns = False,
     experiments: Annotated[Path | None, typer.Option(help="Folder with figures.yaml and claims.yaml.")] = None,
     page: Annotated[Path | None, typer.Option(help="The page of --check.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a figure of a paper, draw it, and judge its claims; repeat the command to continue.
@@ -55,7 +54,6 @@ def reproduce_command(
     """
     from h2fdp.reproduction.plan import read_reproduction
     from h2fdp.reproduction.session import Session
-    from h2fdp.sweeps.conduct import SweepOptions, jobs_of
 
     folder = experiments or (PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else Path("experiments"))
     of = read_reproduction(folder)
@@ -73,24 +71,15 @@ def reproduce_command(
     if not planned and not (tables and (data_set is None or {*data_set} & {*shown_on})):
         raise UserError(f"{name} uses the data sets {', '.join(shown_on)}; found {', '.join(data_sets)}", "--data-set")
     failed: list[str] = []
-    with interruptible() as interrupt:
-        try:
-            for part, study in planned.items():
-                if not quiet:
-                    print(f"{part.figure}, {part.data_set}, {part.column}: {len(study.runs)} runs", file=sys.stderr)
-                with sweep_progress(quiet=quiet) as watcher:
-                    options = SweepOptions(
-                        data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
-                    )
-                    outcomes = session.make(part, study, options)
-                failed += [
-                    f"{part.path(session.out) / 'failures' / run}.txt" for run in outcomes if outcomes[run].error
-                ]
-                if interrupt.asked():
-                    break
-        except KeyboardInterrupt:
-            print("stopped at once; run the same command to continue", file=sys.stderr)
-            raise typer.Exit(interrupt.exit_code) from None
+    with stopped_at_once() as interrupt:
+        for part, study in planned.items():
+            if not quiet:
+                print(f"{part.figure}, {part.data_set}, {part.column}: {len(study.runs)} runs", file=sys.stderr)
+            with watched(interrupt, data_root, jobs, inline=inline, overwrite=overwrite, quiet=quiet) as options:
+                outcomes = session.make(part, study, options)
+            failed += [f"{part.path(session.out) / 'failures' / run}.txt" for run in outcomes if outcomes[run].error]
+            if interrupt.asked():
+                break
     if interrupt.asked():
         print("stopped; run the same command to continue", file=sys.stderr)
         raise typer.Exit(interrupt.exit_code)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Settings
-from h2fdp.cli.session import interruptible
-from h2fdp.cli.sweep_progress import sweep_progress
+from h2fdp.cli.several_runs import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
 from h2fdp.cli.tables import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
@@ -29,31 +28,26 @@ def sweep_command(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="The sweep's directory.", show_default="sweeps/<name>")] = None,
     data_root: DataRoot = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs in parallel.", show_default="one for each CPU")] = None,
-    inline: Annotated[bool, typer.Option("--inline", help="Run one after another, in this process.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Repeat the runs that have changed.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    jobs: Jobs = None,
+    inline: Inline = False,
+    overwrite: OverwriteRuns = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Run every combination of the values under `sweep:`; repeat the command to continue."""
     from h2fdp.sweeps.api import Sweep
-    from h2fdp.sweeps.conduct import SweepOptions, conduct, default_directory, jobs_of
+    from h2fdp.sweeps.conduct import conduct, default_directory
     from h2fdp.sweeps.shared import SharedInputs
     from h2fdp.sweeps.study import read_study
 
     shared = SharedInputs()
     study = read_study(file, settings or [], shared)
     directory = out or default_directory(study)
-    with interruptible() as interrupt:
-        try:
-            with sweep_progress(quiet=quiet) as watcher:
-                options = SweepOptions(
-                    data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
-                )  # `listen` again once Ray is up, which takes SIGTERM for itself
-                outcomes = conduct(study, directory, shared, options)
-        except KeyboardInterrupt:
-            print("stopped at once; run the same command to continue", file=sys.stderr)
-            raise typer.Exit(interrupt.exit_code) from None
+    with (
+        stopped_at_once() as interrupt,
+        watched(interrupt, data_root, jobs, inline=inline, overwrite=overwrite, quiet=quiet) as options,
+    ):
+        outcomes = conduct(study, directory, shared, options)
     sweep = Sweep(directory, tuple(planned.point.name for planned in study.runs))
     finished = len(sweep.runs)
     if as_json:

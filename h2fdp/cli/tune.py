@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Settings
-from h2fdp.cli.session import interruptible
-from h2fdp.cli.sweep_progress import sweep_progress
+from h2fdp.cli.several_runs import Inline, Jobs, Quiet, stopped_at_once, watched
 from h2fdp.cli.tables import print_facts, print_json, print_table, print_text
 
 if TYPE_CHECKING:
@@ -24,35 +23,27 @@ def tune_command(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="The search's directory.", show_default="tunes/<name>")] = None,
     data_root: DataRoot = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Trials in parallel.", show_default="one for each CPU")
-    ] = None,
-    inline: Annotated[bool, typer.Option("--inline", help="Run one after another, in this process.")] = False,
+    jobs: Jobs = None,
+    inline: Inline = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another search in --out.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Search the ranges under `tune:` for the best values; repeat the command to continue."""
-    from h2fdp.sweeps.conduct import jobs_of
     from h2fdp.sweeps.shared import SharedInputs
     from h2fdp.tuning.api import Tuned
-    from h2fdp.tuning.conduct import TuneOptions, conduct
+    from h2fdp.tuning.conduct import conduct
     from h2fdp.tuning.directory import default_directory
     from h2fdp.tuning.plan import read_plan
 
     shared = SharedInputs()
     plan = read_plan(file, settings or [], shared)
     directory = out or default_directory(plan)
-    with interruptible() as interrupt:
-        try:
-            with sweep_progress(quiet=quiet) as watcher:
-                options = TuneOptions(
-                    data_root, jobs_of(jobs, inline), overwrite, watcher, interrupt.listen, interrupt.asked
-                )  # `listen` again once Ray is up, which takes SIGTERM for itself
-                searched = conduct(plan, directory, shared, options)
-        except KeyboardInterrupt:
-            print("stopped at once; run the same command to continue", file=sys.stderr)
-            raise typer.Exit(interrupt.exit_code) from None
+    with (
+        stopped_at_once() as interrupt,
+        watched(interrupt, data_root, jobs, inline=inline, overwrite=overwrite, quiet=quiet) as options,
+    ):
+        searched = conduct(plan, directory, shared, options)
     tuned, finished = Tuned(directory), searched.finished
     if as_json:
         print_json(_as_json(tuned, finished))

@@ -3,54 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
 
-from h2fdp.config.fields import Expect, FilePath, Text
+from h2fdp.config.fields import Text
 from h2fdp.data.from_python import from_python
-from h2fdp.data.partition import PartitionSection
-from h2fdp.data.source import DataOptions, DataRequest, Pool
+from h2fdp.data.source import DataRequest, Pool
+from h2fdp.data.tabular import Tabular
 from h2fdp.errors import UserError
 
 _KEY = "data.path"
-_Share = Annotated[float, Field(gt=0, lt=1), Expect("a number between 0 and 1")]
 
 
-class HuggingFace(DataOptions):
+class HuggingFace(Tabular):
     """A Hugging Face data set on disk.
 
     Attributes:
         path: of the folder; `h2fdp` downloads nothing: `datasets.load_dataset(name).save_to_disk(path)` does.
-        label, inputs, by: columns: of labels, of inputs, of who holds a record; null for the usual names, and nobody.
-        test: the share of the records that are test records where there is no split called test.
-        partition: null: by `by` where it is stated, else `iid`.
+        label, inputs: columns of labels, of inputs; null for the usual names.
+        test: only where there is no split called test.
     """
 
     description: ClassVar[str] = "a Hugging Face data set in a folder (save_to_disk, or Parquet files)"
-    nulls: ClassVar[bool] = False
     name: Literal["huggingface"] = "huggingface"
-    path: FilePath
     label: Text | None = None
     inputs: Text | None = None
-    by: Text | None = None
-    test: _Share = 0.2
-    partition: PartitionSection | None = None
-
-    @property
-    def spread(self) -> PartitionSection:
-        """As stated, else by owner or at random."""
-        if self.partition is not None:
-            return self.partition
-        return PartitionSection(iid=True) if self.by is None else PartitionSection(natural=True)
-
-    def depends_on(self, request: DataRequest) -> Hashable:
-        """The folder, and how it is read."""
-        return repr(self.model_dump(exclude={"partition", "validation", "public"})), self.spread.natural
 
     def load(self, request: DataRequest) -> Pool:
         """All records.

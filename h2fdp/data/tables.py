@@ -2,63 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from h2fdp.config.fields import Expect, FilePath, Number, Text
+from h2fdp.config.fields import Expect, Number, Text
 from h2fdp.data.frames import frame_arrays
 from h2fdp.data.from_python import numbered
-from h2fdp.data.partition import PartitionSection
 from h2fdp.data.records import Scaling, as_records
-from h2fdp.data.source import DataOptions, DataRequest, Pool, split_off
+from h2fdp.data.source import DataRequest, Pool, split_off
+from h2fdp.data.tabular import Tabular
 from h2fdp.errors import UserError
 
 _KEY = "data.path"
 _Bounds = Annotated[list[Number], Field(min_length=2, max_length=2), Expect("a pair of numbers")]
-_Share = Annotated[float, Field(gt=0, lt=1), Expect("a number between 0 and 1")]
 _Words = Annotated[list[Any], Field(min_length=1), Expect("a list of values")]
 
 
-class Table(DataOptions):
+class Table(Tabular):
     """A table in a file.
 
     Attributes:
         label: the column of labels; `classes`: these in order.
         inputs: columns; null for all others.
-        by: the column that says who holds a record.
         ranges: column -> lowest and highest value, public; such columns are cut to them and go from 0 to 1.
         categories: column -> its values, public; each becomes a feature that is 0 or 1.
-        test: the share of the records that are test records.
-        partition: null: by `by` where it is stated, else `iid`.
     """
 
     description: ClassVar[str] = "a CSV or Parquet table; columns are scaled by bounds that you state"
-    nulls: ClassVar[bool] = False
     name: Literal["table"] = "table"
-    path: FilePath
     label: Text
     classes: _Words
     inputs: Annotated[list[Text], Field(min_length=1), Expect("a list of columns")] | None = None
-    by: Text | None = None
     ranges: dict[Text, _Bounds] = Field(default_factory=dict)
     categories: dict[Text, _Words] = Field(default_factory=dict)
-    test: _Share = 0.2
-    partition: PartitionSection | None = None
-
-    @property
-    def spread(self) -> PartitionSection:
-        """As stated, else by owner or at random."""
-        if self.partition is not None:
-            return self.partition
-        return PartitionSection(iid=True) if self.by is None else PartitionSection(natural=True)
-
-    def depends_on(self, request: DataRequest) -> Hashable:
-        """The file, and how it is read."""
-        return repr(self.model_dump(exclude={"partition", "validation", "public"})), self.spread.natural
 
     def load(self, request: DataRequest) -> Pool:
         """All records.

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from h2fdp.errors import UserError
-from h2fdp.privacy import (
-    AdaptiveClipping,
-    Mechanism,
-    ModularCode,
-    NoiseRequest,
-    Release,
-    SecureSum,
-    TierVector,
-    TrustModel,
-    code_for,
-)
-from h2fdp.privacy.adjacency import Adjacency, under
+from h2fdp.privacy import AdaptiveClipping, Mechanism, ModularCode, NoiseRequest, Release
+from h2fdp.privacy.adjacency import Adjacency
 from h2fdp.protocol.averaging import Averaging, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
-from h2fdp.protocol.planned_uploads import numbers_released, uploads_of
+from h2fdp.protocol.planned_noise import PlannedNoise
+from h2fdp.protocol.planned_uploads import numbers_released
+from h2fdp.protocol.secure_sum_plans import bits_of, coded, opened
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
-from h2fdp.protocol.upper_vectors import summed
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
-from h2fdp.world import CompletedWork, Faults, completed_epochs, completed_work, reached
-
-_WHOLE = 1e-9  # of a grid cell: a noise of so many whole cells stays what it is
+from h2fdp.world import Faults, completed_epochs, completed_work, reached
 
 
 @dataclass(frozen=True)
@@ -89,6 +77,15 @@ class Planner:
         """The subnets by name."""
         return {subnet.name: subnet for subnet in self.subnets}
 
+    @cached_property
+    def noises(self) -> PlannedNoise:
+        """What plans say about noise."""
+        return PlannedNoise(self.facts, self.noise, self.adjacency, self.adaptive, self.clip_norm)
+
+    def releases(self, plan: IntervalPlan) -> Iterator[Release]:
+        """Every release of the interval, as each observer sees it: the ledger's rows."""
+        return self.noises.releases(plan)
+
     def plan(self, interval: int, slot: int, decision: Decision) -> IntervalPlan:
         """The plan of interval k, counted from 0, which begins at `slot`."""
         subnets: dict[str, Plan] = {}
@@ -116,22 +113,13 @@ class Planner:
         if self.tiers:
             plan = self._with_tiers(plan, averages)
         elif self.cloud_sums:
-            plan = replace(plan, vectors=self._summed(plan))
-        return replace(plan, noise_std=self._own_noise(plan))
+            plan = replace(plan, vectors=self.noises.summed(plan))
+        return replace(plan, noise_std=self.noises.of_cloud(plan))
 
     @property
     def cloud_sums(self) -> bool:
         """Whether the cloud sees the sum of its children alone."""
         return any(each.cloud_sums for each in self.subnets)
-
-    def _summed(self, plan: IntervalPlan) -> dict[str, dict[int, tuple[TierVector, ...]]]:
-        """The cloud's secure sum above each subnet's last average, in a network of one tier."""
-        averaged = [
-            (name, share, self._hidden_variances(plan, name)[-1])
-            for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
-            if subnet.aggregation(-1).rows.size
-        ]
-        return summed({name: len(part.segments) - 1 for name, part in plan.subnets.items()}, averaged)
 
     @property
     def depth(self) -> int:
@@ -150,8 +138,8 @@ class Planner:
             noise_factor=plan.decision.noise_factor,
             heights=heights,
             subnets=plan.subnets,
-            noise_variances={name: self.noise_variances(plan, name) for name in plan.subnets},
-            hidden_variances={name: self._hidden_variances(plan, name) for name in plan.subnets},
+            noise_variances={name: self.noises.variances(plan, name) for name in plan.subnets},
+            hidden_variances={name: self.noises.hidden_variances(plan, name) for name in plan.subnets},
             cloud_sums=self.cloud_sums,
         )
         branches, shares = planner.root(self.children), planner.shares(self.children)
@@ -164,47 +152,6 @@ class Planner:
             vectors=planner.vectors.of_subnets,
             heights=heights,
         )
-
-    def noise_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
-        """(segments,) of the noise on each coordinate of a subnet's averages."""
-        subnet = plan.subnets[name]
-        if self.noise is None:
-            return np.zeros(len(subnet.segments))
-        uploads = [each for each in uploads_of(self.facts[name], plan, subnet, 1.0) if each.kind != "estimate"]
-        return np.array([self.noise.upload_variance(each) for each in uploads])
-
-    def _hidden_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
-        """(segments,) of what of that noise colluding devices do not tell."""
-        facts, subnet = self.facts[name], plan.subnets[name]
-        if facts.trust_model.colluding == 0:
-            return self.noise_variances(plan, name)
-        shares = [
-            facts.trust_model.noise_parts(subnet.accounted_noise(segment), subnet.aggregation(segment).weights)
-            for segment in range(len(subnet.segments))
-        ]
-        return np.array([facts.trust_model.hidden_variance(each) if each.size else 0.0 for each in shares])
-
-    def releases(self, plan: IntervalPlan) -> Iterator[Release]:
-        """Every release of the interval, as each observer sees it: the ledger's rows."""
-        if self.noise is None:
-            return
-        for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
-            for upload in uploads_of(self.facts[name], plan, subnet, share):
-                for release in under(self.adjacency, self.noise.releases(upload)):
-                    yield release if self.adaptive is None else self._with_votes(release)
-
-    def _with_votes(self, release: Release) -> Release:
-        """The same, saying that votes about a clip norm are part of it."""
-        assert self.adaptive is not None, "votes are about a clip norm that moves"
-        return replace(release, clip_norm=self.clip_norm, vote_share=self.adaptive.share)
-
-    def _own_noise(self, plan: IntervalPlan) -> float:
-        """What the cloud adds to the average, for the devices really in it."""
-        if self.noise is None:
-            return 0.0
-        parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
-        averaged = [share * subnet.aggregation(-1).weights for subnet, share in parts]
-        return self.noise.of_cloud(averaged) * plan.decision.noise_factor
 
     def _subnet_plan(
         self,
@@ -221,7 +168,7 @@ class Planner:
             completed = completed_work(*known, segments)
         else:
             completed = completed_epochs(*known, self.epochs, facts.steps_per_epoch[rows])
-        completed = _opened(facts.trust_model, len(rows), segments, completed)
+        completed = opened(facts.trust_model, len(rows), segments, completed)
         averages = self.averaging.of_subnet(facts, rows, segments, step_size, completed, self.noise)
         noise_std = np.empty((len(segments), 0))
         heights = self.aggregation_times.heights(sum(segments), facts.depth) if self.tiers else ()
@@ -236,14 +183,19 @@ class Planner:
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
             if facts.trust_model.edge_adds_noise and facts.trusted > 1:  # the chain continues: a node above adds it
                 noise_std = noise_std * np.array([[facts.passed(height) == 1] for height in heights])
-        codes, noise_std = self._codes(facts, segments, step_size, rows, noise_std)
+        shares = facts.shares(rows, self.averaging.weighting)
+        codes: tuple[ModularCode, ...] = ()
+        if (bits := bits_of(facts.trust_model)) is not None and self.noise is not None:
+            assert self.longest is not None, "integers stand for vectors of bounded length"
+            lengths = [self.longest(step_size, steps) for steps in segments]
+            codes, noise_std = coded(bits, self.parameters, facts.name, lengths, shares, noise_std)
         part = Plan(
             interval=interval,
             first_slot=slot,
             segments=segments,
             step_size=step_size,
             rows=rows,
-            shares=facts.shares(rows, self.averaging.weighting),
+            shares=shares,
             noise_std=noise_std,
             weights=None if averages.plain else averages.weights,
             completed=completed,
@@ -258,44 +210,7 @@ class Planner:
         noise = np.empty(0) if self.leaks else self._noise_on_estimates(facts, measuring)
         return replace(part, estimate_noise=noise), averages
 
-    def _codes(
-        self, facts: SubnetFacts, segments: tuple[int, ...], step_size: float, rows: np.ndarray, noise_std: np.ndarray
-    ) -> tuple[tuple[ModularCode, ...], np.ndarray]:
-        """How integers stand for vectors in each sum of a subnet, and its noises (segments, s) in whole cells of these.
-
-        Raises:
-            UserError: too few bits for this noise.
-        """
-        model = facts.trust_model
-        if not isinstance(model, SecureSum) or model.rounding is None or self.noise is None:
-            return (), noise_std
-        assert self.longest is not None, "integers stand for vectors of bounded length"
-        shares = facts.shares(rows, self.averaging.weighting)
-        codes, levels = [], []
-        for steps, level in zip(segments, noise_std, strict=True):
-            code = code_for(model.rounding, self.parameters, facts.name, self.longest(step_size, steps), level * shares)
-            if code is None:
-                text = f"{model.rounding} bits are too few for the noise and the updates of {facts.name}"
-                raise UserError(f"{text}; expected more", key="method.privacy.secure_sum.rounding")
-            codes.append(code)
-            levels.append(np.ceil(level * shares / code.spacing - _WHOLE) * code.spacing / shares)
-        return tuple(codes), np.stack(levels)
-
     def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
         assert self.noise is not None, "private estimates come with a method that adds noise"
         numbers = numbers_released(facts.trust_model)
         return self.noise.of_estimates(facts.trust_model, numbers, facts.sampling_rates[rows])
-
-
-def _opened(
-    trust_model: TrustModel, started: int, segments: Sequence[int], completed: CompletedWork | None
-) -> CompletedWork | None:
-    """What the devices' work comes to where a sum of too few uploads is never opened."""
-    if completed is None:
-        if trust_model.opens(started, started):
-            return None
-        steps = np.repeat(np.array(segments)[:, None], started, axis=1)
-        completed = CompletedWork(steps, np.zeros(started, dtype=np.int64))
-    arrived = (completed.steps > 0).sum(axis=1)
-    opened = np.array([each == 0 or trust_model.opens(started, each) for each in arrived.tolist()])
-    return completed if opened.all() else completed.opening(opened)

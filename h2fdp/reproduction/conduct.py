@@ -15,11 +15,12 @@ from h2fdp.reproduction.plan import FigurePart, Reproduction
 from h2fdp.reproduction.results import Results
 from h2fdp.reproduction.reuse import borrow
 from h2fdp.run.fingerprint import package_digest
-from h2fdp.sweeps.conduct import SweepOptions, conduct
+from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.directory import SweepDirectory, read_entries
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study
 from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.work_options import WorkOptions
 
 MADE = "made.json"
 
@@ -31,7 +32,7 @@ def make(
     out: Path,
     command: str,
     shared: SharedInputs,
-    options: SweepOptions,
+    options: WorkOptions,
 ) -> dict[str, Outcome]:
     """Carry out a part's study in its directory; runs that other parts have are not made again.
 

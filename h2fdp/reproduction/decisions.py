@@ -17,17 +17,17 @@ from h2fdp.records.lock import locked
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
-from h2fdp.sweeps.conduct import SweepOptions
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import PlannedRun, Study
 from h2fdp.sweeps.table import RUN
 from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.work_options import WorkOptions
 
 DECIDED = "decided"
 
 
-def decide(study: Study, path: Path, shared: SharedInputs, options: SweepOptions) -> dict[str, Outcome]:
+def decide(study: Study, path: Path, shared: SharedInputs, options: WorkOptions) -> dict[str, Outcome]:
     """Write `sweep.json` and `sweep.parquet` of a study as a sweep does, the latter with what was decided.
 
     Its rows: `run`, the swept keys, `interval`, `local_steps` (tau_k), `devices_per_subnet` (the mean of s_c^k over
@@ -55,7 +55,7 @@ def decide(study: Study, path: Path, shared: SharedInputs, options: SweepOptions
     return {name: Outcome(DECIDED) for name in wanted}
 
 
-def _decided(study: Study, planned: PlannedRun, shared: SharedInputs, options: SweepOptions) -> pd.DataFrame:
+def _decided(study: Study, planned: PlannedRun, shared: SharedInputs, options: WorkOptions) -> pd.DataFrame:
     name = planned.point.name
     options.watcher.started(name, 0, 1)
     config, topology = shared.experiment(study.document, planned.settings)

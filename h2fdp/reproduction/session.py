@@ -14,11 +14,11 @@ from h2fdp.reproduction.figures_file import Column
 from h2fdp.reproduction.page import FigureResults, write_page
 from h2fdp.reproduction.plan import FigurePart, Reproduction
 from h2fdp.reproduction.results import Results, from_table, largest_accounted, makers_of
-from h2fdp.sweeps.conduct import SweepOptions
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study
 from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.work_options import WorkOptions
 
 PICTURES = "figures"
 
@@ -47,7 +47,7 @@ class Session:
         parts = [part for part in self.of.parts(figures, data_sets, self.quick) if self.of.table(part.figure) is None]
         return {part: self.of.study(part, self.quick, self._shared) for part in parts}
 
-    def make(self, part: FigurePart, study: Study, options: SweepOptions) -> dict[str, Outcome]:
+    def make(self, part: FigurePart, study: Study, options: WorkOptions) -> dict[str, Outcome]:
         return make(self.of, part, study, self.out, self.command, self._shared, options)
 
     @cached_property

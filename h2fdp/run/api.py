@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from torch import nn
 
 from h2fdp.config import Document, read_document
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import GIVEN, DeviceData, Given, PythonData, from_python
+from h2fdp.data import DeviceData, Given, PythonData
 from h2fdp.data.holdings import label_counts
 from h2fdp.data.registry import RECORDS
 from h2fdp.errors import UserError
@@ -31,13 +31,15 @@ from h2fdp.methods import name_of
 from h2fdp.notebook import facts_html
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
+from h2fdp.run.data_argument import by_device, data_section, given_records, is_given
+from h2fdp.run.inputs import OwnParts
 from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of
 from h2fdp.run.prepare import DataSource, DeviceFunction, configured_data, own_data, prepare
 from h2fdp.run.python_progress import shown
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
-from h2fdp.run.setup import OwnParts, RunSetup
+from h2fdp.run.setup import RunSetup
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.yaml_text import yaml_text
@@ -96,9 +98,9 @@ class Experiment:
         **settings: Any,
     ) -> None:
         values = place_settings(settings) | {"method": method}
-        function = _by_device(data)
-        given = None if function is not None else _given(data, test_data)
-        values["data"] = _data_section(_DATA_PLACEHOLDER if function is not None else data, given, partition)
+        function = by_device(data)
+        given = None if function is not None else given_records(data, test_data)
+        values["data"] = data_section(_DATA_PLACEHOLDER if function is not None else data, given, partition)
         values["model"] = model
         own_topology = topology if isinstance(topology, Topology) else None
         values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]} if own_topology else str(topology)
@@ -167,7 +169,7 @@ class Experiment:
         document = read_document(config)
         for key, part in given.items():
             own = isinstance(document.values().get(key), str)
-            if key == "data" and _is_given(document.values().get(key)):
+            if key == "data" and is_given(document.values().get(key)):
                 if part is None:
                     text = "the run began with records from Python; resume it there: h2fdp.resume(run, data=...)"
                     raise UserError(text, document.where((key,)), key)
@@ -183,7 +185,7 @@ class Experiment:
                 )
             if own:
                 document.set(key, part if key == "model" else _DATA_PLACEHOLDER, key)
-        handed = _given(data, test_data) if _is_given(document.values().get("data")) else None
+        handed = given_records(data, test_data) if is_given(document.values().get("data")) else None
         changed = [parse_setting(text) for text in settings]
         for key, _, where in changed:
             if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
@@ -194,7 +196,7 @@ class Experiment:
         if handed is not None:
             experiment._use_given(handed)
         elif data is not None:
-            experiment._use_own_data(_by_device(data) or data, test_data)
+            experiment._use_own_data(by_device(data) or data, test_data)
         return experiment
 
     @property
@@ -263,52 +265,6 @@ class Experiment:
     def own_parts(self) -> dict[str, str]:
         """Which parts are a user's own Python objects, and their names."""
         return dict(self._own.names)
-
-
-def _by_device(data: Any) -> DeviceFunction | None:
-    """Data by device as a function of its name; None where `data` is something else."""
-    if isinstance(data, Mapping) and data and all(isinstance(each, (tuple, list)) for each in data.values()):
-        held = dict(data)
-
-        def of_device(name: str) -> Any:
-            if name not in held:
-                shown = ", ".join(sorted(held)[:5])
-                raise UserError(f"there are no records of device {name}; found those of {shown}, ...", key="data")
-            return held[name]
-
-        return of_device
-    is_function = callable(data) and not hasattr(data, "__getitem__")  # data sets of some libraries can be called
-    return data if is_function and not isinstance(data, (str, PythonData)) else None
-
-
-def _given(data: Any, test_data: Any) -> PythonData | None:
-    """Records from Python; None where `data` names a data set.
-
-    Raises:
-        UserError: see `from_python`; test data without records of one's own.
-    """
-    if isinstance(data, PythonData):
-        return data
-    named = isinstance(data, str) or (isinstance(data, Mapping) and "train" not in data)
-    if not named:
-        return from_python(data, test_data)
-    if test_data is not None:
-        raise UserError(f"the data set {data} has test records; leave it out", "Experiment", "test_data")
-    return None
-
-
-def _data_section(data: Any, given: PythonData | None, partition: Any) -> Any:
-    section = {"name": GIVEN, **given.options} if given is not None else data
-    if partition is None:
-        return section
-    mapping = {"name": section} if isinstance(section, str) else dict(section)
-    if "partition" in mapping:
-        raise UserError("stated in data too; state it once", "Experiment", "partition")
-    return {**mapping, "partition": partition}
-
-
-def _is_given(section: Any) -> bool:
-    return isinstance(section, dict) and section.get("name") == GIVEN
 
 
 def default_directory(config: ExperimentFile) -> Path:

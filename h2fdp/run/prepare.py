@@ -28,8 +28,9 @@ from h2fdp.radio import NetworkCosts
 from h2fdp.run.calibration import with_noise
 from h2fdp.run.engine_choice import engine_of_run
 from h2fdp.run.forecast import planned_accounts
+from h2fdp.run.inputs import OwnParts
 from h2fdp.run.public_training import trained_on_public
-from h2fdp.run.setup import OwnParts, RunSetup
+from h2fdp.run.setup import RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings

@@ -136,11 +136,13 @@ class MetricsTable(Recorder):
         self.rows.load(state)
 
 
-def _never() -> bool:
+def never() -> bool:
+    """Nobody stops what runs."""
     return False
 
 
-def _nothing() -> None:
+def nothing() -> None:
+    """Nobody is told."""
     return
 
 
@@ -158,9 +160,9 @@ class RunCallbacks(Recorder):
         stop: asked before each interval; true ends the run cleanly.
     """
 
-    on_start: Callable[[], None] = _nothing
+    on_start: Callable[[], None] = nothing
     on_interval: OnInterval = _no_row
-    stop: Callable[[], bool] = _never
+    stop: Callable[[], bool] = never
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         self.on_interval(row)

@@ -18,13 +18,14 @@ from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.run.api import Experiment
 from h2fdp.run.python_progress import PythonProgress
 from h2fdp.run.result import Run
-from h2fdp.sweeps.conduct import SweepOptions, conduct, default_directory, jobs_of
+from h2fdp.sweeps.conduct import conduct, default_directory
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.from_python import grid_setting, study_of_experiment
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study, study_of
 from h2fdp.sweeps.task import Outcome
 from h2fdp.sweeps.work import SilentWatcher
+from h2fdp.sweeps.work_options import WorkOptions, jobs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,7 +170,7 @@ def sweep(
     root = None if data_root is None else Path(data_root)
     watcher = PythonWatcher(progress)
     try:
-        conduct(study, directory, shared, SweepOptions(root, jobs_of(jobs, inline), overwrite, watcher))
+        conduct(study, directory, shared, WorkOptions(root, jobs_of(jobs, inline), overwrite, watcher))
     finally:
         watcher.close()
     return Sweep(directory, tuple(planned.point.name for planned in study.runs))

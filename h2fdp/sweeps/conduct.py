@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 
 from h2fdp.errors import Problem, UserError
@@ -17,48 +16,8 @@ from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import PlannedRun, Study
 from h2fdp.sweeps.table import write_tables
 from h2fdp.sweeps.task import Outcome, Task, TaskContext
-from h2fdp.sweeps.work import SilentWatcher, SweepWatcher, Work, one_after_another
-
-
-def _never() -> bool:
-    return False
-
-
-def _nothing() -> None:
-    return None
-
-
-@dataclass(frozen=True)
-class SweepOptions:
-    """How a study is carried out.
-
-    Attributes:
-        data_root: folder of the data sets; None for the default.
-        jobs: runs at a time; None for one for each CPU.
-        overwrite: replace runs that changed, instead of refusing them.
-        on_start: called when Ray, or a run's hosts, are up.
-        stop: asked before each run and each interval; true ends the sweep cleanly.
-    """
-
-    data_root: Path | None = None
-    jobs: int | None = None
-    overwrite: bool = False
-    watcher: SweepWatcher = field(default_factory=SilentWatcher)
-    on_start: Callable[[], None] = _nothing
-    stop: Callable[[], bool] = _never
-
-
-def jobs_of(jobs: int | None, inline: bool) -> int | None:
-    """Runs at a time; None for one for each CPU.
-
-    Raises:
-        UserError: fewer than one, or more than one in one process.
-    """
-    if jobs is not None and jobs < 1:
-        raise UserError(f"expected at least 1, found {jobs}", key="jobs")
-    if inline and jobs not in (None, 1):
-        raise UserError(f"inline runs one at a time; expected no jobs, found {jobs}", key="jobs")
-    return 1 if inline else jobs
+from h2fdp.sweeps.work import Work, one_after_another
+from h2fdp.sweeps.work_options import WorkOptions
 
 
 def default_directory(study: Study) -> Path:
@@ -66,7 +25,7 @@ def default_directory(study: Study) -> Path:
     return Path("sweeps") / study.name
 
 
-def conduct(study: Study, path: Path, shared: SharedInputs, options: SweepOptions) -> dict[str, Outcome]:
+def conduct(study: Study, path: Path, shared: SharedInputs, options: WorkOptions) -> dict[str, Outcome]:
     """Make the runs of a study that are not finished, in the directory of a sweep, and write the tables.
 
     Args:
@@ -86,7 +45,7 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: SweepOption
 
 
 def _conducted(
-    study: Study, directory: SweepDirectory, shared: SharedInputs, options: SweepOptions
+    study: Study, directory: SweepDirectory, shared: SharedInputs, options: WorkOptions
 ) -> dict[str, Outcome]:
     """`conduct` in a directory that nobody else writes to."""
     before = read_entries(directory)
@@ -178,7 +137,7 @@ def _task(planned: PlannedRun, directory: SweepDirectory) -> Task:
 
 
 def _carried_out(
-    tasks: list[Task], study: Study, states: SweepStates, shared: SharedInputs, options: SweepOptions
+    tasks: list[Task], study: Study, states: SweepStates, shared: SharedInputs, options: WorkOptions
 ) -> dict[str, Outcome]:
     """Runs without Ray of their own side by side; then the others, which have the machine for themselves."""
     light = [task for task in tasks if not task.on_ray]

@@ -14,7 +14,7 @@ from h2fdp.experiment.file import Setting
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.run.api import Experiment
 from h2fdp.run.loop import start_run
-from h2fdp.run.recorders import OnInterval, RunCallbacks
+from h2fdp.run.recorders import OnInterval, RunCallbacks, nothing
 from h2fdp.run.result import Run
 from h2fdp.run.resume import resume_run
 from h2fdp.run.setup import RunSetup
@@ -123,7 +123,7 @@ def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: C
             reasons.append(reason)
 
     try:
-        watcher = RunCallbacks(context.on_start or _nothing, watched, lambda: bool(reasons) or stop())
+        watcher = RunCallbacks(context.on_start or nothing, watched, lambda: bool(reasons) or stop())
         run = _resumed(task, context, watcher) if task.begun else _started(task, context, watcher)
         state = str(run.summary["state"])
         return Outcome(state, ended_early=reasons[0] if reasons and state not in FINISHED else "")
@@ -131,10 +131,6 @@ def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: C
         return Outcome(FAILED, error.report, mistake=True)
     except Exception:
         return Outcome(FAILED, traceback.format_exc())
-
-
-def _nothing() -> None:
-    return
 
 
 def _started(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:

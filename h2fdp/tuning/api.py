@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from h2fdp.records.tables import read_table
-from h2fdp.sweeps.conduct import jobs_of
 from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.tuning.conduct import TuneOptions, conduct
+from h2fdp.sweeps.work_options import WorkOptions, jobs_of
+from h2fdp.tuning.conduct import conduct
 from h2fdp.tuning.directory import TuneDirectory, default_directory, read_state
 from h2fdp.tuning.plan import read_plan
 
@@ -86,5 +86,5 @@ def tune(
     plan = read_plan(Path(file), settings, shared)
     directory = default_directory(plan) if out is None else Path(out)
     root = None if data_root is None else Path(data_root)
-    conduct(plan, directory, shared, TuneOptions(root, jobs_of(jobs, inline), overwrite))
+    conduct(plan, directory, shared, WorkOptions(root, jobs_of(jobs, inline), overwrite))
     return Tuned(directory)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from h2fdp.errors import UserError
@@ -14,40 +14,13 @@ from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.task import Outcome, TaskContext
-from h2fdp.sweeps.work import SilentWatcher, SweepWatcher, one_after_another
+from h2fdp.sweeps.work import one_after_another
+from h2fdp.sweeps.work_options import WorkOptions
 from h2fdp.tuning.book import TrialBook
 from h2fdp.tuning.directory import TuneDirectory, check_usable, secret_of, write_state
 from h2fdp.tuning.plan import TunePlan
 from h2fdp.tuning.queue import TrialQueue
 from h2fdp.tuning.results import write_results
-
-
-def _never() -> bool:
-    return False
-
-
-def _nothing() -> None:
-    return None
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """How a search is carried out.
-
-    Attributes:
-        data_root: folder of the data sets; None for the default.
-        jobs: trials at a time; None for one for each CPU.
-        overwrite: a search of something else in the directory gives way.
-        on_start: called when Ray, or a trial's hosts, are up.
-        stop: asked before each trial and each interval; true ends the search cleanly.
-    """
-
-    data_root: Path | None = None
-    jobs: int | None = None
-    overwrite: bool = False
-    watcher: SweepWatcher = field(default_factory=SilentWatcher)
-    on_start: Callable[[], None] = _nothing
-    stop: Callable[[], bool] = _never
 
 
 @dataclass(frozen=True)
@@ -63,7 +36,7 @@ class Searched:
     crashes: Mapping[int, Outcome]
 
 
-def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: TuneOptions) -> Searched:
+def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptions) -> Searched:
     """Make the trials of a search that have not ended, in its directory, and write what was found.
 
     Raises:
@@ -110,7 +83,7 @@ def _check_data(plan: TunePlan, shared: SharedInputs, root: Path | None) -> None
         shared.read(request)
 
 
-def _carried_out(plan: TunePlan, queue: TrialQueue, shared: SharedInputs, options: TuneOptions) -> None:
+def _carried_out(plan: TunePlan, queue: TrialQueue, shared: SharedInputs, options: WorkOptions) -> None:
     """Trials side by side, or one after another where each asks for Ray itself or one is computed at a time."""
     on_ray = chosen_backend(plan.config.runtime) == "ray"
     cpus = usable_cpus()

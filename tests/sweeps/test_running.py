@@ -14,9 +14,10 @@ from h2fdp.data.digits import Digits
 from h2fdp.records.checked_json import write_checked_json
 from h2fdp.records.lock import locked
 from h2fdp.run import steps
-from h2fdp.sweeps.conduct import SweepOptions, conduct
+from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
+from h2fdp.sweeps.work_options import WorkOptions
 from tests.sweeps.studies import BASE, TOPOLOGY, assert_equal_runs, study
 
 
@@ -167,7 +168,7 @@ def test_a_mistake_that_shows_late_ends_its_run_only_and_is_not_tried_again(tmp_
 def test_a_stopped_sweep_goes_on_with_the_run_that_was_under_way(tmp_path):
     path, out, shared = study(tmp_path, "{seed: [1, 2]}"), tmp_path / "out", SharedInputs()
     asked = iter([False, False, False, *[True] * 10])  # before the first run, and before two intervals of it
-    outcomes = conduct(read_study(path, (), shared), out, shared, SweepOptions(jobs=1, stop=lambda: next(asked)))
+    outcomes = conduct(read_study(path, (), shared), out, shared, WorkOptions(jobs=1, stop=lambda: next(asked)))
     assert {name: outcome.state for name, outcome in outcomes.items()} == {"seed=1": "interrupted"}
     log = out / "runs" / "seed=1" / "log.jsonl"
     done = sweep(path, out=out, inline=True)

@@ -12,10 +12,11 @@ from h2fdp import Experiment
 from h2fdp.cli.main import app
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.sweeps import Sweep
-from h2fdp.sweeps.conduct import SweepOptions, conduct
+from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
 from h2fdp.sweeps.work import SilentWatcher
+from h2fdp.sweeps.work_options import WorkOptions
 from tests.cli.test_sweep_command import assert_stopped
 from tests.sweeps.studies import BASE, assert_equal_runs, study
 
@@ -32,7 +33,7 @@ def session():
 def two_at_a_time(path, out, watcher, *settings):
     shared = SharedInputs()
     found = read_study(path, settings, shared)
-    outcomes = conduct(found, out, shared, SweepOptions(jobs=2, watcher=watcher))
+    outcomes = conduct(found, out, shared, WorkOptions(jobs=2, watcher=watcher))
     return outcomes, Sweep(out, tuple(run.point.name for run in found.runs))
 
 

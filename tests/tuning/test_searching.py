@@ -17,9 +17,9 @@ from h2fdp.run.result import Run
 from h2fdp.streams import Streams
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.task import TaskContext, carry_out
+from h2fdp.sweeps.work_options import WorkOptions
 from h2fdp.tuning import Tuned, conduct
 from h2fdp.tuning.book import TrialBook
-from h2fdp.tuning.conduct import TuneOptions
 from h2fdp.tuning.directory import TuneDirectory
 from h2fdp.tuning.noise_of_trials import share_of
 from h2fdp.tuning.plan import read_plan
@@ -108,7 +108,7 @@ def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
     path, out, shared = search(tmp_path, options=options), tmp_path / "out", SharedInputs()
     asked = iter([False] * 6 + [True] * 20)
     plan = read_plan(path, (), shared)
-    assert not conduct.conduct(plan, out, shared, TuneOptions(jobs=1, stop=lambda: next(asked))).finished
+    assert not conduct.conduct(plan, out, shared, WorkOptions(jobs=1, stop=lambda: next(asked))).finished
     assert Tuned(out).best is None
     with pytest.raises(UserError, match="the search in this directory is of another file"):
         tune(path, ["training.momentum=0.5"], out, inline=True)

@@ -15,7 +15,8 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping, NormVotes
 from h2fdp.training.descent import Descent
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.direct.layers import Step, Target, direct_chain
+from h2fdp.training.direct.chain import direct_chain
+from h2fdp.training.direct.layers import Step, Target
 from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.local_objective import ClosedForm, LocalObjective, closed_form_of, comparison_of
 from h2fdp.training.losses import CROSS_ENTROPY, Loss

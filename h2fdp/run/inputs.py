@@ -1,0 +1,217 @@
+"""Everything that determines a run, and what follows for its accounts: observers, target, verdicts, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from torch import Tensor
+
+from h2fdp.data import DeviceData
+from h2fdp.data.source import PUBLIC_RECORDS
+from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.experiment.training_section import UNTIL
+from h2fdp.models.registry import WARM_STARTED
+from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, adjacency, observers
+from h2fdp.privacy.adaptive_clipping import MOVES
+from h2fdp.privacy.statement import verdict_of
+from h2fdp.privacy.words import UNTARGETED
+from h2fdp.radio import NetworkCosts
+from h2fdp.run import noise_key
+from h2fdp.runtime import Blueprint
+from h2fdp.schedules import AggregationTimes, ScheduleTraits
+from h2fdp.schedules.fixed import FixedOptions
+from h2fdp.schedules.registry import chosen
+from h2fdp.streams import Streams
+from h2fdp.topology import Topology
+from h2fdp.world import Faults
+
+SUMS_ALONE = (
+    "secure sums: the account of edge servers, or of the cloud, assumes that they see the sum of what is sent to them "
+    "and nothing else; whoever uses such a network must have secure aggregation in it"
+)
+
+
+@dataclass(frozen=True)
+class OwnParts:
+    """A user's own Python objects in a run.
+
+    Attributes:
+        names: the configuration keys that they replace, and what is recorded in their place.
+        code: a digest of their source (`fingerprint.code_of`).
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    code: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInputs:
+    """Everything that determines a run.
+
+    Attributes:
+        drawn: the topology as it was drawn for the seed.
+        topology: the network that is simulated: a star of all devices where the method asks for one.
+        initial: (M,) w(0).
+        local_steps: tau_0; where devices train in epochs, the steps of the one that takes most.
+        costs: of messages on the network's links.
+        faults: how often devices and edge servers fail.
+        world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
+            when a resumed run draws its own noise, batches and participants afresh.
+        noise: None where the method adds none.
+        iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
+        factor: by which `calibration: accounted` multiplied the noises.
+        own: a user's own parts.
+        warm_start: SHA-256 of the file that w(0) is from; None where it is random.
+        uncalibrated: the noise before it was calibrated to an account. What a controller weighs: its decisions are then
+            the same, to the bit, in the forecast that the noise is calibrated to and in the run.
+        reserve: what a controller is held to, or a user's own schedule that reads no releases: they decide what they
+            like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
+        watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
+    """
+
+    config: ExperimentFile
+    drawn: Topology
+    topology: Topology
+    data: DeviceData
+    blueprint: Blueprint
+    initial: Tensor
+    aggregation_times: AggregationTimes
+    local_steps: int
+    costs: NetworkCosts
+    faults: Faults
+    world: Streams
+    noise: Mechanism | None = None
+    iterations: int | None = None
+    factor: float = 1.0
+    own: OwnParts = OwnParts()
+    warm_start: str | None = None
+    uncalibrated: Mechanism | None = None
+    watched: BudgetFilter | None = None
+    reserve: Accounts | None = None
+
+    @property
+    def placement(self) -> NoisePlacement:
+        """Where noise is added."""
+        return self.blueprint.noise_placement
+
+    @property
+    def leaks(self) -> bool:
+        """Whether raw estimates go to the cloud, so that no epsilon bounds what the run reveals."""
+        measuring = self.blueprint.measuring
+        return self.noise is not None and (self.probes or (measuring is not None and measuring.leaks))
+
+    @property
+    def probes(self) -> bool:
+        """Whether devices measure constants of their losses for the schedule, raw."""
+        schedule, intervals = self.traits, self.config.training.intervals
+        return schedule.measures_within(intervals, schedule.most_iterations(self.iterations)) == "secants"
+
+    @property
+    def adapts(self) -> bool:
+        """Whether decisions depend on what the run releases, so that its forecast bounds nothing."""
+        return self.traits.reads_releases and not self.traits.foreseen
+
+    @property
+    def chooses_noise(self) -> bool:
+        """Whether the noise of each interval is chosen for what its filter has left; else the filter ends the run."""
+        return self.watched is not None and not (self.traits.scales_noise or self.traits.ends_by_account)
+
+    @property
+    def step_noise_multiplier(self) -> float | None:
+        """sigma of the noise on every local step (DP-SGD); None where there is none."""
+        return None if self.noise is None else self.noise.step_noise_multiplier
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Edge server -> number of its devices."""
+        return {subnet.name: subnet.size for subnet in self.topology.subnets}
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """All observers in the network, from the edge servers up."""
+        return observers(self.topology.depth)
+
+    @property
+    def target_observers(self) -> tuple[Observer, ...]:
+        """Those whose accounts have to meet a calibration's target; by default all observers of the network."""
+        stated = tuple(self.config.privacy.target_observers)
+        return self.observers if stated == observers() else stated
+
+    @property
+    def target(self) -> float | None:
+        """The accounted epsilon that the noise was calibrated to; None where a formula was."""
+        return self.config.privacy.epsilon if self.config.privacy.calibration == "accounted" else None
+
+    def verdict(
+        self, observer: Observer, claimed: float | None, accounted: float, attained_epsilon: float | None
+    ) -> str:
+        """The word for what an observer holds: about the target where there is one, otherwise about the claim."""
+        if self.target is None:
+            return verdict_of(claimed, accounted, attained_epsilon)
+        if observer not in self.target_observers:
+            return UNTARGETED
+        return verdict_of(self.target, accounted, attained_epsilon)
+
+    def empty_accounts(self) -> Accounts:
+        """Accounts of the run's network with nothing released."""
+        return Accounts(self.sizes, self.observers)
+
+    def without_faults(self) -> Self:
+        """The same run in a world where nothing fails: what was planned."""
+        return replace(self, faults=Faults())
+
+    def exhausted(self) -> Self:
+        """The same devices taking every local iteration that there may be, one an interval."""
+        config, iterations = self.config, self.traits.most_iterations(self.iterations)
+        assert iterations is not None, "this schedule spends iterations"
+        method = config.method.model_copy(update={"schedule": FixedOptions()})
+        training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
+        changed = config.model_copy(update={"method": method, "training": training})
+        return replace(self, config=changed, local_steps=1)
+
+    def drawing(self, attempt: str) -> Self:
+        """The same run with noise, batches and participants drawn under another name; see `Streams.attempt`."""
+        streams = replace(self.blueprint.streams, attempt=attempt)
+        return replace(self, blueprint=replace(self.blueprint, streams=streams))
+
+    @property
+    def has_noise_key(self) -> bool:
+        """Whether noise and batches are drawn under a secret key; otherwise the seed determines them."""
+        return self.noise is not None and self.config.privacy.noise_key == "system"
+
+    @property
+    def noise_key(self) -> bytes:
+        """See `run.noise_key`; empty where there is none."""
+        return self.blueprint.streams.secret
+
+    def keyed(self, key: bytes | None = None) -> Self:
+        """The same run under this noise key, by default a new one; unchanged where it has none."""
+        if not self.has_noise_key:
+            return self
+        streams = replace(self.blueprint.streams, secret=noise_key.drawn() if key is None else key)
+        return replace(self, blueprint=replace(self.blueprint, streams=streams))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What must be said beside every epsilon of this run."""
+        by_seed = self.noise is not None and not self.has_noise_key
+        sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts())
+        conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
+        if self.noise is not None and self.data.public is not None:
+            conditions[PUBLIC_RECORDS] = True
+        if self.noise is not None and self.warm_start is not None:
+            conditions[WARM_STARTED] = True
+        if self.noise is not None and self.config.training.until is not None:
+            conditions[UNTIL.format(intervals=self.config.training.intervals)] = True
+        if self.noise is not None and self.blueprint.adaptive is not None:
+            conditions[MOVES] = True
+        if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):
+            conditions[note] = True
+        return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))
+
+    @property
+    def traits(self) -> ScheduleTraits:
+        """What is known of the schedule before the run."""
+        return chosen(self.config.method.schedule)
