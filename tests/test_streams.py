@@ -3,10 +3,11 @@
 import threading
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.streams import Streams
+from h2fdp.streams import Streams, standard_normals
 
 NAMES = st.text(max_size=8)
 NUMBERS = st.integers(0, 2**31 - 1)
@@ -45,3 +46,26 @@ def test_each_thread_has_a_generator_of_its_own():
     thread.join()
     assert theirs[0] is not mine
     assert mine.random() == Streams(1).open("library", "noise").random()
+
+
+def words_read(generator):
+    """64-bit numbers of its stream that a generator has read, the one that it is in included."""
+    state = generator.bit_generator.state
+    return 4 * int(state["state"]["counter"][0]) - (len(state["buffer"]) - state["buffer_pos"])
+
+
+@settings(max_examples=20)
+@given(NUMBERS, NUMBERS, st.integers(0, 10**6), st.one_of(st.integers(0, 5000), st.just(200_000)))
+def test_compiled_normals_are_numpys_to_the_bit_and_none_comes_twice(seed, interval, skipped, size):
+    pytest.importorskip("numba")
+    theirs, ours = (opened(Streams(seed), "library", "noise", interval, 5, skipped) for _ in range(2))
+    expected = theirs.standard_normal(size, dtype=np.float32)
+    np.testing.assert_array_equal(standard_normals(ours, size).view(np.uint32), expected.view(np.uint32))
+    assert 0 <= words_read(ours) - words_read(theirs) < 4
+
+
+def test_normals_go_on_where_something_was_read_before():
+    theirs, ours = (Streams(1).open("library", "noise") for _ in range(2))
+    for each in (theirs, ours):
+        each.integers(0, 2**32, dtype=np.uint32)
+    np.testing.assert_array_equal(standard_normals(ours, 1000), theirs.standard_normal(1000, dtype=np.float32))

@@ -1,0 +1,46 @@
+"""Normal numbers from a stream, as NumPy draws them; by compiled code, which takes a third of NumPy's time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FEWEST = 512  # numbers that are worth a compiled call
+_HALVES = 8  # 32-bit numbers of a step of Philox's counter
+_SAFE = 1 << 63
+
+
+def standard_normals(generator: np.random.Generator, size: int) -> NDArray[np.float32]:
+    """(size,) from N(0, 1): to the bit what `generator.standard_normal(size, dtype=np.float32)` draws.
+
+    Compiled code draws them in processes that have imported numba already: in others that would cost more than it
+    saves. Nothing that was drawn is drawn again, but what comes after it may begin a few numbers later than NumPy's.
+
+    >>> one, other = (np.random.Generator(np.random.Philox(key=1)) for _ in range(2))
+    >>> bool((standard_normals(one, 1000) == other.standard_normal(1000, dtype=np.float32)).all())
+    True
+    """
+    bits = generator.bit_generator
+    if size >= _FEWEST and "numba" in sys.modules and isinstance(bits, np.random.Philox):
+        state: Any = bits.state
+        inner = state["state"]
+        counter = inner["counter"]
+        untouched = state["buffer_pos"] == len(state["buffer"]) and not state["has_uint32"]
+        if untouched and counter[0] < _SAFE:
+            normals = np.empty(size, np.float32)
+            drawn = _compiled()(inner["key"], counter, normals)
+            bits.advance(-(-drawn // _HALVES))
+            return normals
+    return generator.standard_normal(size, dtype=np.float32)
+
+
+@cache
+def _compiled() -> Callable[[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.float32]], int]:
+    from h2fdp.streams.ziggurat import normals  # compiles, or reads what was compiled
+
+    return normals
