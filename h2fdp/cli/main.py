@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from h2fdp import __version__
 from h2fdp.cli import catalogue, check, data, paper, plan, privacy, reproduce, run, runs, starter, sweep, topology, tune
@@ -14,7 +15,20 @@ from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
 
+
+class _Commands(TyperGroup):
+    """The subcommands, which Ctrl-C ends in a line; what runs for long takes signals itself, and says how to go on."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -63,8 +77,6 @@ def main() -> None:
     except UserError as error:
         print(_printable(error.report), file=sys.stderr)
         sys.exit(MISTAKE)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -39,13 +39,14 @@ def table_command(
     """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
     from h2fdp.errors import UserError
     from h2fdp.records.atomic import write_text
+    from h2fdp.reports.output_file import check_suffix, output_file
     from h2fdp.reports.paper_table import FORMATS, paper_table
     from h2fdp.reports.study_numbers import study_numbers
 
     if form is None and out is not None:
-        form = {".tex": "latex", ".csv": "csv", ".md": "markdown"}.get(out.suffix)
-        if form is None:
-            raise UserError(f"expected a file that ends in .tex, .csv or .md, or --format, found {out.name}", "--out")
+        suffixes = {".tex": "latex", ".csv": "csv", ".md": "markdown"}
+        check_suffix(out, list(suffixes), ", or --format")
+        form = suffixes[out.suffix]
     if form is not None and form not in FORMATS:
         raise UserError(f"expected one of {', '.join(FORMATS)}, found {form}", "--format")
     numbers = study_numbers(sweep, target).where(where or [])
@@ -55,13 +56,11 @@ def table_command(
         if out is None:
             typer.echo(text, nl=False)
             return
-        try:
+        with output_file(out):
             write_text(out, text)
-        except OSError as error:
-            raise UserError(f"cannot be written: {error.strerror or error}", str(out), "--out") from None
         typer.echo(str(out))
     elif as_json:
-        print_json(table.texts())
+        print_json(table.values())
     else:
         print_table(table.texts(), title="means over seeds, and half of their 95 % intervals (Student's t)")
 
@@ -84,18 +83,24 @@ def plot_command(
     width: Annotated[float, typer.Option(min=1, max=20, help="In inches.")] = 3.5,
 ) -> None:
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
+    from h2fdp.errors import UserError
     from h2fdp.reports.figures import AXES
     from h2fdp.reports.paper_drawing import write_figure
     from h2fdp.reports.paper_figure import along_runs, over_key
-    from h2fdp.reports.study_numbers import study_numbers
+    from h2fdp.reports.study_numbers import plain_word, study_numbers
     from h2fdp.reports.sweep_view import SweepView
 
     numbers = study_numbers(sweep, target).where(where or [])
+    words = labels_of(label or [])
     if x in AXES:
+        if line is not None:
+            raise UserError(f"means nothing with --x {x}, where each point of the grid has a line", "--line")
+        numbers.check_labels(words, list(AXES))
         conditions = dict(each.partition("=")[::2] for each in where or [])
-        figure = along_runs(SweepView.read(sweep), x, y, {numbers.key(key): value for key, value in conditions.items()})
+        chosen = {numbers.key(key.strip(), "--where"): plain_word(value) for key, value in conditions.items()}
+        figure = along_runs(SweepView.read(sweep), x, y, chosen, words, bool(log))
     else:
-        figure = over_key(numbers, x, line, y, labels_of(label or []), log)
+        figure = over_key(numbers, x, line, y, words, log)
     typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf", width)))
 
 

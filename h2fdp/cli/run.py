@@ -86,7 +86,10 @@ def resume_command(
     data_root: DataRoot = None,
     fresh_noise: Annotated[
         bool,
-        typer.Option("--fresh-noise", help="Release intervals anew that cannot be repeated to the bit: both count."),
+        typer.Option(
+            "--fresh-noise",
+            help="Release intervals anew that cannot be repeated to the bit (both count); go on with changed own code.",
+        ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each interval, and the log.")] = False,

@@ -42,13 +42,13 @@ def print_table(
     console = Console(highlight=False)
     fitting = ((between, _widths(names, cells, console.width, between)) for between in _BETWEEN)
     between, widths = next((each for each in fitting if each[1] is not None), (0, None))
+    if title:
+        print_text(title)  # as wide as the terminal, however narrow the table is
     if widths is None:
-        typer.echo("\n\n".join([*([title] if title else []), *(_block(names, row) for row in cells)]))
+        typer.echo("\n\n".join([*([""] if title else []), *(_block(names, row) for row in cells)]))
         return
     table = Table(
-        title=title,
         box=box.SIMPLE_HEAD,
-        title_justify="left",
         pad_edge=False,
         show_edge=False,
         collapse_padding=between == min(_BETWEEN),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from h2fdp.errors import UserError
+from h2fdp.reports.output_file import check_suffix, output_file
 from h2fdp.reports.paper_lines import Line, PaperFigure
 from h2fdp.reports.pgfplots import pgf_text
 
@@ -23,18 +24,12 @@ def write_figure(figure: PaperFigure, path: Path, width_in: float = 3.5) -> Path
     Raises:
         UserError: another suffix, or a file that cannot be written.
     """
-    if path.suffix not in SUFFIXES:
-        raise UserError(f"expected a file that ends in {', '.join(SUFFIXES)}, found {path.name}", "--out")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    check_suffix(path, SUFFIXES)
+    with output_file(path):
         if path.suffix in (".pgf", ".tex"):
             path.write_text(pgf_text(figure, width_in))
         else:
             _draw(figure, path, width_in)
-    except ValueError as error:  # matplotlib's, of a formula that is none
-        raise UserError(f"a label is no formula of TeX: {str(error).strip().splitlines()[-1]}", "--label") from None
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", str(path), "--out") from None
     return path
 
 
@@ -54,12 +49,17 @@ def _draw(figure: PaperFigure, path: Path, width_in: float) -> None:
             _draw_line(axes, line, number, figure.banded)
         if figure.logarithmic:
             axes.set_xscale("log")
+        if figure.logarithmic and not figure.banded:
             ticks = sorted({x for line in figure.lines for x in line.x})
             axes.set_xticks(ticks, [f"{each:g}" for each in ticks])
             axes.xaxis.set_minor_locator(_no_ticks())
         if figure.words:
             axes.set_xticks(range(len(figure.words)), figure.words)
             axes.margins(x=0.12)
+        for axis, step in ((axes.xaxis, figure.x_step), (axes.yaxis, figure.y_step)):
+            if step is not None:
+                axis.set_major_locator(_every(step))
+        axes.set_ylim(*figure.cut_range())
         axes.set_xlabel(figure.x_title)
         axes.set_ylabel(figure.y_title)
         if len(figure.lines) > 1 or figure.lines[0].label:
@@ -68,13 +68,22 @@ def _draw(figure: PaperFigure, path: Path, width_in: float) -> None:
             rows = -(-len(labels) // columns)
             picture.set_figheight(_GOLDEN * width_in + 0.17 * rows)
             picture.legend(loc="outside lower center", ncols=columns)
-        picture.savefig(path)
+        try:
+            picture.savefig(path)
+        except ValueError as error:  # matplotlib's, of a formula that is none
+            raise UserError(f"a label is no formula of TeX: {str(error).strip().splitlines()[-1]}", "--label") from None
 
 
 def _no_ticks() -> Any:
     from matplotlib.ticker import NullLocator
 
     return NullLocator()
+
+
+def _every(step: int) -> Any:
+    from matplotlib.ticker import MultipleLocator
+
+    return MultipleLocator(step)
 
 
 def _draw_line(axes: Axes, line: Line, number: int, banded: bool) -> None:

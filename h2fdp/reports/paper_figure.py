@@ -35,16 +35,20 @@ def over_key(
         logarithmic: the x axis; null: where its numbers span a factor of fifty.
 
     Raises:
-        UserError: an unknown key or measure, keys that are neither drawn nor fixed, too many lines, nothing known.
+        UserError: an unknown key, measure or label, one key for both, keys that are neither drawn nor fixed, too many
+            lines, nothing known.
     """
-    check_measure(measure, numbers.target)
+    check_measure(measure, numbers.target, "--y")
     words = dict(labels or {})
-    line_key = None if line is None else numbers.key(line)
+    numbers.check_labels(words)
+    line_key = None if line is None else numbers.key(line, "--line")
     x_key = _x_key(numbers, x, line_key)
+    if x_key == line_key:
+        raise UserError(f"expected another key than --x, found {line_key}", "--line")
     free = [key for key in numbers.varying() if key not in (x_key, line_key)]
     if free:
         hint = f"choose one as --line, or a value with --where {free[0]}=VALUE"
-        raise UserError(f"the sweep varies {', '.join(free)} too; {hint}")
+        raise UserError(f"the sweep varies {', '.join(free)} too; {hint}", "--x")
     values = list({word(point[x_key]): point[x_key] for point, _ in numbers.points}.values())
     numeric = all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values)
     if numeric:
@@ -64,28 +68,41 @@ def over_key(
             words.get(measure, title_of(measure, numbers.target)),
             () if numeric else tuple(words.get(each, each) for each in places),
             logarithmic=bool(numeric and (_spans(values) if logarithmic is None else logarithmic)),
+            y_counts=MEASURES[measure].counts,
+            bounds=MEASURES[measure].bounds,
         )
     )
 
 
 def along_runs(
-    sweep: SweepView, x: str, measure: str = "accuracy", where: Mapping[str, str] | None = None
+    sweep: SweepView,
+    x: str,
+    measure: str = "accuracy",
+    where: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    logarithmic: bool = False,
 ) -> PaperFigure:
     """A measure over the intervals of runs, their joules or their simulated seconds: a line for each point of the grid.
 
     Args:
         where: key -> value, of the points that are drawn.
+        labels: other words for keys, their values, the axis and the measure.
+        logarithmic: the x axis.
 
     Raises:
         UserError: an unknown axis or measure, too many lines, nothing known.
     """
     if measure not in _ALONG_A_RUN:
         raise UserError(f"over {x} expected one of {', '.join(_ALONG_A_RUN)}, found {measure}", "--y")
-    factor, drawn = _ALONG_A_RUN[measure], []
+    factor, drawn, words = _ALONG_A_RUN[measure], [], dict(labels or {})
     short = shortened_keys(sweep.keys)
     chosen = [each for each in sweep.points if all(word(each.values[k]) == v for k, v in (where or {}).items())]
     pairs = list(zip(short, sweep.keys, strict=True))
-    names = [[f"{head} {word(each.values[key])}" for head, key in pairs] for each in chosen]
+    heads = {key: words.get(key, words.get(head, head)) for head, key in pairs}
+    names = [
+        [words.get(value, f"{heads[key]} {value}") for _, key in pairs for value in [word(each.values[key])]]
+        for each in chosen
+    ]
     for point, parts in zip(chosen, names, strict=True):
         columns = point.series.columns
         rows = [at for at, value in enumerate(columns.get(measure, [])) if value is not None]
@@ -98,15 +115,17 @@ def along_runs(
                 *(tuple(factor * float(held[at]) for at in rows) for held in (columns[measure], *ends)),
             )
         )
-    return _checked(PaperFigure(tuple(drawn), AXES[x], MEASURES[measure].title, banded=True))
+    titles = words.get(x, AXES[x]), words.get(measure, MEASURES[measure].title)
+    bounds = MEASURES[measure].bounds
+    return _checked(PaperFigure(tuple(drawn), *titles, banded=True, logarithmic=logarithmic, bounds=bounds))
 
 
 def _x_key(numbers: StudyNumbers, x: str | None, line: str | None) -> str:
     if x is not None:
-        return numbers.key(x)
+        return numbers.key(x, "--x")
     free = [key for key in numbers.varying() if key != line]
     if len(free) != 1:
-        raise UserError(f"expected --x, one of {', '.join(free or numbers.keys) or '(no key is swept)'}")
+        raise UserError(f"expected one of {', '.join(free or numbers.keys) or '(no key is swept)'}, found none", "--x")
     return free[0]
 
 
@@ -118,7 +137,7 @@ def _line(label: str, found: Sequence[tuple[float, Cell]]) -> Line:
 
 def _checked(figure: PaperFigure) -> PaperFigure:
     if len(figure.lines) > MOST_LINES:
-        raise UserError(f"{len(figure.lines)} lines are too many to tell apart; choose values with --where")
+        raise UserError(f"{len(figure.lines)} lines are too many to tell apart; choose values with --where", "--line")
     if not any(line.x for line in figure.lines):
         raise UserError(f"no point has a value of {figure.y_title}")
     return figure

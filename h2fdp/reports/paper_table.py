@@ -16,6 +16,7 @@ from h2fdp.reports.sweep_view import word
 SHOWN = ("accuracy", "epsilon", "energy_j")  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
 _PLUS_MINUS = "±"
+_NONE = "-"  # where there is no cell
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -30,17 +31,24 @@ class PaperTable:
 
     Attributes:
         heads: of the columns; `numeric`: which hold numbers.
-        rows: a word or a cell for each column.
-        measures: of each cell's column; empty for words.
+        rows: a swept value, or the user's word for it, or a cell, for each column; `-` where there is no cell.
+        measures: of each cell's column; empty for values.
     """
 
     heads: tuple[str, ...]
-    rows: tuple[tuple[str | Cell, ...], ...]
+    rows: tuple[tuple[Any, ...], ...]
     measures: tuple[str, ...]
 
     def texts(self) -> list[dict[str, str]]:
         """Rows as texts by heading, `70.1 ± 0.8` for a mean and half of its interval."""
         return [dict(zip(self.heads, map(text_of, row), strict=True)) for row in self.rows]
+
+    def values(self) -> list[dict[str, Any]]:
+        """Rows by heading with every digit: of a cell its mean, the ends of its interval, and of how many runs."""
+        return [
+            {head: _value(each, measure) for head, measure, each in zip(self.heads, self.measures, row, strict=True)}
+            for row in self.rows
+        ]
 
     def markdown(self) -> str:
         """A table of GitHub's Markdown."""
@@ -64,7 +72,8 @@ class PaperTable:
             [text for head, measure in zip(self.heads, self.measures, strict=True) for text in _heads(head, measure)]
         )
         for row in self.rows:
-            writer.writerow([text for each in row for text in _plain(each)])
+            pairs = zip(row, self.measures, strict=True)
+            writer.writerow([text for each, measure in pairs for text in _plain(each, measure)])
         return file.getvalue()
 
 
@@ -86,64 +95,78 @@ def paper_table(
     Args:
         show: measures; by default accuracy, epsilon and energy, and with a target what it cost to reach it.
         across: a swept key whose values become the columns, of one measure.
-        labels: other words for keys and measures.
+        labels: other words for keys, values and measures.
 
     Raises:
-        UserError: an unknown measure or key; several measures across a key.
+        UserError: an unknown measure, key or label; several measures across a key.
     """
     measures = [*show] or [name for name in SHOWN if _is_known(numbers, name)]
     if not show and numbers.target is not None:
         measures += TO_TARGET
     for name in measures:
-        check_measure(name, numbers.target)
+        check_measure(name, numbers.target, "--show")
     words = dict(labels or {})
+    numbers.check_labels(words)
+    if across is not None and len(show) > 1:
+        raise UserError(f"shows one measure, expected one --show, found {', '.join(show)}", "--across")
     heads = {key: words.get(key, words.get(short, short)) for key, short in numbers.heads.items()}
     titles = {name: words.get(name, title_of(name, numbers.target)) for name in measures}
     if across is not None:
-        return _across(numbers, numbers.key(across), measures, heads)
+        return _across(numbers, numbers.key(across, "--across"), measures[0], heads, words)
     kept = [key for key in numbers.keys if key in numbers.varying()] or list(numbers.keys)
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for values, cells in numbers.points:
-        rows.append((*(word(values[key]) for key in kept), *(cells[name] for name in measures)))
+        rows.append((*(_called(values[key], words) for key in kept), *(cells[name] for name in measures)))
     return PaperTable((*(heads[key] for key in kept), *titles.values()), tuple(rows), (*[""] * len(kept), *measures))
 
 
-def check_measure(name: str, target: float | None) -> None:
+def check_measure(name: str, target: float | None, option: str) -> None:
     """Refuse what cannot be shown.
+
+    Args:
+        option: which names it, for the message.
 
     Raises:
         UserError: an unknown measure, or one that needs a target where there is none.
     """
     if name not in MEASURES:
-        raise UserError(f"expected one of {', '.join(MEASURES)}, found {name}")
+        raise UserError(f"expected one of {', '.join(MEASURES)}, found {name}", option)
     if MEASURES[name].to_target and target is None:
-        raise UserError(f"{name} needs a target accuracy, as --target 0.7")
+        raise UserError(f"{name} needs a target accuracy, as --target 0.7", option)
 
 
 def _is_known(numbers: StudyNumbers, measure: str) -> bool:
     return any(cells[measure].known for _, cells in numbers.points)
 
 
-def _across(numbers: StudyNumbers, key: str, measures: Sequence[str], heads: Mapping[str, str]) -> PaperTable:
-    measure = measures[0]
+def _called(value: Any, words: Mapping[str, str]) -> Any:
+    """A swept value, or the user's word for it."""
+    return words.get(word(value), value)
+
+
+def _across(
+    numbers: StudyNumbers, key: str, measure: str, heads: Mapping[str, str], words: Mapping[str, str]
+) -> PaperTable:
     rest = [each for each in numbers.varying() if each != key]
     values = list(dict.fromkeys(word(point[key]) for point, _ in numbers.points))
-    rows: dict[tuple[str, ...], dict[str, Cell]] = {}
+    rows: dict[tuple[str, ...], tuple[list[Any], dict[str, Cell]]] = {}
     for point, cells in numbers.points:
-        rows.setdefault(tuple(word(point[each]) for each in rest), {})[word(point[key])] = cells[measure]
-    table = tuple((*words, *(cells.get(value, "-") for value in values)) for words, cells in rows.items())
-    columns = (*(heads[each] for each in rest), *(f"{heads[key]} {value}" for value in values))
+        place = tuple(word(point[each]) for each in rest)
+        _, found = rows.setdefault(place, ([_called(point[each], words) for each in rest], {}))
+        found[word(point[key])] = cells[measure]
+    table = tuple((*named, *(cells.get(value, _NONE) for value in values)) for named, cells in rows.values())
+    columns = (*(heads[each] for each in rest), *(words.get(value, f"{heads[key]} {value}") for value in values))
     return PaperTable(columns, table, (*[""] * len(rest), *[measure] * len(values)))
 
 
-def text_of(each: str | Cell) -> str:
-    """A cell as text.
+def text_of(each: Any) -> str:
+    """A cell, or a swept value, as text.
 
     >>> text_of(Cell(70.123, 69.5, 70.746, 5, 5)), text_of(Cell(float("nan"), 0, 0, 5, 3)), text_of("hfl")
     ('70.12 ± 0.62', '3 of 5', 'hfl')
     """
-    if isinstance(each, str):
-        return each
+    if not isinstance(each, Cell):
+        return word(each)
     if math.isnan(each.mean):
         return f"{each.known} of {each.runs}" if each.known else "-"
     if math.isnan(each.half) or each.half == 0:
@@ -152,15 +175,15 @@ def text_of(each: str | Cell) -> str:
     return f"{each.mean:.{decimals}f} {_PLUS_MINUS} {each.half:.{decimals}f}"
 
 
-def _latex(each: str | Cell) -> str:
+def _latex(each: Any) -> str:
     text = text_of(each)
-    if isinstance(each, str):
-        return _escaped(text)
+    if not isinstance(each, Cell):
+        return _head(text)
     return f"${text.replace(_PLUS_MINUS, chr(92) + 'pm')}$" if _PLUS_MINUS in text else _escaped(text)
 
 
 def _head(text: str) -> str:
-    """A heading; one with formulas between dollars is the user's own LaTeX."""
+    """Words; with formulas between dollars they are the user's own LaTeX."""
     return text if text.count("$") >= 2 else _escaped(text)
 
 
@@ -172,7 +195,13 @@ def _heads(head: str, measure: str) -> list[str]:
     return [head, f"{head}, low", f"{head}, high", f"{head}, runs"] if measure else [head]
 
 
-def _plain(each: str | Cell) -> list[Any]:
-    if isinstance(each, str):
-        return [each]
+def _plain(each: Any, measure: str) -> list[Any]:
+    if not isinstance(each, Cell):
+        return ["", "", "", 0] if measure else [text_of(each)]
     return [*("" if math.isnan(end) else repr(end) for end in (each.mean, each.low, each.high)), each.known]
+
+
+def _value(each: Any, measure: str) -> Any:
+    if not isinstance(each, Cell):
+        return None if measure else each
+    return {"mean": each.mean, "low": each.low, "high": each.high, "runs": each.runs, "known": each.known}

@@ -26,6 +26,10 @@ def pgf_text(figure: PaperFigure, width_in: float) -> str:
     ]
     if figure.logarithmic:
         options.append("xmode=log")
+    steps = ("xtick", figure.x_step), ("ytick", figure.y_step)
+    options += [f"{axis} distance={step}" for axis, step in steps if step is not None]
+    low, high = figure.cut_range()
+    options += [f"{end}={value:g}" for end, value in (("ymin", low), ("ymax", high)) if value is not None]
     if figure.words:
         places = ",".join(map(str, range(len(figure.words))))
         options += [f"xtick={{{places}}}", f"xticklabels={{{','.join(f'{{{tex(each)}}}' for each in figure.words)}}}"]

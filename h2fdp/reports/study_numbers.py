@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,16 @@ class Measure:
         of: a run's rows of the metrics, its summary and the target -> the number; NaN where there is none.
         largest: over seeds the largest matters, not the mean.
         to_target: it needs a target.
+        counts: it is a whole number of each run.
+        bounds: what it cannot go beyond; null for no bound.
     """
 
     title: str
     of: Callable[[Mapping[str, Sequence[Any]], Mapping[str, Any], float], float]
     largest: bool = False
     to_target: bool = False
+    counts: bool = False
+    bounds: tuple[float | None, float | None] = (0.0, None)
 
 
 def _last(column: str, factor: float = 1.0) -> Callable[..., float]:
@@ -69,14 +73,14 @@ def _epsilon(rows: Mapping[str, Sequence[Any]], summary: Mapping[str, Any], targ
 
 
 MEASURES: Mapping[str, Measure] = {
-    "accuracy": Measure("test accuracy, %", _last("accuracy", 100.0)),
-    "loss": Measure("test loss", _last("loss")),
+    "accuracy": Measure("test accuracy, %", _last("accuracy", 100.0), bounds=(0.0, 100.0)),
+    "loss": Measure("test loss", _last("loss"), bounds=(None, None)),
     "epsilon": Measure("epsilon (pld)", _epsilon, largest=True),
-    "intervals": Measure("intervals", _last("interval")),
+    "intervals": Measure("intervals", _last("interval"), counts=True),
     "energy_j": Measure("energy, J", _last("energy_j")),
     "delay_s": Measure("delay, s", _last("delay_s")),
     "clock_s": Measure("simulated time, s", _last("clock_s")),
-    "target_intervals": Measure("intervals to {target}", _until("interval"), to_target=True),
+    "target_intervals": Measure("intervals to {target}", _until("interval"), to_target=True, counts=True),
     "target_energy_j": Measure("J to {target}", _until("energy_j"), to_target=True),
     "target_clock_s": Measure("s to {target}", _until("clock_s"), to_target=True),
 }
@@ -131,18 +135,39 @@ class StudyNumbers:
         """Key -> its last word, where that is clear."""
         return dict(zip(self.keys, shortened_keys(self.keys), strict=True))
 
-    def key(self, name: str) -> str:
+    def key(self, name: str, option: str) -> str:
         """The swept key that a user means by its full or its short name.
+
+        Args:
+            option: which names it, for the message.
 
         Raises:
             UserError: there is none.
         """
         known = {short: key for key, short in self.heads.items()} | {key: key for key in self.keys}
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean `{close[0]}`?" if close else ""
-            raise UserError(f"expected a swept key, one of {', '.join(self.keys) or '(none)'}, found {name}{hint}")
+            text = (
+                f"expected a swept key, one of {', '.join(self.keys) or '(none)'}, found {name}{_nearest(name, known)}"
+            )
+            raise UserError(text, option)
         return known[name]
+
+    def check_labels(self, labels: Mapping[str, str], more: Sequence[str] = ()) -> None:
+        """Refuse words for what is not there.
+
+        Args:
+            labels: a key, a value of one or a measure -> another word for it.
+            more: what else can have one.
+
+        Raises:
+            UserError: a label of something else.
+        """
+        values = {word(values[key]) for values, _ in self.points for key in self.keys}
+        known = [*self.heads.values(), *self.keys, *sorted(values), *MEASURES, *more]
+        for name in labels:
+            if name not in known:
+                text = f"expected a swept key, one of its values or a measure, found {name}{_nearest(name, known)}"
+                raise UserError(text, "--label")
 
     def varying(self) -> list[str]:
         """The keys that have more than one value."""
@@ -162,15 +187,20 @@ class StudyNumbers:
             name, equals, value = condition.partition("=")
             if not equals:
                 raise UserError(f"expected KEY=VALUE, found {condition}", "--where")
-            key = self.key(name.strip())
+            key = self.key(name.strip(), "--where")
             there = list(dict.fromkeys(word(values[key]) for values, _ in points))
-            if _plain(value) not in there:
+            if plain_word(value) not in there:
                 raise UserError(f"expected one of {', '.join(there)}, found {value}", "--where", key)
-            points = tuple(point for point in points if word(point[0][key]) == _plain(value))
+            points = tuple(point for point in points if word(point[0][key]) == plain_word(value))
         return StudyNumbers(self.keys, points, self.target)
 
 
-def _plain(value: str) -> str:
+def _nearest(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def plain_word(value: str) -> str:
     """A value of the command line as `word` writes it: 1.0 is 1."""
     try:
         return word(float(value))

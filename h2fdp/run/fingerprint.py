@@ -23,7 +23,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
 from h2fdp.run.kept_digests import kept_digests
 from h2fdp.run.noise_key import id_of
-from h2fdp.run.own_code import code_of, own_parts_of
+from h2fdp.run.own_code import code_of, own_files_of, own_parts_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.hardware import ARITHMETIC, COMPILERS, processor
 
@@ -87,6 +87,11 @@ def counted_versions(run: RunSetup) -> dict[str, str]:
 def own_code_of(run: RunSetup) -> str:
     """A digest of the code of a user's own parts that the run's files name."""
     return code_of(part.part for part in own_parts_of(run.config, run.drawn))
+
+
+def own_files(run: RunSetup) -> dict[str, str]:
+    """The files of all own parts of a run, and of what these use -> a digest of what each defines."""
+    return {**run.own.files, **own_files_of(part.part for part in own_parts_of(run.config, run.drawn))}
 
 
 def package_digest(package: Path = PACKAGE) -> str:

@@ -16,13 +16,14 @@ from h2fdp.errors import UserError
 from h2fdp.records import RunDirectory
 from h2fdp.records.checked_json import read_checked_json, write_checked_json
 from h2fdp.records.checkpoint import make_folder
-from h2fdp.run.fingerprint import code_by_module, counted, counted_versions, own_code_of
+from h2fdp.run.fingerprint import code_by_module, counted, counted_versions, own_code_of, own_files
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.hardware import description
 
 _FILE = "identity.json"
 _MOST = 5
 _OWN = "code of your own"
+OWN_FILES = "own files"
 
 
 def identity_of(run: RunSetup, directory: RunDirectory) -> dict[str, dict[str, str]]:
@@ -32,6 +33,7 @@ def identity_of(run: RunSetup, directory: RunDirectory) -> dict[str, dict[str, s
     words["topology.yaml"] = blake2b(directory.topology.read_bytes(), digest_size=8).hexdigest()
     return {
         "code": code_by_module() | {_OWN: hash_of([run.own.code, own_code_of(run)])},
+        OWN_FILES: own_files(run),
         "configuration": words,
         "versions": counted_versions(run),
         "hardware": description() | {"device": run.blueprint.device.type},
@@ -62,11 +64,27 @@ def differences(part: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> I
     if not before or not after:
         return
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    if part == "code" and (files := changed_files(then, now.get(OWN_FILES, {}))):  # which say more
+        names = [*files, *(name for name in names if name != _OWN)]
     for name in names[:_MOST]:
         was, found = before.get(name), after.get(name)
         yield name if part == "code" or name == "topology.yaml" else f"{name} was {was}, is {found}"
     if len(names) > _MOST:
         yield f"{len(names) - _MOST} more"
+
+
+def changed_files(then: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
+    """The user's files that define something else than they did.
+
+    Args:
+        then: a stored identity.
+        now: file -> a digest.
+
+    >>> changed_files({"own files": {"net.py": "a", "b.py": "c"}}, {"net.py": "d", "b.py": "c"})
+    ['net.py']
+    """
+    before = then.get(OWN_FILES, {})
+    return [name for name in before if before[name] != now.get(name)]
 
 
 def _flat(values: Any, key: str = "") -> Iterator[tuple[str, str]]:

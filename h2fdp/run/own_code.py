@@ -41,7 +41,7 @@ def code_of(parts: Iterable[Any]) -> str:
                 part = type(part)
             home = _home(part)
             if home.__name__ not in known:
-                sources = own_sources(home)
+                sources = {name: text for name, (_, text) in own_modules(home).items()}
                 program, digest, libraries = _read(tuple(sorted(sources.items())))
                 known[home.__name__] = program, [digest, json.dumps(versions(libraries))]
             program, whole = known[home.__name__]
@@ -64,8 +64,28 @@ def own_parts_of(config: ExperimentFile, topology: Topology) -> list[OwnPart]:
     return [*own_parts_in(config), *topology.radio.own_parts]
 
 
-def own_sources(home: ModuleType) -> dict[str, bytes]:
-    """A module and all own modules that it uses: name -> text.
+def own_files_of(parts: Iterable[Any]) -> dict[str, str]:
+    """The user's files that parts come from or use -> a digest of what each defines by itself.
+
+    Files of parts that cannot be read as a whole are left out; see `code_of`.
+    """
+    found: dict[str, str] = {}
+    for part in parts:
+        maker = type(part) if is_dataclass(part) and not isinstance(part, type) else part
+        try:
+            modules = own_modules(_home(maker))
+            program, _, _ = _read(tuple(sorted((name, text) for name, (_, text) in modules.items())))
+        except (TypeError, AttributeError, OSError, SyntaxError, UnicodeDecodeError):
+            continue
+        digests = program.by_module()
+        for name, (file, _) in modules.items():
+            if not is_installed(file):
+                found[str(file)] = digests[name.removesuffix(".__init__")]
+    return found
+
+
+def own_modules(home: ModuleType) -> dict[str, tuple[Path, bytes]]:
+    """A module and all own modules that it uses: name -> file and text.
 
     They are found by what a module has names for and by the imports in its text, those in functions too. A package's
     own module is called `package.__init__`.
@@ -73,16 +93,17 @@ def own_sources(home: ModuleType) -> dict[str, bytes]:
     Raises:
         TypeError, OSError, SyntaxError: one of them has no file that can be read.
     """
-    texts: dict[str, bytes] = {}
+    texts: dict[str, tuple[Path, bytes]] = {}
     asked: set[str] = set()
     waiting = {home.__name__: _source_of(home)}
     while waiting:
         name, file = waiting.popitem()
         key = f"{name}.__init__" if file.name == "__init__.py" else name
         if key not in texts:
-            texts[key] = file.read_bytes()
+            text = file.read_bytes()
+            texts[key] = file, text
             if not is_installed(file):
-                used = {*_used_by(sys.modules.get(name)), *imported_modules(texts[key], key)}
+                used = {*_used_by(sys.modules.get(name)), *imported_modules(text, key)}
                 waiting |= _own_files(used - asked)
                 asked |= used
     return texts

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from h2fdp.notebook import word
@@ -90,7 +91,6 @@ def _notebook_handle() -> Callable[[str], None] | None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    from IPython.display import HTML, display  # in a notebook it is there
-
-    handle = display(HTML(""), display_id=True)
-    return lambda text: handle.update(HTML(text))
+    library: Any = import_module("IPython.display")  # in a notebook it is there
+    handle = library.display(library.HTML(""), display_id=True)
+    return lambda text: handle.update(library.HTML(text))

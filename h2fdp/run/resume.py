@@ -23,8 +23,8 @@ from h2fdp.records.directory import reopen
 from h2fdp.records.summary import SUMMARY
 from h2fdp.run import noise_key
 from h2fdp.run.api import Experiment
-from h2fdp.run.fingerprint import name_of_attempt, run_digest
-from h2fdp.run.identity import differences, identity_of, stored_identity
+from h2fdp.run.fingerprint import name_of_attempt, own_files, run_digest
+from h2fdp.run.identity import changed_files, differences, identity_of, stored_identity
 from h2fdp.run.loop import carry_out, full_disk_reported
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.python_progress import shown
@@ -57,11 +57,12 @@ def resume(
         progress: show how far it is; null: in notebooks and on terminals.
         settings: of `runtime` and `tracking`, as `--set` takes them (`runtime.hosts=2`).
         fresh_noise: where the intervals to be repeated would not come out the same, draw them afresh; what was released
-            before counts too.
+            before counts too. Also goes on where code of your own has changed.
 
     Raises:
         UserError: no run directory; another process is writing to it; a part is missing, or is not the one that the run
-            began with; a file of it was changed; it would draw fresh noise, and was not allowed to.
+            began with; a file of it, or code of your own, was changed; it would draw fresh noise, and was not
+            allowed to.
     """
     experiment = Experiment.of_run(run, settings, data=data, test_data=test_data, model=model)
     with shown(experiment.config.training.intervals, progress, on_interval) as watcher:
@@ -128,6 +129,7 @@ def _continuation(
         differing = [part for part in digest if digest[part] != stored["digest"].get(part)]
         if "noise key" in differing:  # it is the key of the data's digest, too: that says nothing under another
             differing.remove("data")
+        _check_own_files(setup, directory, differing, fresh_noise)
         if not differing or setup.noise is None:  # without noise there is nothing that a second time would reveal
             _log.info("resume", extra=about(interval=len(state.rows) + 1, differing=differing))
             return setup.drawing(state.attempt), state
@@ -136,6 +138,23 @@ def _continuation(
     _check_allowed(setup, state, directory, why, fresh_noise or not lost)
     setup = _with_kept_key(setup, directory)
     return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
+
+
+def _check_own_files(setup: RunSetup, directory: RunDirectory, differing: Sequence[str], allowed: bool) -> None:
+    """Raise where the rest of the run would come from other code of the user's than its first part.
+
+    Args:
+        allowed: the user asked for it.
+    """
+    if "code" in differing and not allowed:
+        files = changed_files(stored_identity(directory), own_files(setup))
+        if files:
+            text = (
+                f"your own code changed since the run began ({', '.join(files)}), so its rest would be of another "
+                f"experiment; expected the code as it was, a new run, or --fresh-noise (fresh_noise=True) to go on "
+                f"with the new code"
+            )
+            raise UserError(text, str(directory.path))
 
 
 def _why_afresh(differing: Sequence[str], setup: RunSetup, directory: RunDirectory, repeatable: bool) -> str:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import inline_nodes, run_arithmetic
+from h2fdp.runtime.ray_needed import require_ray
 from h2fdp.runtime.section import RuntimeSection, chosen_backend, inline_workers
 
 
@@ -16,6 +17,7 @@ def start_hosts(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeG
     """The edge servers of the run, inline or on Ray; hosts end with the context."""
     with run_arithmetic():
         if chosen_backend(section) == "ray":
+            require_ray()
             from h2fdp.runtime.ray_hosts import ray_nodes  # Ray takes a second to import
 
             with ray_nodes(blueprint, section) as nodes:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import ray
 from filelock import FileLock, Timeout
@@ -21,6 +22,7 @@ from ray._private import ray_constants
 from h2fdp.config.user_code import is_own
 from h2fdp.errors import UserError
 from h2fdp.records import PACKAGE
+from h2fdp.runtime.ray_needed import IN_ONE_PROCESS
 
 # No usage report; and a host without GPUs must not hide those of the machine from the process that it is in.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -29,6 +31,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 _FOLDERS = Path("/tmp")  # not TMPDIR: the sockets below may have paths of 107 characters
 _STORE_BYTES = 2**29  # models and updates on their way, beside the records
 _SECONDS_TO_CONNECT = 10.0
+_TOKEN = "are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
 _LARGEST_STORE = 0.3  # of memory, as Ray's own default
 _FROM_AFAR = (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.RayError)
 
@@ -74,8 +77,8 @@ def _started(data_bytes: int) -> Iterator[None]:
         except Exception as error:  # Ray has no class for it
             ray.shutdown()
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            text = f"Ray did not start on this machine ({reason}); try again when it has more room"
-            raise UserError(f"{text}, or run in one process: inline", key="runtime.backend") from error
+            text = f"Ray did not start on this machine ({reason}); try again when it has more room, or {IN_ONE_PROCESS}"
+            raise UserError(text, key="runtime.backend") from error
         yield
 
 
@@ -96,6 +99,7 @@ def _joined(address: str) -> Iterator[None]:
     """A cluster that somebody started; our package travels to its machines."""
     if (stated := _remembered() if address == "auto" else address) is not None:
         _check_listening(stated)
+        _check_token(stated)
     try:
         ray.init(
             address=address,
@@ -105,8 +109,8 @@ def _joined(address: str) -> Iterator[None]:
         )
     except _FROM_AFAR as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        hint = "is it running, and are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
-        raise UserError(f"cannot join a cluster at {address} ({reason}); {hint}", key="runtime.address") from None
+        text = f"cannot join a cluster at {address} ({reason}); is it running, and {_TOKEN}"
+        raise UserError(text, key="runtime.address") from None
     yield
 
 
@@ -127,6 +131,22 @@ def _check_listening(address: str) -> None:
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         raise UserError(f"nothing listens at {address} ({reason}); is it running?", key="runtime.address") from None
+
+
+def _check_token(address: str) -> None:
+    """Ray itself would warn once a second, for half a minute."""
+    refused = False
+    with contextlib.suppress(Exception):  # of Ray's insides, which change
+        library: Any = ray._raylet
+        stranger = library.ClusterID.from_random().hex()  # tokens are looked at before the cluster's identity is
+        client = library.GcsClient(address=address, cluster_id=stranger)
+        try:
+            client.internal_kv_get(b"h2fdp", None, timeout=_SECONDS_TO_CONNECT)
+        except Exception as error:
+            refused = "InvalidAuthToken" in str(error)
+    if refused:
+        text = f"the cluster at {address} does not take our token; {_TOKEN}"
+        raise UserError(text, key="runtime.address")
 
 
 @contextmanager

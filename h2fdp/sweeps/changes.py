@@ -10,8 +10,10 @@ import yaml
 
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
+from h2fdp.records import RunDirectory
 from h2fdp.run.fingerprint import counted
-from h2fdp.run.own_code import own_parts_of
+from h2fdp.run.identity import changed_files, stored_identity
+from h2fdp.run.own_code import own_files_of, own_parts_of
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import PlannedRun, Study, configuration_of
@@ -34,8 +36,13 @@ def changed_runs(
             continue
         same = entry is not None and entry.digest == planned.digest
         problems = [] if same else _differences(study, planned, directory, shared)
-        if entry and not same and not problems and own_parts_of(*shared.experiment(study.document, planned.settings)):
-            text = "the run was made by other code of your own than is there now"
+        parts = own_parts_of(*shared.experiment(study.document, planned.settings))
+        if entry and not same and not problems and parts:
+            files = changed_files(
+                stored_identity(RunDirectory(directory.run(name))), own_files_of(each.part for each in parts)
+            )
+            which = f" ({', '.join(files)})" if files else ""
+            text = f"the run was made by other code of your own than is there now{which}"
             problems.append(Problem(text, str(directory.run(name)), "code"))
         if entry is None or entry.code != code:
             text = "the code of h2fdp has changed since the run was made"

@@ -9,6 +9,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.records.atomic import write_text
 from h2fdp.records.lock import locked
 from h2fdp.run.fingerprint import package_digest
+from h2fdp.runtime.ray_needed import require_ray
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.sweeps.changes import changed_runs, refuse
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries, remove_run
@@ -151,6 +152,7 @@ def _carried_out(
         if jobs == 1:
             one_after_another(work, context, own_ray=False)
         else:
+            require_ray()
             from h2fdp.sweeps.side_by_side import side_by_side  # Ray takes a second to import
 
             side_by_side(work, study.document, options.data_root, jobs, max(1, cpus // jobs), options.on_start)

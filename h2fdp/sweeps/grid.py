@@ -100,7 +100,7 @@ def _axis(keys: Sequence[str], node: Node, key: str) -> tuple[list[tuple[Setting
             problems.append(Problem(text, item.where, key))
             continue
         plain = item.plain()
-        if (same := _canonical(plain)) in seen:
+        if (same := canonical(plain)) in seen:
             problems.append(Problem(f"the value {word(plain)} comes twice", item.where, key))
         seen.append(same)
         found_values.append(
@@ -109,12 +109,12 @@ def _axis(keys: Sequence[str], node: Node, key: str) -> tuple[list[tuple[Setting
     return found_values, problems
 
 
-def _canonical(value: Any) -> str:
+def canonical(value: Any) -> str:
     """Equal for equal values, 1 and 1.0 among them."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, list):
-        return "[" + ",".join(map(_canonical, value)) + "]"
+        return "[" + ",".join(map(canonical, value)) + "]"
     return json.dumps(value, sort_keys=True)
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from h2fdp.records.atomic import write_text
+from h2fdp.runtime.ray_needed import require_ray
 from h2fdp.sweeps.directory import SweepStates
 from h2fdp.sweeps.task import Outcome, Task, TaskContext, carry_out
 
@@ -133,6 +134,7 @@ def one_after_another(work: Queue, context: TaskContext, *, own_ray: bool) -> No
     """Carry out all tasks here; with `own_ray` those that ask for Ray share one session on this machine."""
     with ExitStack() as stack:
         if own_ray:
+            require_ray()
             from h2fdp.runtime.ray_session import ray_session  # Ray takes a second to import
 
             stack.enter_context(ray_session(None, _RECORDS_BYTES))

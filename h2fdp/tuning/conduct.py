@@ -10,6 +10,7 @@ from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
 from h2fdp.records.lock import locked
 from h2fdp.runtime import chosen_backend
+from h2fdp.runtime.ray_needed import require_ray
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams
 from h2fdp.sweeps.shared import SharedInputs
@@ -92,6 +93,7 @@ def _carried_out(plan: TunePlan, queue: TrialQueue, shared: SharedInputs, option
         context = TaskContext(plan.document, options.data_root, None, shared, options.on_start)
         one_after_another(queue, context, own_ray=on_ray and plan.config.runtime.address is None)
     else:
+        require_ray()
         from h2fdp.sweeps.side_by_side import side_by_side  # Ray takes a second to import
 
         threads = max(1, cpus // jobs)

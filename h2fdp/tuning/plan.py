@@ -26,7 +26,7 @@ from h2fdp.tuning.space import RANGES, TUNE, Drawn, Space, space_of
 CHECKS = 4  # times that a trial is judged: at each quarter of its intervals
 _REDRAWN = 5
 _SEEDS = 2**31 - 1
-EMPTY = "the section is empty; expected ranges, as `ranges: {training.step_size: {low: 0.1, high: 10, log: true}}`"
+EXPECTED = "expected ranges, as `ranges: {training.step_size: {low: 0.1, high: 10, log: true}}`"
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,10 @@ def read_plan(path: Path, settings: Sequence[str], shared: SharedInputs) -> Tune
         else:
             base.append(setting)
     content = document.root.content
-    if not isinstance(content, dict) or TUNE not in content or not content[TUNE].content:
-        raise UserError(EMPTY, document.where((TUNE,)), TUNE)
+    if not isinstance(content, dict) or TUNE not in content:
+        raise UserError(f"the section is missing; {EXPECTED}", document.name, TUNE)
+    if not content[TUNE].content:
+        raise UserError(f"the section is empty; {EXPECTED}", document.where((TUNE,)), TUNE)
     return _checked(document, tuple(base), shared)
 
 

@@ -30,6 +30,7 @@ from h2fdp.tuning.price import unaccounted
 from h2fdp.tuning.space import Drawn
 from h2fdp.tuning.trials import COLUMNS, EarlyEnd, State, Trial
 
+_SCORES = ("accuracy", "loss")  # ends of columns
 _ROUNDING = 1e-6  # relative, of divergences added up in another order
 
 
@@ -138,8 +139,9 @@ class TrialQueue(Queue):
             self._waiting.append(begun)
 
     def interval(self, task: Task, row: dict[str, Any]) -> None:
-        """A trial has come so far."""
-        self._watcher.interval(task.name, row)
+        """A trial has come so far; what it scores is nobody's to know where an account covers the search."""
+        shown = row if not self._plan.price.covered else {key: row[key] for key in row if not key.endswith(_SCORES)}
+        self._watcher.interval(task.name, shown)
 
     def ended(self, task: Task, outcome: Outcome) -> None:
         """A trial ended, or was stopped from outside; one that failed by no user's mistake is tried once more."""

@@ -14,6 +14,8 @@ from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.experiment.tune_section import Span, TuneSection
+from h2fdp.sweeps.grid import canonical
+from h2fdp.sweeps.grid import word as yaml_word
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -163,7 +165,7 @@ def _why_not(key: str, swept: Sequence[str]) -> str:
 def _choices(
     document: Document, path: tuple[str, ...], keys: Sequence[str], found: Sequence[Any]
 ) -> tuple[tuple[tuple[Setting, ...], ...], list[Problem]]:
-    choices, problems = [], []
+    choices, problems, seen = [], list[Problem](), set[str]()
     for place, item in enumerate(found):
         where = document.where((*path, place))
         values = [item] if len(keys) == 1 else item
@@ -171,5 +173,8 @@ def _choices(
             text = f"expected a list of {len(keys)} values, one for each key, found {quote(item)}"
             problems.append(Problem(text, where, ".".join(path)))
             continue
+        if (same := canonical(item)) in seen:
+            problems.append(Problem(f"the choice {yaml_word(item)} comes twice", where, ".".join(path)))
+        seen.add(same)
         choices.append(tuple(Setting(key, value, where) for key, value in zip(keys, values, strict=True)))
     return tuple(choices), problems

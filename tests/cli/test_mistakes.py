@@ -152,3 +152,12 @@ def test_one_thing_is_not_told_as_several(h2fdp, tmp_path):
     shown = h2fdp("topology", "check", file).stdout
     assert "1 edge server, " in shown
     assert "1 edge servers" not in shown
+
+
+def test_ctrl_c_before_anything_runs_is_answered_in_a_line(h2fdp, experiment, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("h2fdp.tuning.plan.read_plan", interrupted)
+    done = h2fdp("tune", experiment)
+    assert (done.returncode, done.stderr.strip()) == (130, "stopped")

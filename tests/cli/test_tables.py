@@ -19,6 +19,12 @@ def test_words_wrap_and_numbers_do_not(capsys):
     assert "0.2072 ± 0.0123" in printed
 
 
+def test_a_title_is_as_wide_as_the_terminal_and_not_as_its_table(capsys):
+    title = "means over seeds, and half of their 95 % intervals (Student's t)"
+    print_table([{"n": 1}], title=title)
+    assert capsys.readouterr().out.splitlines()[0] == title
+
+
 def test_a_table_that_cannot_fit_is_a_block_for_each_row(capsys):
     keys = ["batch_size", "intervals", "local_steps", "clip_scope", "accuracy", "interval", "energy", "epsilon"]
     print_table([dict.fromkeys(keys, 0.20721) | {"interval": "0.1234 to 0.5678"}] * 2, title="runs")

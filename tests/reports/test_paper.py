@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
 from h2fdp import UserError
+from h2fdp.cli.main import app
 from h2fdp.reports.paper_drawing import write_figure
 from h2fdp.reports.paper_figure import along_runs, over_key
+from h2fdp.reports.paper_lines import Line, PaperFigure
 from h2fdp.reports.paper_table import paper_table
+from h2fdp.reports.pgfplots import pgf_text
 from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.reports.sweep_view import SweepView
 
@@ -60,7 +65,7 @@ def test_a_row_for_each_point_with_students_interval_the_worst_epsilon_and_the_l
     table = paper_table(study_numbers(sweep))
     assert table.heads == ("method", "probability", "test accuracy, %", "epsilon (pld)", "energy, J")
     half = 4.302653 * 10 / 3**0.5  # three seeds, 10 points apart
-    assert [row[:2] for row in table.rows] == [("hfl_x", "0"), ("hfl_x", "0.5"), ("h2fdp", "0"), ("h2fdp", "0.5")]
+    assert [row[:2] for row in table.rows] == [("hfl_x", 0.0), ("hfl_x", 0.5), ("h2fdp", 0.0), ("h2fdp", 0.5)]
     cell = table.rows[3][2]
     assert (cell.mean, cell.low, cell.high) == pytest.approx((75.0, 75 - half, 75 + half), abs=1e-4)
     assert table.texts()[3]["test accuracy, %"] == "75 ± 25"
@@ -84,6 +89,15 @@ def test_a_key_across_makes_its_values_columns(sweep):
     assert table.heads == ("Method", "probability 0", "probability 0.5")
     assert [row[0] for row in table.rows] == ["hfl_x", "h2fdp"]
     assert table.rows[1][2].mean == pytest.approx(75.0)
+
+
+def test_json_has_numbers(sweep):
+    done = CliRunner().invoke(app, ["table", str(sweep), "--show", "accuracy", "--label", "h2fdp=ours", "--json"])
+    first, *_, last = json.loads(done.stdout)
+    assert (first["method"], first["probability"], last["method"], last["probability"]) == ("hfl_x", 0, "ours", 0.5)
+    half = 4.302653 * 10 / 3**0.5
+    ends = {"mean": 75.0, "low": 75 - half, "high": 75 + half, "runs": 3, "known": 3}
+    assert last["test accuracy, %"] == pytest.approx(ends, abs=1e-4)
 
 
 def test_latex_escapes_what_latex_reads_and_leaves_formulas(sweep):
@@ -118,6 +132,31 @@ def test_curves_along_runs_have_bands(sweep):
     assert figure.lines[0].low[2] == pytest.approx(65.0)
 
 
+@pytest.fixture(scope="module")
+def drawn():
+    """The axes of each figure that is drawn: no pictures are looked at."""
+    found = []
+    original = Figure.savefig
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda self, path: (found.append(self.axes[0]), original(self, path)))
+        yield found
+
+
+def test_ticks_of_what_is_counted_are_whole_and_no_axis_goes_beyond_what_can_be(drawn, tmp_path):
+    """Four seeds of which one fails give a band from below 0 % to above 100 %."""
+    band = Line("", (1.0, 2.0, 3.0), (50.0, 50.0, 40.0), (-10.0, 20.0, 30.0), (110.0, 80.0, 50.0))
+    along = PaperFigure((band,), "interval k", "%", banded=True, bounds=(0.0, 100.0))
+    write_figure(along, tmp_path / "a.png")
+    assert drawn[-1].get_ylim() == (0, 100)
+    assert [tick for tick in drawn[-1].get_xticks() if 1 <= tick <= 3] == [1, 2, 3]
+    text = pgf_text(along, 3.5)
+    assert "xtick distance=1, ymin=0, ymax=100" in text
+    counted = PaperFigure((Line("", (0.1, 0.2), (3.0, 4.5), (2.5, 4.0), (3.5, 5.0)),), "x", "intervals", y_counts=True)
+    write_figure(counted, tmp_path / "b.png")
+    assert all(float(tick).is_integer() for tick in drawn[-1].get_yticks())
+    assert counted.x_step is None
+
+
 @pytest.mark.parametrize("suffix", ["png", "pdf", "pgf"])
 def test_it_is_written_in_each_form(sweep, tmp_path, suffix):
     path = write_figure(over_key(study_numbers(sweep), "probability", "method"), tmp_path / f"a.{suffix}")
@@ -133,21 +172,41 @@ def test_it_is_written_in_each_form(sweep, tmp_path, suffix):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda numbers: over_key(numbers), "expected --x, one of method, topology.trust.probability"),
-        (lambda numbers: over_key(numbers, "method"), "the sweep varies topology.trust.probability too"),
-        (lambda numbers: over_key(numbers, "trsut"), "expected a swept key, one of method"),
-        (lambda numbers: paper_table(numbers, ["joules"]), "expected one of accuracy, loss"),
-        (lambda numbers: paper_table(numbers, ["target_energy_j"]), "needs a target accuracy, as --target 0.7"),
-        (lambda numbers: numbers.where(["method=fedavg"]), "expected one of hfl_x, h2fdp, found fedavg"),
+        (lambda numbers: over_key(numbers), "--x: expected one of method, topology.trust.probability"),
+        (lambda numbers: over_key(numbers, "method"), "--x: the sweep varies topology.trust.probability too"),
+        (lambda numbers: over_key(numbers, "trsut"), "--x: expected a swept key, one of method"),
+        (lambda numbers: over_key(numbers, "method", "trsut"), "--line: expected a swept key, one of method"),
+        (lambda numbers: over_key(numbers, "method", "method"), "--line: expected another key than --x, found method"),
+        (lambda numbers: over_key(numbers, "method", measure="joules"), "--y: expected one of accuracy, loss"),
+        (lambda numbers: paper_table(numbers, ["joules"]), "--show: expected one of accuracy, loss"),
+        (lambda numbers: paper_table(numbers, across="trsut"), "--across: expected a swept key, one of method"),
+        (lambda numbers: paper_table(numbers, ["loss", "epsilon"], "method"), "--across: shows one measure"),
+        (lambda numbers: paper_table(numbers, ["target_energy_j"]), "--show: .* needs a target accuracy"),
+        (lambda numbers: paper_table(numbers, labels={"metod": "M"}), "--label: .* metod; did you mean `method`"),
+        (lambda numbers: numbers.where(["method=fedavg"]), "--where: method: expected one of hfl_x, h2fdp, found fed"),
+        (lambda numbers: numbers.where(["metod=hfl_x"]), "--where: expected a swept key"),
         (
             lambda numbers: write_figure(over_key(numbers, "method", "probability"), Path("a.jpeg")),
-            "expected a file that ends",
+            "--out: expected a file that ends",
         ),
+        (lambda numbers: write_figure(over_key(numbers, "method", "probability"), Path(".")), "--out: is a folder"),
     ],
 )
-def test_mistakes_are_told_with_what_there_is(sweep, make, told):
+def test_mistakes_are_told_with_their_option_and_what_there_is(sweep, make, told):
     with pytest.raises(UserError, match=told):
         make(study_numbers(sweep))
+
+
+def test_the_commands_write_where_they_are_told(sweep, tmp_path):
+    table, picture = tmp_path / "new" / "t.csv", tmp_path / "other" / "p.pgf"
+    along = ["plot", str(sweep), "--x", "interval", "--label", "method=rule", "--out", str(picture)]
+    for command in (["table", str(sweep), "--out", str(table)], along):
+        assert CliRunner().invoke(app, command).exit_code == 0
+    assert table.read_text().startswith("method,")
+    assert "rule hfl\\_x" in picture.read_text()
+    for wrong, told in ((["--out", str(tmp_path), "--format", "csv"], "is a folder"), (["--out", "."], "is a folder")):
+        assert told in str(CliRunner().invoke(app, ["table", str(sweep), *wrong]).exception)
+    assert "--line: means nothing" in str(CliRunner().invoke(app, [*along, "--line", "method"]).exception)
 
 
 def test_what_is_no_sweep_is_told(tmp_path):

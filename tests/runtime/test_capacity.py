@@ -1,10 +1,13 @@
 """How many hosts fit, what each takes, and what is told when they do not fit."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.runtime import start_hosts
 from h2fdp.runtime.capacity import HostResources, Machine, even_cpus, fitting, number_of_hosts, shares
 from h2fdp.runtime.host_placement import PLACEMENTS, smallest_number_of_hosts
 from h2fdp.runtime.section import RuntimeSection, chosen_backend
@@ -112,3 +115,18 @@ def test_what_contradicts_itself_is_told(settings, words):
 )
 def test_auto_is_one_process_unless_something_asks_for_ray(settings, backend):
     assert chosen_backend(RuntimeSection(**settings)) == backend
+
+
+def test_too_few_cpus_are_those_of_the_machine_that_is_asked():
+    one = [Machine(1)]
+    with pytest.raises(UserError, match="requested, this machine has 1 CPUs"):
+        hosts(one, cpus_per_host=2)
+    with pytest.raises(UserError, match="requested, the machine of the cluster at head:6379 has 1 CPUs"):
+        hosts(one, cpus_per_host=2, address="head:6379")
+
+
+def test_without_ray_a_run_is_told_how_to_do_without(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    words = r"runtime\.backend: Ray is not installed; .* --set runtime\.backend=inline, or --inline for a sweep"
+    with pytest.raises(UserError, match=words), start_hosts(None, RuntimeSection(backend="ray")):
+        pass

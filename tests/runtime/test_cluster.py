@@ -4,6 +4,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from h2fdp.protocol import InProcessNodes
 from h2fdp.runtime.capacity import HostResources
 from h2fdp.runtime.host_placement import HostSpec
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
-from h2fdp.runtime.ray_session import _own_modules_by_value, _read_token_anew, ray_session
+from h2fdp.runtime.ray_session import _joined, _own_modules_by_value, _read_token_anew, ray_session
 from tests.runtime.runs import assert_equal, hosts, recorded, small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
@@ -102,11 +103,14 @@ def test_a_machine_that_is_lost_changes_no_bit(cluster, tmp_path, capsys):
     assert "note: lost host:" in capsys.readouterr().err
 
 
-def test_a_cluster_that_takes_another_token_is_told(cluster, tmp_path, monkeypatch):
+def test_a_cluster_that_takes_another_token_is_told_at_once(cluster, tmp_path, monkeypatch):
     with monkeypatch.context() as other:
         other.setenv("RAY_AUTH_TOKEN", "0" * 32)
+        other.setattr(ray, "init", None)  # which would warn for half a minute
         _read_token_anew()
-        with pytest.raises(UserError, match=r"runtime\.address: cannot join a cluster at .*RAY_AUTH_TOKEN"):
+        with pytest.raises(
+            UserError, match=r"runtime\.address: the cluster at .* not take our token; .*RAY_AUTH_TOKEN"
+        ):
             small(runtime={"address": cluster.address}).run(tmp_path / "run")
     _read_token_anew()
     assert not (tmp_path / "run").exists()
@@ -133,3 +137,14 @@ def test_a_model_beside_the_script_goes_where_its_module_is_not(tmp_path, monkey
         ).stderr
     )
     assert Ours()(torch.zeros(3)).shape == (7,)
+
+
+def test_an_address_that_ray_remembers_and_nothing_listens_at_is_told_at_once(monkeypatch):
+    """`auto` stands for it, and Ray itself would wait for minutes."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setattr(ray._private.services, "get_ray_address_from_environment", lambda *arguments: address)
+    monkeypatch.setattr(ray, "init", None)
+    with pytest.raises(UserError, match=rf"runtime\.address: nothing listens at {address} .*; is it running\?"):
+        _joined("auto").__enter__()

@@ -23,6 +23,9 @@ STEP = "training.step_size: {low: 0.1, high: 10}"
         ),
         ("training.step_size: {low: 0, high: 1, log: true}", "", "expected low above 0 with log: true, found 0"),
         ("training.step_size: {low: 1, high: 1}", "", "low and high are both 1; state the value"),
+        ("training.batch_size: [8, 4, 8]", "", "7: tune.ranges.training.batch_size: the choice 8 comes twice"),
+        ("training.batch_size: [8, 8.0]", "", "7: tune.ranges.training.batch_size: the choice 8.0 comes twice"),
+        ('"training.clipping, training.clip_norm": [[clip, 1], [clip, 1]]', "", "the choice [clip, 1] comes twice"),
         ("training.step_size: []", "", "expected a range {low, high, log} or a list of choices, found an empty list"),
         ("training.step_size: {low: -1, high: 1}", "", "7: training.step_size: expected a number from 1e-9 to 1e9"),
         (
@@ -92,11 +95,18 @@ def test_trials_without_a_known_account_are_refused(tmp_path, keys, ranges, mess
     assert "expected tune.privacy: public or ignore" in str(error.value)
 
 
-@pytest.mark.parametrize("section", ["", "tune:\n", "tune: {}\n"])
-def test_an_empty_section_is_told(tmp_path, section):
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ("", "empty.yaml: tune: the section is missing; expected ranges"),
+        ("tune:\n\n\nname: a\n", "empty.yaml:5: tune: the section is empty; expected ranges"),
+        ("tune: {}\n", "empty.yaml:5: tune: the section is empty; expected ranges"),
+    ],
+)
+def test_an_empty_section_is_told(tmp_path, section, told):
     path = tmp_path / "empty.yaml"
     path.write_text(BASE + section)
-    with pytest.raises(UserError, match="tune: the section is empty; expected ranges"):
+    with pytest.raises(UserError, match=told):
         tune(path)
 
 
