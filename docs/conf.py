@@ -9,15 +9,23 @@ sys.path.insert(0, str(Path(__file__).parent))  # for plain_docstrings and offli
 
 project = "h2fdp"
 author = "the h2fdp authors"
+copyright = f"2026, {author}"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "plain_docstrings", "offline_math"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "plain_docstrings", "offline_math"]
 html_math_renderer = "offline"
 html_theme = "furo"
 html_title = "h2fdp"
-exclude_patterns = ["_build"]
+html_static_path = ["_static"]
+html_css_files = ["notebooks.css"]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]
+nb_execution_mode = "cache"  # the notebooks are executed whenever their cells have changed
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 
 default_role = "code"
 autodoc_member_order = "bysource"

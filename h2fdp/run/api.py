@@ -68,7 +68,8 @@ class Experiment:
     """One experiment, checked when it is made.
 
     Args:
-        topology: a `Topology`, a topology file's path, or None for the paper's 10 x 5 devices.
+        topology: a `Topology`, a topology file's path, a mapping with what such a file holds, or None for the paper's
+            10 x 5 devices.
         data: a data set's name, or a mapping as in an experiment file. Or records of your own with `test_data`: a pair
             of arrays, a torch `Dataset`, a Hugging Face `Dataset`, a pandas frame, what `h2fdp.data.from_python` makes
             of these; a mapping or a function from a device's name to its (inputs, labels).
@@ -88,7 +89,7 @@ class Experiment:
 
     def __init__(
         self,
-        topology: Topology | str | Path | None = None,
+        topology: Topology | str | Path | dict[str, Any] | None = None,
         data: Any = "digits",
         model: str | dict[str, Any] | Callable[[], nn.Module] = "softmax",
         method: str | dict[str, Any] = "h2fdp",
@@ -102,11 +103,13 @@ class Experiment:
         given = None if function is not None else given_records(data, test_data)
         values["data"] = data_section(_DATA_PLACEHOLDER if function is not None else data, given, partition)
         values["model"] = model
-        own_topology = topology if isinstance(topology, Topology) else None
-        values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]} if own_topology else str(topology)
         if topology is None:
-            own_topology = Topology.regular(edges=10, devices=5, trust=0.5, seed=settings.get("seed", 1))
+            topology = Topology.regular(edges=10, devices=5, trust=0.5, seed=settings.get("seed", 1))
+        own_topology = topology if isinstance(topology, Topology) else None
+        if own_topology is not None:
             values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]}
+        else:
+            values["topology"] = topology if isinstance(topology, dict) else str(topology)
         document = document_of(values, "Experiment")
         self.config, drawn = experiment_from(document)
         self.topology = own_topology or drawn

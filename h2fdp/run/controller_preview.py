@@ -86,15 +86,24 @@ class FirstDecision:
         return asdict(self)
 
 
-def plan(path: str | Path, settings: Sequence[str] = (), data_root: str | Path | None = None) -> FirstDecision:
+def plan(
+    path: str | Path | Experiment, settings: Sequence[str] = (), data_root: str | Path | None = None
+) -> FirstDecision:
     """The first decision for an experiment file, with the controller on whether or not the file enables it.
 
     Args:
-        settings: as `--set` takes them, `control.alpha1=2`.
+        path: or an `Experiment`, which enables it itself: `control={"enabled": True}`.
+        settings: of a file, as `--set` takes them, `control.alpha1=2`.
 
     Raises:
         UserError: a wrong file; a method without noise, which leaves nothing to weigh.
     """
+    if isinstance(path, Experiment):
+        if settings:
+            raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
+        if not path.config.control.enabled:
+            raise UserError('expected control={"enabled": True}, found an experiment without it', "h2fdp.plan", "control")
+        return first_decision(path.prepare(data_root))
     experiment = Experiment.from_file(path, [*settings, "control.enabled=true"])
     return first_decision(experiment.prepare(data_root))
 

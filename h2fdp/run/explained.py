@@ -29,7 +29,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return f"<pre>{escape(str(self))}</pre>"
+        return f'<pre style="white-space: pre-wrap">{escape(str(self))}</pre>'
 
 
 def explain(experiment: Experiment | str | Path, *, data_root: str | Path | None = None) -> Explanation:

@@ -115,7 +115,7 @@ def check_usable(directory: TuneDirectory, plan: TunePlan, *, overwrite: bool) -
         return
     if not overwrite:
         text = "the search in this directory is of another file, other settings or other code"
-        hint = "add --overwrite to begin again, or choose another --out"
+        hint = "add --overwrite (overwrite=True) to begin again, or choose another --out"
         raise UserError([Problem(text, where), Problem(hint)])
     if any(in_use(run) for run in (path / "runs").glob("*")):
         raise UserError("another search is writing to this directory", where)
