@@ -146,7 +146,8 @@ def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = Fal
         return
     is_run = (path / "config.yaml").exists() and (path / SUMMARY).exists()
     if not overwrite:
-        hint = "add --overwrite (overwrite=True) to replace that run, or choose another --out" if is_run else "choose another --out"
+        replaced = "add --overwrite (overwrite=True) to replace that run, or " if is_run else ""
+        hint = f"{replaced}choose another --out"
         raise UserError(f"the directory is not empty; {hint}", where)
     if not is_run:
         raise UserError("the directory contains something other than a run; --overwrite replaces runs only", where)

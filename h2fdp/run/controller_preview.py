@@ -102,7 +102,7 @@ def plan(
         if settings:
             raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
         if not path.config.control.enabled:
-            raise UserError('expected control={"enabled": True}, found an experiment without it', "h2fdp.plan", "control")
+            raise UserError('expected control={"enabled": True}, found it disabled', "h2fdp.plan", "control")
         return first_decision(path.prepare(data_root))
     experiment = Experiment.from_file(path, [*settings, "control.enabled=true"])
     return first_decision(experiment.prepare(data_root))

@@ -68,7 +68,8 @@ def refuse(changed: Mapping[str, Sequence[Problem]]) -> None:
         others = f", and of {more} more runs" if more > 1 else ", and of one more run" if more else ""
         lines.append(replace(first, text=first.text + others))
     runs = "1 run is" if len(changed) == 1 else f"{len(changed)} runs are"
-    hint = f"{runs} changed since it was made; add --overwrite (overwrite=True) to repeat these runs, or choose another --out"
+    repeat = "add --overwrite (overwrite=True) to repeat these runs"
+    hint = f"{runs} changed since it was made; {repeat}, or choose another --out"
     raise UserError([*lines, Problem(hint)])
 
 
