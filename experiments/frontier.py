@@ -168,14 +168,23 @@ def trust_word(trust: Any) -> str:
         return str(trust)
 
 
+def _points(rows: pd.DataFrame) -> pd.MultiIndex:
+    """The point of every row."""
+    trust = rows["trust"].map(trust_word)
+    return pd.MultiIndex.from_arrays([rows["data_set"], rows["mechanism"], trust, rows["epsilon"]])
+
+
 def stored(file: Path, rows: pd.DataFrame, made_by: str) -> None:
-    """Put rows into a table, in place of those of the same data set and mechanism; its comments say what made it."""
+    """Put rows into a table, in place of those of the same points; its comments say what made it.
+
+    A point is a data set, a mechanism, a probability of trust and an epsilon.
+    """
     makers = {f"# {made_by}": None}
     if file.is_file():
         makers = dict.fromkeys(line for line in file.read_text().splitlines() if line.startswith("#")) | makers
-        old = pd.read_csv(file, comment="#")
-        mine = old["data_set"].isin(rows["data_set"]) & old["mechanism"].isin(rows["mechanism"])
-        rows = pd.concat([old[~mine], rows], ignore_index=True)
+        old = pd.read_csv(file, comment="#", dtype={"trust": str})
+        replaced = _points(old).isin(_points(rows))
+        rows = pd.concat([old[~replaced], rows], ignore_index=True)
     rows = rows.assign(trust=rows["trust"].map(trust_word))
     write_text(file, "\n".join(makers) + "\n" + rows.to_csv(index=False, float_format="%.6g"))
 

@@ -32,6 +32,7 @@ TITLES = {
     "fashion-mnist": "Fashion-MNIST",
     "mnist": "MNIST",
     "fashion-mnist-cnn": "Fashion-MNIST, small CNN",
+    "cifar10-patches": "CIFAR-10, features of a public split",
     "digits": "digits",
 }
 LABELS = {each.name: each.label for each in MECHANISMS}
@@ -167,7 +168,7 @@ def joules_table(trials: pd.DataFrame) -> Iterator[str]:
         if math.isnan(target):
             continue
         found = [cheapest(trials, network, epsilon, target) for network in ("0", SECURE_SUM, "1")]
-        there = set(trials["trust"])
+        there = set(trials.loc[trials["epsilon"] == epsilon, "trust"])
         words = [
             "not run" if network not in there else "not reached" if joules is None else f"{joules:.1f}"
             for network, joules in zip(("0", SECURE_SUM, "1"), found, strict=True)
@@ -184,12 +185,13 @@ def draw(runs: pd.DataFrame, path: Path) -> None:
     for axes, trust in zip(picture.subplots(1, len(panels), sharey=True), panels, strict=True):
         for name, (colour, dash, marker) in STYLES.items():
             network = SECURE_SUM if name == SECURE_SUM and trust == 0 else f"{trust:g}"
-            found = [list(accuracies(runs, name, network, epsilon).values()) for epsilon in epsilons]
-            if all(found):
-                means = [Mean.of(each) for each in found]
+            found = {epsilon: list(accuracies(runs, name, network, epsilon).values()) for epsilon in epsilons}
+            means = {epsilon: Mean.of(each) for epsilon, each in found.items() if each}
+            if means:
                 axes.errorbar(
-                    epsilons, [each.value for each in means], [each.half for each in means], color=colour,
-                    linestyle=dash, marker=marker, markersize=4, capsize=2, linewidth=1.3, label=LABELS[name],
+                    list(means), [each.value for each in means.values()], [each.half for each in means.values()],
+                    color=colour, linestyle=dash, marker=marker, markersize=4, capsize=2, linewidth=1.3,
+                    label=LABELS[name],
                 )  # fmt: skip
         plain = list(accuracies(runs, "none", ANY, PLAIN).values())
         if plain:

@@ -67,18 +67,15 @@ def test_between_the_ends_it_is_the_better_of_what_was_best_at_either():
     assert best(trials_of(*rows[:1], (0.0, 1.0, "b", 0.62), *rows[2:]), HALF, 1.0) == "b"
 
 
-def test_a_table_replaces_the_rows_of_a_mechanism_that_was_run_again(tmp_path):
+def test_a_table_replaces_the_rows_of_points_that_were_run_again(tmp_path):
     file = tmp_path / "runs.csv"
-    for name, accuracy in (("a", 0.1), ("b", 0.2), ("a", 0.3)):
-        stored(
-            file,
-            pd.DataFrame([{"data_set": "d", "mechanism": name, "trust": 0.0, "accuracy": accuracy}]),
-            f"run {name}",
-        )
-    found = pd.read_csv(file, comment="#")
-    assert dict(zip(found["mechanism"], found["accuracy"], strict=True)) == {"a": 0.3, "b": 0.2}
-    assert file.read_text().splitlines()[:3] == ["# run a", "# run b", "data_set,mechanism,trust,accuracy"]
-    assert "d,b,0,0.2" in file.read_text().splitlines()
+    made = [("a", 0.0, 1.0, 0.1), ("b", 0.0, 1.0, 0.2), ("a", 0.0, 3.0, 0.4), ("a", "secure-sum", 1.0, 0.5)]
+    for name, trust, epsilon, accuracy in (*made, ("a", 0.0, 1.0, 0.3)):
+        row = {"data_set": "d", "mechanism": name, "trust": trust, "epsilon": epsilon, "accuracy": accuracy}
+        stored(file, pd.DataFrame([row]), f"run {name}")
+    lines = file.read_text().splitlines()
+    assert lines[:3] == ["# run a", "# run b", "data_set,mechanism,trust,epsilon,accuracy"]
+    assert sorted(lines[3:]) == ["d,a,0,1,0.3", "d,a,0,3,0.4", "d,a,secure-sum,1,0.5", "d,b,0,1,0.2"]
 
 
 def test_an_interval_is_that_of_students_test():
