@@ -16,6 +16,7 @@ _HEADS = {"accuracy_mean_last_20": "last 20", "intervals": "K"}
 
 
 _GOES_ON = ("interrupted", "killed", "failed")
+_GIVEN_UP = "stopped"  # by its callback, which meant it; it can be resumed all the same
 
 
 def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
     from h2fdp.records import state_of
 
     state = state_of(path, summary)
-    return {**summary, "state": state, "resumable": state in _GOES_ON}
+    return {**summary, "state": state, "resumable": state in (*_GOES_ON, _GIVEN_UP)}
 
 
 def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def runs_command(
         typer.echo(f"no runs in {directory}")
     else:
         print_table([_row(path, summary) for path, summary in summaries])
-        if any(summary["resumable"] for _, summary in summaries):
+        if any(summary["state"] in _GOES_ON for _, summary in summaries):
             typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
         if by_seed := [path.name for path, summary in summaries if summary.get("noise_key") == "seed"]:
             text = "noise drawn by the seed, which whoever guesses it can remove (privacy.noise_key: seed)"

@@ -23,7 +23,7 @@ from h2fdp.run.summary import FINISHED
 from h2fdp.topology import Topology
 from h2fdp.topology import read as read_topology
 
-ENDED = (*FINISHED, "interrupted", "failed")  # states of runs that have written their results
+ENDED = (*FINISHED, "interrupted", "stopped", "failed")  # states of runs that have written their results
 
 
 @dataclass

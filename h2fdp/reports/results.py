@@ -73,7 +73,7 @@ def _note(run: RunView) -> str:
     state, summary = run.summary["state"], run.summary
     if state == "running":
         return f"{run.name} is still running; its last checkpoint is shown."
-    if state in ("interrupted", "killed", "failed"):
+    if state in ("interrupted", "killed", "stopped", "failed"):
         return f"{run.name} is {state}, so its end or last checkpoint is shown."
     if spent := summary.get("budget_spent_by"):
         return f"{run.name} stopped early: one more interval would exceed the budget of the observer {spent}."

@@ -77,14 +77,20 @@ def _totals(of: Reproduction, rows: Sequence[Row]) -> Iterator[str]:
     yield "| | " + " | ".join(columns) + " |"
     yield "|---" * (len(columns) + 1) + "|"
     for verdict in Verdict:
+        if verdict is Verdict.FAILS:
+            yield f"| {UNDECIDED} | " + " | ".join(map(_undecided, columns.values())) + " |"
         yield f"| {verdict} | " + " | ".join(_count(verdict, column) for column in columns.values()) + " |"
 
 
 def _count(verdict: Verdict, column: Iterable[JudgedClaim]) -> str:
-    """With how many of them have which remark."""
-    found = [judged for judged in column if judged.verdict is verdict]
+    """Of those that are decided, with how many of them have which remark."""
+    found = [judged for judged in column if judged.verdict is verdict and judged.remark != UNDECIDED]
     remarks = Counter(judged.remark for judged in found if judged.remark)
     return ", ".join([str(len(found)), *(f"{count} {remark}" for remark, count in remarks.items())])
+
+
+def _undecided(column: Iterable[JudgedClaim]) -> str:
+    return str(sum(judged.remark == UNDECIDED for judged in column))
 
 
 def _table(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:

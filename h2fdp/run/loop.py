@@ -30,7 +30,7 @@ from h2fdp.run.summary import FINISHED, summary_of, write_inputs, write_results
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.hardware import alike
 
-End = Literal["done", "interrupted", "budget spent", "accuracy reached"]
+End = Literal["done", "interrupted", "budget spent", "accuracy reached"]  # else `stopped` by a callback, or `failed`
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,12 @@ def carry_out(
     except HostsDiffer:
         raise  # `resume` continues with fresh draws
     except Exception as error:
-        _log.error("failure", extra=about(interval=len(state.rows) + 1, error=f"{type(error).__name__}: {error}"))
+        words = f"{type(error).__name__}: {error}"
+        if state.called_off:
+            end = "stopped"
+            _log.info("stopped", extra=about(interval=len(state.rows), note=f"the callback raised {words}"))
+        else:
+            _log.error("failure", extra=about(interval=len(state.rows) + 1, error=words))
         raise
     finally:
         wall_s = state.wall_s + time.perf_counter() - started
@@ -162,7 +167,7 @@ def run_intervals(
         watcher.on_start()
         # Accounts come before the ledger, which they keep an interval out of; whoever completes a row before the table.
         recorders: list[Recorder] = [state.accounts, state.noise, journal, state.costs, state.table, checkpoints]
-        recorders += [*sinks, watcher]
+        recorders += sinks
         for interval in range(len(state.rows), total):
             if cloud.ended:
                 return "done"
@@ -198,6 +203,11 @@ def run_intervals(
             }
             for recorder in recorders:
                 recorder.after(plan, row)
+            try:
+                watcher.after(plan, row)
+            except Exception:  # of a search that gives the run up, say: nothing of ours failed
+                state.called_off = True
+                raise
     return "done"
 
 

@@ -44,6 +44,7 @@ class RunState:
         cloud: None until the hosts are up.
         journal: which writes the ledger; None until then, too.
         spent_by: the observer whose budget ended the run.
+        called_off: by an exception of whoever watches the run.
     """
 
     accounts: LiveAccounts
@@ -59,6 +60,7 @@ class RunState:
     cloud: Cloud | None = None
     journal: Journal | None = None
     spent_by: Observer | None = None
+    called_off: bool = False
 
     @classmethod
     def begun(cls, setup: RunSetup) -> RunState:

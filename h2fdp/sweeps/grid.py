@@ -24,6 +24,8 @@ SWEEP = "sweep"
 MOST_POINTS = 100_000
 _LONGEST_NAME = 150  # of a folder; file systems take 255 bytes
 _UNSAFE = re.compile(r"[^\w.+\-=,]")
+_JOINS = re.compile(r"[^\w\-]")  # in a key of a mapping
+_CHANGED = "extends"  # the key of what the others change
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,45 @@ def name_of(values: Mapping[str, Any]) -> str:
 
     >>> name_of({"seed": 1, "privacy.epsilon": 0.5})
     'seed=1,privacy.epsilon=0.5'
+    >>> name_of({"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}}})
+    'method=h2fdp+privacy.name=dp-sgd+privacy.noise_multiplier=2.0'
     """
-    text = ",".join(f"{key}={word(value)}" for key, value in values.items())
-    safe = _UNSAFE.sub("_", text)
-    if safe == text and len(text.encode()) <= _LONGEST_NAME:
-        return text
+    plain = {key: _plain_word(value) for key, value in values.items()}
+    safe = ",".join(f"{key}={word(values[key]) if text is None else text}" for key, text in plain.items())
+    if None not in plain.values() and not _UNSAFE.search(safe) and len(safe.encode()) <= _LONGEST_NAME:
+        return safe
+    text, safe = ",".join(f"{key}={word(value)}" for key, value in values.items()), _UNSAFE.sub("_", safe)
     kept = safe.encode()[:_LONGEST_NAME].decode(errors="ignore")
     return f"{kept}-{blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def _plain_word(value: Any) -> str | None:
+    """A value in letters that folders may have, from which it can be read back; None where these do not suffice.
+
+    A mapping is its values joined by `+`, each with its dotted key, but for a first one that names what the others
+    change. A scalar has none of the letters that join parts.
+    """
+    if not isinstance(value, (dict, list)):
+        text = word(value)
+        return None if _UNSAFE.search(text) or any(letter in text for letter in "+=,") else text
+    if isinstance(value, list):
+        parts = [None if isinstance(each, (dict, list)) else _plain_word(each) for each in value]
+        return None if None in parts or len(parts) < 2 else "+".join(map(str, parts))
+    leaves = _leaves(value)
+    if not leaves or None in leaves.values():
+        return None
+    first, *others = leaves.items()
+    lead = first[1] if others and first[0] == _CHANGED else "=".join(map(str, first))
+    return "+".join([str(lead), *(f"{key}={text}" for key, text in others)])
+
+
+def _leaves(value: Mapping[Any, Any], above: str = "") -> dict[str, str | None]:
+    """Dotted key -> plain word of everything in a mapping; None for what has none."""
+    found: dict[str, str | None] = {}
+    for key, part in value.items():
+        name = f"{above}{key}" if isinstance(key, str) and key and not _JOINS.search(key) else ""
+        if name and isinstance(part, dict) and part:
+            found |= _leaves(part, f"{name}.")
+        else:
+            found[name] = None if not name or isinstance(part, (dict, list)) else _plain_word(part)
+    return found

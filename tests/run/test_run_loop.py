@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from h2fdp import Experiment, Topology, UserError, load_model
+from h2fdp import Experiment, Topology, UserError, load_model, resume
+from h2fdp.cli.runs import runs_command
 from h2fdp.records import METRICS_SCHEMA
 from h2fdp.run import steps
 
@@ -82,6 +83,26 @@ def test_a_failure_in_the_middle_loses_nothing_that_was_recorded(tmp_path, monke
     assert {row["interval"] for row in ledger(tmp_path / "run")} == {1, 2, 3}
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "failed"
     assert load_model(tmp_path / "run") is not None
+
+
+def test_a_run_that_its_callback_gives_up_did_not_fail_and_can_be_resumed(tmp_path, capsys):
+    class Pruned(Exception):
+        pass
+
+    def give_up(row):
+        if row["interval"] == 2:
+            raise Pruned("behind the others")
+
+    with pytest.raises(Pruned):
+        small("hfl").run(tmp_path / "runs" / "trial", on_interval=give_up)
+    runs_command(tmp_path / "runs")
+    listed = capsys.readouterr().out
+    assert "stopped" in listed
+    assert "h2fdp resume" not in listed
+    log = (tmp_path / "runs" / "trial" / "log.jsonl").read_text()
+    assert "the callback raised Pruned: behind the others" in log
+    resumed, whole = resume(tmp_path / "runs" / "trial"), small("hfl").run(tmp_path / "whole")
+    assert resumed.metrics["loss"].tolist() == whole.metrics["loss"].tolist()
 
 
 def test_the_resolved_configuration_runs_again_to_the_same_bits(tmp_path):

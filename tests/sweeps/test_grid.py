@@ -1,11 +1,12 @@
 """The points of a `sweep:` section: every combination, named; wrong sections told by line."""
 
+import re
 from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp import UserError
@@ -84,10 +85,17 @@ VALUES = st.one_of(
     st.booleans(),
     st.integers(-(2**31), 2**31),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.text(alphabet="abA1.-_ é/~:", max_size=12),
+    st.text(alphabet="abA1.-_ é/~:+=,", max_size=12),
 )
-NESTED = st.one_of(
-    VALUES, st.lists(VALUES, min_size=1, max_size=3), st.dictionaries(st.text("abc", min_size=1), VALUES)
+KEYS = st.one_of(st.just("extends"), st.text("a.=", max_size=2))
+FLAT = st.dictionaries(KEYS, VALUES, max_size=3)
+NESTED = st.one_of(VALUES, st.lists(VALUES, max_size=3), FLAT, st.dictionaries(KEYS, FLAT, max_size=2))
+SMALL = st.recursive(  # values of few letters, of which many would have one name if something was left out
+    st.sampled_from(["a", 1, True, "1", "a=1", "a+1", "a+a=1"]),
+    lambda part: (
+        st.lists(part, max_size=2) | st.dictionaries(st.sampled_from(["a", "extends", "a.a"]), part, max_size=2)
+    ),
+    max_leaves=3,
 )
 
 
@@ -108,6 +116,22 @@ def test_names_are_names_of_folders_and_tell_values_apart(one, other):
     assert (names[0] == names[1]) == (word(one) == word(other))
 
 
+@settings(max_examples=300)
+@given(SMALL, SMALL)
+def test_no_two_values_have_one_name(one, other):
+    assert (name_of({"a": one}) == name_of({"a": other})) == (word(one) == word(other))
+
+
+def test_methods_that_were_changed_can_be_told_apart_in_a_listing():
+    assert (
+        name_of({"method": {"extends": "h2fdp", "privacy": "dp-sgd"}, "seed": 1})
+        == "method=h2fdp+privacy=dp-sgd,seed=1"
+    )
+    assert name_of({"model": {"name": "mlp", "hidden": 64}}) == "model=name=mlp+hidden=64"
+    assert name_of({"model.layers": [64, 32]}) == "model.layers=64+32"
+
+
 def test_long_and_strange_values_end_with_a_digest():
-    assert name_of({"data": {"name": "npz", "path": "../a b.npz"}}).startswith("data=_name__npz,_path")
+    found = name_of({"data": {"name": "npz", "path": "../a b.npz"}})
+    assert re.fullmatch(r"data=_name__npz,_path__.*-[0-9a-f]{8}", found)
     assert len(name_of({"model": "x" * 1000})) < 170
