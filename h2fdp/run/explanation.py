@@ -64,7 +64,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     costly, model, others, levels = costliest_release(run), noise_on_model(run), neighbours(run), noises(run)
     delta = f"delta {run.config.privacy.delta:g}{_of_public(run)}"
     method = name_of(run.config.method)
-    head = [f"what is learned about {_unit(run)}, {delta} ({run.config.name}, method {method})"]
+    head = [f"what is learned about {_unit(run)}, {delta} ({run.config.name}, {method})"]
     head += _of_observers(learned)
     head += [_of_bound(costly), *_of_votes(run), _of_noises(levels)]
     head += [
