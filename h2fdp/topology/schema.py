@@ -21,7 +21,7 @@ from h2fdp.config.fields import (
     Whole,
     shape,
 )
-from h2fdp.topology.trust import TRUSTS, Trust, TrustProbabilities, trust_of
+from h2fdp.topology.trust import TRUSTS, Trust, TrustProbabilities, TrustShares, trust_of
 from h2fdp.wireless import RadioSection
 from h2fdp.wireless.path_loss import Decibels
 
@@ -222,25 +222,42 @@ class ComputeSection(Section):
     joules_per_step: PerStep = 0.0
 
 
+class SharesSection(Section):
+    """Shares of the edge servers, of two levels of trust."""
+
+    trusted: Probability = 0.0
+    secure_sum: Probability = Field(default=0.0, alias="secure-sum")
+
+
 class TrustSection(Section):
     """How trust is drawn for an edge server that states none (H2FDP, Eq. 27): `probability` says that it is trusted.
 
-    With three levels, `trusted` and `secure-sum` are the probabilities of these two.
+    With three levels, `trusted` and `secure-sum` are the probabilities of these two. With `share`, just this share of
+    the edge servers is trusted; or `{trusted, secure-sum}`, the shares of these two.
     """
 
     probability: Probability | None = None
     trusted: Probability | None = None
     secure_sum: Probability | None = Field(default=None, alias="secure-sum")
+    share: Probability | SharesSection | None = None
 
     @model_validator(mode="after")
     def _probabilities(self) -> Self:
-        if self.probability is not None and not (self.trusted is None and self.secure_sum is None):
-            raise ValueError("expected `probability:`, or `trusted:` and `secure-sum:`, found both")
-        drawn = self.drawn
-        if drawn.trusted + drawn.secure_sum > 1:
-            found = f"{drawn.trusted:g} and {drawn.secure_sum:g}"
-            raise ValueError(f"expected probabilities whose sum is at most 1, found {found}")
+        levels = self.trusted is not None or self.secure_sum is not None
+        if levels + (self.probability is not None) + (self.share is not None) > 1:
+            raise ValueError("expected `probability:`, `share:`, or `trusted:` and `secure-sum:`, found several")
+        for what, drawn in (("probabilities", self.drawn), ("shares", self.shares)):
+            if drawn is not None and drawn.trusted + drawn.secure_sum > 1:
+                found = f"{drawn.trusted:g} and {drawn.secure_sum:g}"
+                raise ValueError(f"expected {what} whose sum is at most 1, found {found}")
         return self
+
+    @property
+    def shares(self) -> TrustShares | None:
+        """The exact shares, where these are asked for."""
+        if isinstance(self.share, SharesSection):
+            return TrustShares(self.share.trusted, self.share.secure_sum)
+        return None if self.share is None else TrustShares(self.share)
 
     @property
     def drawn(self) -> TrustProbabilities:

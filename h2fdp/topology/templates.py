@@ -1,13 +1,14 @@
 """From a checked topology file to the network itself: templates written out, trust, counts and distances drawn.
 
 Every draw comes from a stream keyed by the edge server's name, so it does not move when the file is rearranged, and
-trust compares one U(seed, name) with the probabilities: raising that of trust never un-trusts an edge server.
+trust compares one U(seed, name) with the probabilities, or with those of the others: raising a probability or a share
+of trust never un-trusts an edge server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from h2fdp.topology.schema import (
     UniformDistance,
     UpperEdgeSection,
 )
-from h2fdp.topology.trust import TrustProbabilities
+from h2fdp.topology.trust import TrustProbabilities, TrustShares
 from h2fdp.wireless import Radio
 
 DRAWN_DECIMALS = 3  # drawn distances are whole millimetres, so files as drawn stay legible
@@ -47,11 +48,14 @@ class ExpandedNetwork:
 
 def expand(file: TopologyFile, seed: int) -> ExpandedNetwork:
     """The network that a file describes under a seed."""
-    probabilities = (file.trust or TrustSection()).drawn
-    streams = Streams(seed)
+    section = file.trust or TrustSection()
+    probabilities, streams = section.drawn, Streams(seed)
     expansion = _Expansion(file.cloud.link, probabilities, streams)
     expansion.write_out(file.edges, None)
-    never_drawn = file.trust is None and all(edge.stated_trust is not None for edge in file.every_edge())
+    if section.shares is not None:
+        expansion.share_out(section.shares)
+    stated = file.trust is None and all(edge.stated_trust is not None for edge in file.every_edge())
+    never_drawn = stated or section.shares is not None
     return ExpandedNetwork(
         name=file.name,
         subnets=tuple(expansion.subnets),
@@ -79,6 +83,7 @@ class _Expansion:
         link: of an edge server that states none.
         probabilities: of the trust in an edge server that states none.
         streams: of every draw.
+        unstated: the names of edge servers that state no trust; those that have devices, and those above them.
     """
 
     link: LinkSection
@@ -86,6 +91,13 @@ class _Expansion:
     streams: Streams
     subnets: list[Subnet] = field(default_factory=list)
     aggregators: list[Aggregator] = field(default_factory=list)
+    unstated: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+
+    def share_out(self, shares: TrustShares) -> None:
+        """Trust in just these shares of the edge servers that state none: of those with devices, and of the others."""
+        drawn = {name: trust for names in self.unstated for name, trust in shares.draw(names, self.streams).items()}
+        self.subnets = [replace(each, trust=drawn.get(each.name, each.trust)) for each in self.subnets]
+        self.aggregators = [replace(each, trust=drawn.get(each.name, each.trust)) for each in self.aggregators]
 
     def write_out(self, sections: Sequence[EdgeSection | UpperEdgeSection], parent: str | None) -> None:
         for section in sections:
@@ -100,6 +112,8 @@ class _Expansion:
     def _node(self, section: EdgeSection | UpperEdgeSection, number: int, parent: str | None) -> dict[str, Any]:
         """What every edge server has, at any height."""
         name = instance(section.name, number, parent)
+        if section.stated_trust is None:
+            self.unstated[isinstance(section, UpperEdgeSection)].append(name)
         return {
             "name": name,
             "trust": section.stated_trust or self.probabilities.draw(name, self.streams),

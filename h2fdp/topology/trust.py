@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -50,7 +51,44 @@ class TrustProbabilities:
         >>> [odds.draw(f"edge-{number}", Streams(1)) for number in (1, 2, 3)]
         ['secure-sum', 'untrusted', 'secure-sum']
         """
-        drawn = streams.open(name, "trust").random()
+        drawn = _number(name, streams)
         if drawn < self.trusted:
             return "trusted"
         return "secure-sum" if drawn < self.trusted + self.secure_sum else "untrusted"
+
+
+@dataclass(frozen=True)
+class TrustShares:
+    """Which shares of the edge servers of unstated trust are trusted, or hold secure sums; the others are untrusted.
+
+    Where trust is drawn with a probability, the number of trusted edge servers varies with the seed, and with it all
+    that a run reaches. Here the seed decides only which ones they are.
+
+    Attributes:
+        trusted: of trusted ones; times their number, rounded, halves up.
+        secure_sum: of those with secure sums; both together are rounded alike.
+    """
+
+    trusted: float
+    secure_sum: float = 0.0
+
+    def draw(self, names: Iterable[str], streams: Streams) -> dict[str, Trust]:
+        """The trust in each edge server of these names: those whose numbers u are smallest are trusted.
+
+        The numbers are those of `TrustProbabilities`, so raising a share takes no trust away.
+
+        >>> TrustShares(trusted=0.5).draw(["edge-1", "edge-2", "edge-3"], Streams(1))
+        {'edge-3': 'trusted', 'edge-1': 'trusted', 'edge-2': 'untrusted'}
+        """
+        ordered = sorted(names, key=lambda name: (_number(name, streams), name))
+        trusted = int(self.trusted * len(ordered) + 0.5)
+        known = int((self.trusted + self.secure_sum) * len(ordered) + 0.5)
+        return {
+            name: "trusted" if place < trusted else "secure-sum" if place < known else "untrusted"
+            for place, name in enumerate(ordered)
+        }
+
+
+def _number(name: str, streams: Streams) -> float:
+    """The number u of an edge server, uniform between 0 and 1."""
+    return float(streams.open(name, "trust").random())

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
-from h2fdp.topology.trust import TRUSTS, TrustProbabilities
+from h2fdp.topology.schema import TopologyFile
+from h2fdp.topology.templates import expand
+from h2fdp.topology.trust import TRUSTS, TrustProbabilities, TrustShares
 
 probabilities = st.floats(0, 1)
 names = st.text(min_size=1, max_size=20)
@@ -67,3 +69,34 @@ def test_seeds_draw_trust_independently():
     first, second = (Topology.regular(edges=20_000, devices=1, trust=0.5, seed=seed) for seed in (1, 2))
     pairs = zip(first.subnets, second.subnets, strict=True)
     assert abs(sum(one.trusted == other.trusted for one, other in pairs) - 10_000) < 354
+
+
+@given(st.sets(names, min_size=1, max_size=12), seeds, st.lists(st.floats(0, 0.5), min_size=3, max_size=3))
+def test_shares_are_exact_and_raising_one_takes_no_trust_away(servers, seed, three):
+    low, high, secure = *sorted(three[:2]), three[2]
+    before, after = (TrustShares(each, secure).draw(servers, Streams(seed)) for each in (low, high))
+    for share, drawn in ((low, before), (high, after)):
+        levels, total = list(drawn.values()), len(servers)
+        assert abs(levels.count("trusted") - share * total) <= 0.5 + 1e-9
+        assert abs(levels.count("trusted") + levels.count("secure-sum") - (share + secure) * total) <= 0.5 + 1e-9
+    assert all(TRUSTS.index(before[name]) <= TRUSTS.index(after[name]) for name in servers)
+
+
+@given(st.sets(names, min_size=2, max_size=12), seeds, st.integers(1, 11))
+def test_with_as_many_trusted_by_chance_shares_and_probabilities_agree(servers, seed, count):
+    """Between the number of the last trusted edge server and the next one's, a probability trusts the same ones."""
+    numbers = sorted(Streams(seed).open(name, "trust").random() for name in servers)
+    count = min(count, len(servers) - 1)
+    probability = (numbers[count - 1] + numbers[count]) / 2
+    by_chance = {name: draw(name, seed, probability) for name in servers}
+    assert TrustShares(count / len(servers)).draw(servers, Streams(seed)) == by_chance
+
+
+def test_shares_of_a_file_leave_stated_trust_alone_and_count_each_kind_of_edge_server_by_itself():
+    lower = [{"name": "{parent}-{i}", "repeat": 3}, {"name": "{parent}-known", "trusted": True}]
+    lower = [{**each, "devices": {"count": 1}} for each in lower]
+    upper = [{"name": "region-{i}", "repeat": 4, "edges": lower}]
+    network = expand(TopologyFile.model_validate({"trust": {"share": 0.5}, "edges": upper}), 3)
+    assert sum(subnet.trust == "trusted" for subnet in network.subnets) == 4 + 6
+    assert sum(each.trust == "trusted" for each in network.aggregators) == 2
+    assert network.trust_probability is None
