@@ -17,16 +17,23 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = ("mlflow", "opacus")  # that users ask for
+
+
 def dependencies() -> list[Requirement]:
     """The runtime dependencies as pyproject.toml states them."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [Requirement(each) for each in project["dependencies"]]
+    return [Requirement(each) for each in PROJECT["dependencies"]]
 
 
 def lowest() -> list[str]:
-    """`name==version` of each at its lower bound."""
+    """`name==version` of each at its lower bound, and of what the extras add."""
+    more = [Requirement(each) for extra in EXTRAS for each in PROJECT["optional-dependencies"][extra]]
     return [
-        f"{each.name}=={bound.version}" for each in dependencies() for bound in each.specifier if bound.operator == ">="
+        f"{each.name}=={bound.version}"
+        for each in (*dependencies(), *more)
+        for bound in each.specifier
+        if bound.operator == ">="
     ]
 
 

@@ -116,7 +116,7 @@ class InstrumentedRun:
             return []
         ((start, uploads_to_cloud),) = self._edges.heard
         first_devices = dict(zip(self._subnets, self.run.blueprint.first_devices.tolist(), strict=False))
-        trust_models = {facts.name: facts.trust_model for facts in self.run.blueprint.facts()}
+        trust_models = {facts.name: facts.trust_model for facts in self.run.blueprint.facts}
         found = []
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             attendance = part.steps

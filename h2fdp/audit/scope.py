@@ -26,7 +26,7 @@ def spies(run: RunSetup) -> list[int]:
     It is fixed for the whole run: a device's noise is proportional to q_j, its part of the average to rho_j q_j.
     """
     found: list[int] = []
-    for facts, first in zip(run.blueprint.facts(), run.blueprint.first_devices.tolist(), strict=False):
+    for facts, first in zip(run.blueprint.facts, run.blueprint.first_devices.tolist(), strict=False):
         rows = np.arange(len(facts.records))
         parts = facts.shares(rows, run.config.training.weights) * facts.sampling_rates
         loudest, *others = np.argsort(-parts, kind="stable").tolist()
@@ -37,7 +37,7 @@ def spies(run: RunSetup) -> list[int]:
 def audited_devices(run: RunSetup, observer: Observer) -> np.ndarray:
     """Numbers of the devices of which this observer receives anything that the guarantee covers; may be none."""
     found: list[int] = []
-    for facts, first in zip(run.blueprint.facts(), run.blueprint.first_devices.tolist(), strict=False):
+    for facts, first in zip(run.blueprint.facts, run.blueprint.first_devices.tolist(), strict=False):
         size = len(facts.records)
         if observer not in facts.views(passed=1) or (observer == "peer" and size == 1):
             continue

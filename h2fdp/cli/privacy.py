@@ -9,9 +9,10 @@ import typer
 
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
 from h2fdp.cli.progress import progress
-from h2fdp.cli.tables import print_facts, print_json, print_table, print_text
+from h2fdp.cli.tables import in_few_characters, print_facts, print_json, print_table, print_text
 
 app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)
+_MOST_ROWS = 50  # of noises; a network with more edge servers than that has many alike
 _SHOWN = ("observer", "claimed", "rdp", "pld", "coarse", "attained", "verdict", "device")
 
 
@@ -34,7 +35,7 @@ def calibrate_command(
         print_json(report)
         return
     print_accounts(report)
-    print_table(report["noises"], title="noise of the first interval (standard deviations; largest and smallest)")
+    print_noises(report["noises"], "noise of the first interval (standard deviations; largest and smallest)")
     if report["rhythms"]:
         typer.echo()
         print_table(report["rhythms"], title="what steps between releases cost, at equal epsilon (noise: on a step)")
@@ -55,6 +56,30 @@ def print_accounts(report: dict[str, Any]) -> None:
     for text in (*told, *report["notes"]):
         print_text(text)
         typer.echo()
+
+
+def print_noises(noises: list[dict[str, Any]], title: str) -> None:
+    """A row for each edge server and kind of release; of a large network one for all that are alike, the first ones."""
+    rows = noises if len(noises) <= _MOST_ROWS else merged(noises)
+    print_table(rows[:_MOST_ROWS], title=title)
+    if len(rows) > _MOST_ROWS:
+        print_text(f"{len(rows) - _MOST_ROWS:,} more rows: --json has all")
+
+
+def merged(noises: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for all edge servers whose rows look alike, in the order of the first of each.
+
+    >>> rows = [{"edge": f"edge-{number}", "kind": "global", "noise_std": 0.5} for number in range(3)]
+    >>> merged(rows)
+    [{'edge': 'edge-0 and 2 more', 'kind': 'global', 'noise_std': 0.5}]
+    """
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in noises:
+        alike.setdefault(tuple(in_few_characters(value) for key, value in row.items() if key != "edge"), []).append(row)
+    return [
+        first | {"edge": f"{first['edge']} and {len(more):,} more" if more else first["edge"]}
+        for first, *more in alike.values()
+    ]
 
 
 @app.command("explain")

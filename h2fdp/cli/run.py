@@ -10,7 +10,7 @@ import typer
 
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
 from h2fdp.cli.session import watch
-from h2fdp.cli.tables import print_facts, print_json, print_table
+from h2fdp.cli.tables import print_facts, print_json
 
 if TYPE_CHECKING:
     from h2fdp.run import Experiment, Run
@@ -59,7 +59,7 @@ def run_command(
 
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:
-    from h2fdp.cli.privacy import print_accounts
+    from h2fdp.cli.privacy import print_accounts, print_noises
     from h2fdp.run.dry_run import estimate
     from h2fdp.run.privacy_report import LEAKS
 
@@ -74,7 +74,7 @@ def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) ->
     elif plan["leaking"]:
         typer.echo(f"\nno epsilon: {LEAKS}\n")
     if plan["noises"]:
-        print_table(plan["noises"], title="noise of the first interval (standard deviations)")
+        print_noises(plan["noises"], "noise of the first interval (standard deviations)")
 
 
 def resume_command(

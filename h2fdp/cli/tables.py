@@ -38,7 +38,7 @@ def print_table(
     from rich.table import Table
 
     names = list(columns or (rows[0] if rows else []))
-    cells = [[_words(row.get(name)) for name in names] for row in rows]
+    cells = [[in_few_characters(row.get(name)) for name in names] for row in rows]
     console = Console(highlight=False)
     fitting = ((between, _widths(names, cells, console.width, between)) for between in _BETWEEN)
     between, widths = next((each for each in fitting if each[1] is not None), (0, None))
@@ -96,7 +96,7 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     margin = max(map(len, facts)) + 2
     width = max(shutil.get_terminal_size().columns - margin, 20)
     for name, value in facts.items():
-        lines = [str(value)] if isinstance(value, Path) else textwrap.wrap(_words(value), width) or [""]
+        lines = [str(value)] if isinstance(value, Path) else textwrap.wrap(in_few_characters(value), width) or [""]
         typer.echo(name.ljust(margin) + ("\n" + " " * margin).join(lines))
 
 
@@ -114,7 +114,7 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _words(value: Any) -> str:
+def in_few_characters(value: Any) -> str:
     """A value in few characters."""
     if value is None:
         return "-"

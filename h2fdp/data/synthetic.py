@@ -91,16 +91,19 @@ class Synthetic(DataOptions):
         Raises:
             UserError: the sizes drawn exceed any memory, or leave no test record.
         """
-        subnets: list[SubnetRecords] = []
-        values = 0
-        for name, devices in request.groups:
-            subnets.append(draw_subnet(self, name, devices, request.streams))
-            values += subnets[-1].train.x.size
-            if values > LARGEST_DRAW:
-                raise UserError("the records of all devices exceed 16 GiB; lower log_size_mean", key="data")
-        sizes = np.concatenate([subnet.sizes for subnet in subnets])
-        train = Records.joined([subnet.train for subnet in subnets])
-        test = Records.joined([subnet.test for subnet in subnets])
+        sizes = np.concatenate([draw_sizes(self, name, devices, request.streams) for name, devices in request.groups])
+        if int(sizes.sum()) * self.features > LARGEST_DRAW:
+            raise UserError("the records of all devices exceed 16 GiB; lower log_size_mean", key="data")
+        train = Records(np.empty((sizes.sum(), self.features), dtype=np.float32), np.empty(sizes.sum(), dtype=np.int64))
+        tests: list[Records] = []
+        begin = 0
+        for name, devices in request.groups:  # into place: a copy of all subnets' records would double the memory
+            drawn = draw_subnet(self, name, devices, request.streams)
+            end = begin + len(drawn.train)
+            train.x[begin:end], train.y[begin:end] = drawn.train.x, drawn.train.y
+            tests.append(drawn.test)
+            begin = end
+        test = Records.joined(tests)
         if not len(test):
             raise UserError("no test record is left; raise test_share or smallest_size", key="data.test_share")
         return Pool(train, test, self.classes, Scaling(), np.repeat(np.arange(len(sizes)), sizes))
@@ -135,9 +138,11 @@ def draw_subnet(recipe: Synthetic, name: str, devices: int, streams: Streams) ->
     x *= spread
     x += centre[owners]
     ends = np.cumsum(sizes)
-    y = np.empty(len(owners), dtype=np.int64)
-    for device, (start, end) in enumerate(zip(ends - sizes, ends, strict=True)):
-        y[start:end] = np.argmax(x[start:end] @ weight[device] + bias[device], axis=1)
+    scores = np.empty((len(owners), recipe.classes), dtype=np.float32)
+    for device, (start, end) in enumerate(zip((ends - sizes).tolist(), ends.tolist(), strict=True)):
+        np.matmul(x[start:end], weight[device], out=scores[start:end])
+    scores += bias[owners]
+    y = scores.argmax(axis=1)
     kept = _kept(recipe, sizes)
     trains = np.arange(len(owners)) - (ends - sizes)[owners] < kept[owners]
     return SubnetRecords(Records(x[trains], y[trains]), Records(x[~trains], y[~trains]), kept)

@@ -98,6 +98,14 @@ class SeenInterval:
         return found
 
     @cached_property
+    def _last(self) -> dict[str, int]:
+        """Edge server -> slot of its last average; no broadcast to its subnet follows it."""
+        found: dict[str, int] = {}
+        for edge, slot in self._averages:
+            found[edge] = max(slot, found.get(edge, slot))
+        return found
+
+    @cached_property
     def _variances(self) -> dict[str, float]:
         """Edge server -> variance of all noise on what it sends to the cloud."""
         found: dict[str, float] = defaultdict(float)
@@ -139,7 +147,7 @@ class SeenInterval:
         alike: dict[int, int] = defaultdict(int)
         for row in rows:
             alike[row.slot] += 1
-        last = max(slot for name, slot in self._averages if name == edge)  # no broadcast to the subnet follows it
+        last = self._last[edge]
         for row in rows:
             hidden = row.noise_std if self.everyone and alike[row.slot] == 1 else self._averages[edge, row.slot]
             if row.slot == last:

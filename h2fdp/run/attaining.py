@@ -18,7 +18,7 @@ _INVERTIBLE = ("average", "momentum")  # server updates whose global models tell
 
 def is_attackable(setup: RunSetup) -> bool:
     """Whether adversaries against the run's releases are known: about null records, under noise of real numbers."""
-    trust_models = [facts.trust_model for facts in setup.blueprint.facts()]
+    trust_models = [facts.trust_model for facts in setup.blueprint.facts]
     if setup.noise is None or setup.config.privacy.adjacency == "replace":
         return False
     modular = any(isinstance(each, SecureSum) and each.rounding is not None for each in trust_models)
@@ -27,7 +27,7 @@ def is_attackable(setup: RunSetup) -> bool:
 
 def seen_interval(setup: RunSetup, plan: IntervalPlan, rows: Sequence[Release]) -> SeenInterval:
     """An interval of the run, with what its rows of the ledger do not say."""
-    facts = list(setup.blueprint.facts())
+    facts = setup.blueprint.facts
     method = setup.config.method
     return SeenInterval(
         rows=rows,

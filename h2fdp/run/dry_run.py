@@ -50,8 +50,10 @@ def estimate(run: RunSetup) -> dict[str, Any]:
 
 def _secure_sums(run: RunSetup) -> dict[str, str]:
     """How many edge servers hold secure sums, and what their devices exchange for one beside the vector, at most."""
-    sizes = [each.shape[1] for each in (part.noise_std for part in first_interval(run).subnets.values() if part.masked)]
-    if not sizes or run.exchange_sizes is None:
+    if run.exchange_sizes is None:
+        return {}
+    sizes = [part.noise_std.shape[1] for part in first_interval(run).subnets.values() if part.masked]
+    if not sizes:
         return {}
     more = run.exchange_sizes.keys_and_shares(max(sizes))
     bits = round(more * run.costs.message_bits)

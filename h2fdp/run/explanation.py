@@ -99,7 +99,7 @@ def _epsilon(run: RunSetup, accounts: Accounts, observer: Observer) -> float | N
 
 def _sees(run: RunSetup, observer: Observer) -> str:
     """In words what reaches an observer."""
-    models = [each.trust_model for each in run.blueprint.facts()]
+    models = [each.trust_model for each in run.blueprint.facts]
     if observer == "public":
         return "global models"
     if observer == "peer":

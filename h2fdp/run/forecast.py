@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from h2fdp.privacy import Accounts, Release
 from h2fdp.privacy.noise_allowance import NoiseAllowance
 from h2fdp.protocol import InProcessNodes, IntervalPlan
-from h2fdp.protocol.cloud import NoiseChoice
+from h2fdp.protocol.cloud import Cloud, NoiseChoice
 from h2fdp.run.setup import RunSetup
+from h2fdp.schedules.fixed import FixedOptions
+
+# What intervals of a fixed schedule are like, which calibration and reports all ask: large networks take seconds.
+_PLANNED: WeakKeyDictionary[RunSetup, IntervalPlan] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
     for interval in range(intervals):
         if cloud.ended and interval > 0:
             return
-        plan = cloud.plan(interval, chosen)
+        plan = cloud.plan(interval, chosen) if interval or watched is not None else _first_plan(setup, cloud)
         releases = partial(cloud.releases, plan)
         if watched is not None:
             accounts.add(releases())
@@ -57,6 +62,15 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
             return
         yield EqualIntervals(plan, releases)
         cloud.skip(plan)
+
+
+def _first_plan(setup: RunSetup, cloud: Cloud) -> IntervalPlan:
+    """The plan of the first interval, which a fixed schedule makes once for a setup."""
+    if not isinstance(setup.config.method.schedule, FixedOptions):
+        return cloud.plan(0)
+    if setup not in _PLANNED:
+        _PLANNED[setup] = cloud.plan(0)
+    return _PLANNED[setup]
 
 
 def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:

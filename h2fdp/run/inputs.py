@@ -48,7 +48,7 @@ class OwnParts:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RunInputs:
     """Everything that determines a run.
 
@@ -162,7 +162,7 @@ class RunInputs:
 
     def without_faults(self) -> Self:
         """The same run in a world where nothing fails: what was planned."""
-        return replace(self, faults=Faults())
+        return replace(self, faults=Faults()) if self.faults.possible else self
 
     def exhausted(self) -> Self:
         """The same devices taking every local iteration that there may be, one an interval."""
@@ -199,7 +199,7 @@ class RunInputs:
     def notes(self) -> tuple[str, ...]:
         """What must be said beside every epsilon of this run."""
         by_seed = self.noise is not None and not self.has_noise_key
-        sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts())
+        sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts)
         conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
         if self.noise is not None and self.data.public is not None:
             conditions[PUBLIC_RECORDS] = True

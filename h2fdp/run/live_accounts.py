@@ -62,7 +62,7 @@ class LiveAccounts(Recorder):
         budgets = budgets_of(setup)
         self._setup = setup
         self._delta = setup.config.privacy.delta
-        self._facts = {facts.name: facts for facts in setup.blueprint.facts()}
+        self._facts = {facts.name: facts for facts in setup.blueprint.facts}
         self.accounts = setup.empty_accounts()
         self.sightings = Sightings(setup.sizes)
         self._attackable = is_attackable(setup)

@@ -76,7 +76,7 @@ def noise_on_model(setup: RunSetup) -> NoiseOnModel:
     """
     assert setup.noise is not None, "there is no noise to compare"
     quiet = setup.without_faults()
-    facts = {each.name: each for each in setup.blueprint.facts()}
+    facts = {each.name: each for each in setup.blueprint.facts}
     variance = way = 0.0
     for expected in forecast(quiet, by_participants=False):
         first, gradients = noise_and_gradients(expected.plan, facts, setup.noise)

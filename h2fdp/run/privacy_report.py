@@ -109,7 +109,7 @@ def noises(run: RunSetup) -> list[dict[str, Any]]:
         return []
     plan = first_interval(run)
     rows = []
-    for facts in run.blueprint.facts():
+    for facts in run.blueprint.facts:
         part = plan.subnets.get(facts.name)
         if part is None or not part.noise_std.size:
             continue

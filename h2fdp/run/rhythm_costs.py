@@ -102,7 +102,7 @@ def _inside(run: RunSetup, longest: int) -> dict[str, Any]:
 
 
 def _trust_models(run: RunSetup) -> list[Any]:
-    return [each.trust_model for each in run.blueprint.facts()]
+    return [each.trust_model for each in run.blueprint.facts]
 
 
 def _with(config: ExperimentFile, **training: Any) -> ExperimentFile:

@@ -20,7 +20,7 @@ from h2fdp.training.descent import gradients_in_uploads
 from h2fdp.training.local_objective import pull_of
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RunSetup(RunInputs):
     """A run, complete but not started. `prepare` builds it: nothing is added later."""
 
@@ -63,7 +63,7 @@ class RunSetup(RunInputs):
         estimates = "released" if self.blueprint.measuring is None else config.control.estimates
         return Planner(
             streams=self.blueprint.streams,
-            subnets=tuple(self.blueprint.facts()),
+            subnets=self.blueprint.facts,
             aggregation_times=self.aggregation_times,
             noise=self.noise,
             averaging=Averaging(
@@ -103,7 +103,7 @@ class RunSetup(RunInputs):
     def context(self) -> ScheduleContext:
         """What the schedule is built from."""
         training, privacy = self.config.training, self.config.privacy
-        models = [facts.trust_model for facts in self.blueprint.facts()]
+        models = [facts.trust_model for facts in self.blueprint.facts]
         return ScheduleContext(
             topology=self.topology,
             costs=self.costs,

@@ -70,7 +70,7 @@ def _try_schedule(setup: RunSetup, plan: IntervalPlan) -> None:
     spent = setup.interval_costs(plan) if run.observes else {}
     if run.observes and not setup.probes and setup.blueprint.measuring is None:
         upload = torch.linspace(-_STEP_SIZE, _STEP_SIZE, len(model))
-        facts = {each.name: each for each in setup.blueprint.facts()}
+        facts = {each.name: each for each in setup.blueprint.facts}
         uploads = [upload.clone() for _ in plan.parts]
         run.observe(replace(observation(plan, model.clone(), uploads, facts, None, setup.noise), spent=spent))
     if run.scores:

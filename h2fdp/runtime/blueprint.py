@@ -107,12 +107,13 @@ class Blueprint:
         """Who adds noise under an edge server of this trust, and what the edge server sees."""
         return self.noise_placement.trust_model(trust)
 
-    def facts(self) -> list[SubnetFacts]:
+    @cached_property
+    def facts(self) -> tuple[SubnetFacts, ...]:
         """What the cloud knows of each subnet."""
         records = self.data.sizes
         relays = self.topology.subnets[0].relays
         relayed = () if relays is None else tuple(zip(relays.names, relays.sizes.tolist(), strict=True))
-        return [
+        return tuple(
             SubnetFacts(
                 subnet.name,
                 self.trust_model(subnet.trust),
@@ -132,7 +133,7 @@ class Blueprint:
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
             )
-        ]
+        )
 
     def tiers(self) -> dict[str, TierFacts]:
         """What the cloud knows of each aggregator above edge servers."""
@@ -196,7 +197,8 @@ class Blueprint:
 
     def _company(self, subnet: str) -> int:
         """Devices below the highest aggregator above a subnet."""
-        return int(self.topology.sizes[list(self.topology.below(self.topology.path(subnet)[-1]))].sum())
+        below = self.topology.below(self.topology.path(subnet)[-1])
+        return int(self.first_devices[below.stop] - self.first_devices[below.start])
 
     def edge_server(self, number: int, group: DeviceGroup | None = None) -> EdgeServer:
         """The number-th edge server, with its devices as one group beside it."""

@@ -124,12 +124,14 @@ class Topology:
     @property
     def devices(self) -> int:
         """The number of devices I."""
-        return sum(subnet.size for subnet in self.subnets)
+        return int(self.sizes.sum())
 
-    @property
+    @cached_property
     def sizes(self) -> Integers:
-        """(N,) the number of devices of each subnet."""
-        return np.array([subnet.size for subnet in self.subnets], dtype=np.int64)
+        """(N,) the number of devices of each subnet; read-only."""
+        sizes = np.array([subnet.size for subnet in self.subnets], dtype=np.int64)
+        sizes.flags.writeable = False
+        return sizes
 
     @property
     def access_points(self) -> tuple[tuple[str, ...], Integers]:

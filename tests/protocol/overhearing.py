@@ -126,7 +126,7 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
     def named(self, node, purpose, interval=0, slot=0, skipped=0):  # in the place of a stream of noise, whose it is
         return (node, slot) if "noise" in purpose else borrowed(self, node, purpose, interval, slot, skipped)
 
-    levels = {facts.name: facts.trust_model.edge_level for facts in setup.blueprint.facts()}
+    levels = {facts.name: facts.trust_model.edge_level for facts in setup.blueprint.facts}
     held = {each.name for each in setup.topology.aggregators if each.trust == "secure-sum"}
     sums = (held if setup.placement.trust_model("secure-sum").shares_noise else set()) | (
         {"cloud"} if setup.placement.cloud_sums else set()

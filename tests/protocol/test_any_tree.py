@@ -266,7 +266,7 @@ def test_nothing_is_attained_beyond_the_account(run):
                 assert 0 <= numbers["attained"] <= numbers["pld"]
             else:
                 assert tree.depth > 1 or any(
-                    facts.trust_model.colluding or facts.cloud_sums for facts in setup.blueprint.facts()
+                    facts.trust_model.colluding or facts.cloud_sums for facts in setup.blueprint.facts
                 )
 
 

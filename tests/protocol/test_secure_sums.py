@@ -174,7 +174,7 @@ def test_the_noise_of_one_small_sum_by_hand():
     colludes: shares of variance 1/8 in the sum, of which two remain, one beyond a peer."""
     sums = prepared(network(size=3), method=method(colluding=1), intervals=1, local_steps=1, aggregate_every=None,
                     aggregations_per_interval=0)  # fmt: skip
-    facts = next(facts for facts in sums.blueprint.facts() if facts.name == "a")
+    facts = next(facts for facts in sums.blueprint.facts if facts.name == "a")
     assert facts.trust_model != TRUST_MODELS["device"]
     weights = np.array([1 / 6, 1 / 3, 1 / 2])
     levels = facts.trust_model.exposure(weights, np.ones(3))

@@ -86,9 +86,9 @@ def test_methods_without_secure_sums_treat_such_a_region_as_untrusted():
     tree = Topology(
         "region", subnets("secure-sum", "trusted", parent="r"), aggregators=(Aggregator("r", "secure-sum"),)
     )
-    assert not any(facts.sees_sums for facts in prepared(tree, method="hfl-dp").blueprint.facts())
+    assert not any(facts.sees_sums for facts in prepared(tree, method="hfl-dp").blueprint.facts)
     summed = alike(tree, cloud=True)
-    assert all(facts.sees_sums for facts in summed.blueprint.facts())
+    assert all(facts.sees_sums for facts in summed.blueprint.facts)
     assert any(note.startswith("secure sums: the account") for note in summed.notes)
 
 

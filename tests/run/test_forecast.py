@@ -3,6 +3,8 @@
 import pytest
 
 from h2fdp import Experiment, Topology
+from h2fdp.protocol import Planner
+from h2fdp.run.dry_run import estimate
 from h2fdp.run.forecast import first_interval, forecast, planned_accounts
 
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
@@ -55,3 +57,11 @@ def test_intervals_of_other_devices_are_planned_one_by_one_where_these_matter():
 
 def test_the_first_interval_is_announced_as_if_nothing_failed():
     assert first_interval(experiment(faults={"edge_outage": {"probability": 1}}).prepare()).participants == 6
+
+
+def test_a_fixed_schedule_is_planned_once_for_all_that_a_dry_run_asks(monkeypatch):
+    asked, plan = [], Planner.plan
+    monkeypatch.setattr(Planner, "plan", lambda *given: asked.append(given[1]) or plan(*given))
+    setup = experiment().prepare()
+    estimate(setup)
+    assert asked == [0] * 2  # before the noise was calibrated, and with it

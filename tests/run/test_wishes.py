@@ -74,7 +74,7 @@ def test_what_is_weighed_is_what_the_interval_costs_and_adds(name, devices):
     setup = experiment({"devices": devices, "budget": {"joules": 0.05, "seconds": 9}}, **NETWORKS[name]).prepare()
     seen = list(planned(setup))
     assert len(seen) > 2
-    facts = {each.name: each for each in setup.blueprint.facts()}
+    facts = {each.name: each for each in setup.blueprint.facts}
     for plan, cost in seen:
         weighed = plan.decision.reasons["weighed"]
         assert weighed["joules"] == pytest.approx(cost["energy_j"], rel=1e-9)
