@@ -115,8 +115,12 @@ def _curves(content: CurveChart, every: Sequence[Series], x: str) -> Picture:
     axes.set_ylabel(content.y_title)
     if content.scale == "log":
         axes.set_yscale("log")
-    if x == "interval":
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    shown: list[Any] = [line.get_data() for line in axes.lines]
+    for axis, numbers in ((axes.xaxis, [x for x, _ in shown]), (axes.yaxis, [y for _, y in shown])):
+        if _are_whole(numbers) and not (axis is axes.yaxis and content.scale == "log"):
+            axis.set_major_locator(MaxNLocator(integer=True))
+    if content.scale != "log" and axes.get_ylim()[0] < 0 <= min((min(y) for _, y in shown), default=-1):
+        axes.set_ylim(bottom=0)  # only a band is below: of a few seeds, which know no bounds
     handles = _handles(content, every, alone)
     if handles:
         short = max(len(str(handle.get_label())) for handle in handles) <= _SHORT_LABEL
@@ -124,6 +128,11 @@ def _curves(content: CurveChart, every: Sequence[Series], x: str) -> Picture:
         picture.set_figheight(_SIZE_IN[1] + _TALLER_IN * -(-len(handles) // columns))
         as_written(picture.legend(handles=handles, loc="outside lower left", ncols=columns).get_texts())
     return picture
+
+
+def _are_whole(numbers: Sequence[Sequence[float]]) -> bool:
+    """Whether ticks between whole numbers would mean nothing."""
+    return bool(numbers) and all(float(each).is_integer() for line in numbers for each in line)
 
 
 def _draw(axes: Axes, curve: Curve, series: Series, x: str, alone: bool) -> None:

@@ -67,7 +67,8 @@ def own_parts_of(config: ExperimentFile, topology: Topology) -> list[OwnPart]:
 def own_files_of(parts: Iterable[Any]) -> dict[str, str]:
     """The user's files that parts come from or use -> a digest of what each defines by itself.
 
-    Files of parts that cannot be read as a whole are left out; see `code_of`.
+    Files of parts that cannot be read as a whole are left out (see `code_of`), and the script that is run: it has to
+    change so that it resumes a run.
     """
     found: dict[str, str] = {}
     for part in parts:
@@ -79,7 +80,7 @@ def own_files_of(parts: Iterable[Any]) -> dict[str, str]:
             continue
         digests = program.by_module()
         for name, (file, _) in modules.items():
-            if not is_installed(file):
+            if name != "__main__" and not is_installed(file):
                 found[str(file)] = digests[name.removesuffix(".__init__")]
     return found
 

@@ -2,11 +2,12 @@
 
 import importlib
 import sys
+from pathlib import Path
 
 import pytest
 
 from h2fdp.records import summary
-from h2fdp.run.own_code import code_of
+from h2fdp.run.own_code import code_of, own_files_of
 
 MODELS = "from net_helper import scale\nclass A:\n    pass\nclass B:\n    pass\ndef made(n):\n    return lambda: n\n"
 
@@ -79,3 +80,17 @@ def test_a_function_with_values_of_its_own_is_never_the_same(models):
 
 def test_no_part_has_no_code():
     assert code_of([]) == ""
+
+
+def test_the_files_of_a_part_are_those_that_it_uses_but_for_the_script_that_is_run(tmp_path, models, monkeypatch):
+    before = own_files_of([models().A])
+    assert {Path(file).name for file in before} == {"net_models.py", "net_helper.py"}
+    after = own_files_of([models("def scale(x):\n    return 2 * x\n").A])
+    assert [Path(file).name for file in before if before[file] != after[file]] == ["net_helper.py"]
+    assert own_files_of([models("# a comment\ndef scale(x):\n    return x\n").A]) == before
+    script = models()
+    for each in (script.A, script.B, script.made):
+        each.__module__ = "__main__"
+    script.__name__ = "__main__"
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    assert {Path(file).name for file in own_files_of([script.A])} == {"net_helper.py"}
