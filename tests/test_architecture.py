@@ -52,6 +52,7 @@ ALLOWED_ON_ONE_FLOOR = {
     ("topology", "wireless"),
     ("schedules", "estimation"),
     ("experiment", "methods"),
+    ("integrity", "tuning"),
 }
 
 

@@ -15,11 +15,11 @@ from h2fdp.cli.tables import print_json
 if TYPE_CHECKING:
     from h2fdp.integrity import Findings
 
-NOT_WHOLE = 1
+DAMAGED = 1
 
 
 def check_command(
-    directories: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, or sweeps'.")],
+    directories: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Of runs, sweeps or searches.")],
     as_json: AsJson = False,
 ) -> None:
     """Check run directories: files by their checksums, accounts and noises by the ledger; exit code 1 for damage."""
@@ -31,19 +31,23 @@ def check_command(
     else:
         for each in found:
             _show(each)
-    if not all(each.whole for each in found):
-        raise typer.Exit(NOT_WHOLE)
+    if any(each.damaged for each in found):
+        raise typer.Exit(DAMAGED)
 
 
 def _show(found: Findings) -> None:
     """A line about the directory, then what is wrong; runs of a sweep that are whole are counted only."""
-    _print(f"{found.directory}: {'whole' if found.whole else 'NOT WHOLE'} ({found.state})")
+    word = "NOT WHOLE" if found.damaged else "nothing is damaged, but not all has begun" if found.waiting else "whole"
+    _print(f"{found.directory}: {word} ({found.state})")
     if found.confirmed:
         _print(f"agree: {'; '.join(found.confirmed)}", "  ")
     for text in found.unknown:
         _print(f"not checked: {text}", "  ")
     for problem in found.problems:
         _print(str(problem), "  ")
+    if found.waiting:
+        more = f" and {len(found.waiting) - 1:,} more" if len(found.waiting) > 1 else ""
+        _print(f"not begun: {found.waiting[0]}{more}", "  ")
     if found.runs:
         whole = sum(run.whole for run in found.runs.values())
         _print(f"{whole} of {len(found.runs)} runs are whole", "  ")

@@ -16,11 +16,12 @@ class Findings:
     """What a check of one directory found.
 
     Attributes:
-        state: how the run stands, or `sweep`.
+        state: how the run stands, or `sweep`, or `search`.
         confirmed: what is as it should be, a phrase each.
         problems: what is not, each with its file, and its line where that is known.
         unknown: what could not be checked, and why.
-        runs: of a sweep, what was found of each of its runs, by name.
+        runs: of a sweep or a search, what was found of each of its runs, by name.
+        waiting: of a sweep or a search, what has not begun.
     """
 
     directory: Path
@@ -29,11 +30,17 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     runs: dict[str, Findings] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether there is a problem, here or in one of the runs."""
+        return bool(self.problems) or any(run.damaged for run in self.runs.values())
 
     @property
     def whole(self) -> bool:
-        """Whether there is no problem, in the runs of a sweep either."""
-        return not self.problems and all(run.whole for run in self.runs.values())
+        """Whether there is no problem, and nothing that has not begun."""
+        return not self.damaged and not self.waiting
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -58,5 +65,6 @@ class Findings:
             "confirmed": self.confirmed,
             "problems": [{"where": each.where, "text": each.text} for each in self.problems],
             "unknown": self.unknown,
+            "waiting": self.waiting,
         }
         return found | ({"runs": {name: run.as_json() for name, run in self.runs.items()}} if self.runs else {})

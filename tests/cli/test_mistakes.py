@@ -100,6 +100,17 @@ def test_a_missing_file_and_a_directory_are_told(h2fdp, tmp_path):
     assert "found a directory" in h2fdp("run", tmp_path).stderr
 
 
+@pytest.mark.parametrize(("wanted", "found"), [("nets", "found a directory"), ("net.yaml", "no such file")])
+def test_a_topology_that_is_no_file_names_the_experiments_line_and_key(h2fdp, tmp_path, wanted, found):
+    (tmp_path / "nets").mkdir()
+    file = tmp_path / "wrong.yaml"
+    file.write_text("".join(f"topology: {wanted}\n" if "edges" in line else line for line in SMALL.splitlines(True)))
+    for settings in ([], ["--set", "topology.trust.probability=0.5"]):
+        done = h2fdp("run", file, *settings)
+        assert (done.returncode, done.stderr.startswith(f"{file}:2: topology: ")) == (2, True)
+        assert found in done.stderr
+
+
 def test_problems_of_an_inline_topology_and_of_the_rest_are_told_together(h2fdp, tmp_path):
     file = tmp_path / "wrong.yaml"
     file.write_text(

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
@@ -15,7 +16,10 @@ from h2fdp.records.lock import locked
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
+from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates
+from h2fdp.tuning.directory import TuneDirectory, read_state, write_state
 from tests.noise_keys import keys_are, known
+from tests.tuning.searches import search
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 SETTINGS = {"topology": NETWORK, "intervals": 3, "local_steps": 4, "aggregate_every": 2, "batch_size": 4}
@@ -173,3 +177,69 @@ def test_a_sweep_is_checked_with_its_runs_and_its_tables(tmp_path):
     (tmp_path / "out" / "runs" / "seed=1" / "model.pt").unlink()
     found = h2fdp.check(tmp_path / "out")
     assert [name for name, run in found.runs.items() if not run.whole] == ["seed=1"]
+    shutil.rmtree(tmp_path / "out" / "runs" / "seed=2")
+    assert f"{tmp_path / 'out' / 'runs' / 'seed=2'}: missing; sweep.json says that it is done" in said(tmp_path / "out")
+
+
+def test_a_sweep_that_has_runs_to_begin_is_not_called_whole_though_nothing_is_damaged(tmp_path):
+    out = SweepDirectory(tmp_path)
+    entries = {f"seed={seed}": SweepEntry({"seed": seed}, "of a file", "of code") for seed in (1, 2, 3)}
+    SweepStates(out, "study", ("seed",), entries).write()
+    found = h2fdp.check(tmp_path)
+    assert (found.whole, found.damaged, found.waiting) == (False, False, ["seed=1", "seed=2", "seed=3"])
+    shown = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert (shown.exit_code, "not begun: seed=1 and 2 more" in shown.stdout) == (0, True)
+    assert "whole" not in shown.stdout
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    file = search(folder, options="trials: 2\n  width: 2\n  privacy: ignore")
+    return h2fdp.tune(file, out=folder / "out", inline=True).directory
+
+
+@pytest.fixture
+def spoilt_search(searched, tmp_path):
+    return shutil.copytree(searched, tmp_path / "search")
+
+
+def test_a_search_is_whole_with_all_of_its_trials(searched):
+    found = h2fdp.check(searched)
+    assert (found.problems, sorted(found.runs), found.whole) == ([], ["trial-0000", "trial-0001"], True)
+    assert "the table's rows of 2 trials" in found.confirmed
+
+
+def test_what_is_wrong_with_a_search_is_named(spoilt_search):
+    out = TuneDirectory(spoilt_search)
+    out.best.unlink()
+    journal = out.journal.read_bytes().splitlines(keepends=True)
+    journal[1] = journal[1][:-2] + b"\n"
+    out.journal.write_bytes(b"".join(journal))
+    shutil.rmtree(out.run(1))
+    (out.run(0) / "privacy.jsonl").write_text("{}\n")
+    text = "\n".join(said(spoilt_search))
+    assert f"{out.best}: missing" in text
+    assert f"{out.journal}:2: damaged" in text
+    assert f"{out.run(1)}: missing; its trial has ended" in text
+    assert h2fdp.check(spoilt_search).runs["trial-0000"].damaged
+    assert CliRunner().invoke(app, ["check", str(spoilt_search)]).exit_code == 1
+
+
+def test_a_table_of_trials_that_was_forged_does_not_agree_with_their_metrics(spoilt_search):
+    out = TuneDirectory(spoilt_search)
+    table = read_table(out.table)
+    for name in ("joules", "validation_accuracy"):
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, pc.add(table.column(name), 0.25))
+    write_table(out.table, table)
+    text = "\n".join(said(spoilt_search))
+    assert f"{out.table}: joules of trial-0000 is " in text
+    assert f"{out.table}: validation_accuracy of trial-0001 is " in text
+
+
+def test_a_search_with_trials_left_is_not_called_whole(spoilt_search):
+    out = TuneDirectory(spoilt_search)
+    write_state(out, read_state(out) | {"finished": False})
+    found = h2fdp.check(spoilt_search)
+    assert (found.whole, found.damaged, found.waiting) == (False, False, ["trials that are left"])
