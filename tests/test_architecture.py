@@ -168,6 +168,18 @@ Experiment(topology=Topology.regular(2, 2), data="digits", method="h2fdp", epsil
 
 
 @pytest.mark.process
+def test_a_run_writes_its_tables_without_pandas(tmp_path):
+    written = f"""
+from pathlib import Path
+from h2fdp.records import DEVICE_SCHEMA, METRICS_SCHEMA, MetricsRows, write_columns
+rows, table = MetricsRows(METRICS_SCHEMA), Path({str(tmp_path / "table.parquet")!r})
+rows.append({{"interval": 1, "loss": 0.5}})
+rows.write(table)
+write_columns(table, {{field.name: [] for field in DEVICE_SCHEMA}}, DEVICE_SCHEMA)"""
+    assert not {"pandas", "pyarrow.compute"} & loaded_by(f"exec({written!r})")
+
+
+@pytest.mark.process
 def test_a_host_starts_without_slow_libraries():
     slow = {"scipy", "pandas", "sklearn", "networkx", "matplotlib", "numba"}
     assert not slow & loaded_by("import h2fdp.runtime.host")

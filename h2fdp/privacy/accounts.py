@@ -10,6 +10,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +27,11 @@ _DIGITS = 6  # of a noise multiplier, rounded down: an account is never below th
 # Where uneven devices take turns, nearly every interval has noises of its own. Beyond so many exact types about a
 # subnet, further ones share a coarser grid, so that an account's cost stays bounded however long a run is.
 _MOST_EXACT, COARSE = 64, 1.005
+
+
+_facts_of_type = attrgetter(
+    "noise_std", "sensitivity", "steps", "sampling_rate", "sampling", "bound", "own_gradient"
+)  # what `release_type` reads
 
 
 def release_type(release: Release) -> ReleaseType:
@@ -151,11 +158,15 @@ class Accounts:
 
     def add(self, releases: Iterable[Release], times: int = 1) -> None:
         """Enter releases; `times` -1 takes back what was entered but not released."""
+        kinds: dict[Any, ReleaseType] = {}  # most of an interval's releases are alike but for their slot and observer
         for release in releases:
             books = self._books[release.observer]
             if release.edge not in books:
                 books[release.edge] = _Book(self.sizes[release.edge])
-            counts = books[release.edge].row(release_type(release))
+            alike = type(release), _facts_of_type(release)
+            if alike not in kinds:
+                kinds[alike] = release_type(release)
+            counts = books[release.edge].row(kinds[alike])
             for part in rows_in(release.devices):
                 counts[part] += times
 

@@ -134,6 +134,14 @@ class PlannedUpload:
     own_gradient: np.ndarray | None = None
     rounding: float = 0.0
 
+    def repeats(self, before: PlannedUpload) -> bool:
+        """Whether it was made from an earlier one by moving its slots: then its releases are those, at later slots."""
+        same = all(own is other for own, other in zip(_but_slots(self), _but_slots(before), strict=True))
+        return same and self.slot - self.first_slot == before.slot - before.first_slot
+
+
+_but_slots = attrgetter(*(each.name for each in fields(PlannedUpload) if each.name not in ("first_slot", "slot")))
+
 
 def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Iterator[Release]:
     """The ledger's rows of one upload, for all observers.
@@ -153,6 +161,7 @@ def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Itera
     assert not upload.trust_model.cloud_adds_noise, "the cloud's noise is on no subnet's upload"
     single = _single(upload, sensitivity) if upload.trust_model.devices_add_noise else np.empty((0, 4))
     levels = [single, *_averages(upload, sensitivity)]
+    known: dict[int, list[_Group]] = {}
     for observer, level in upload.views.items():
         if observer == "peer":
             if upload.size > 1:
@@ -160,7 +169,9 @@ def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Itera
                 beyond[:, 1] = _noise_beyond_a_peer(upload, level)
                 yield from grouped(upload, observer, beyond)
         else:
-            yield from grouped(upload, observer, levels[level])
+            if level not in known:
+                known[level] = _groups(upload, levels[level])
+            yield from _seen_by(upload, observer, known[level])
 
 
 def _single(upload: PlannedUpload, sensitivity: float | np.ndarray) -> np.ndarray:
@@ -236,20 +247,30 @@ def _noise_of_others(parts: np.ndarray, known: int) -> np.ndarray:
 
 def grouped(upload: PlannedUpload, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
     """One row for each distinct (sensitivity, noise, rate, steps, own gradient); columns is (s, 4)."""
+    return _seen_by(upload, observer, _groups(upload, columns))
+
+
+_Group = tuple[list[float], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
+
+
+def _groups(upload: PlannedUpload, columns: np.ndarray) -> list[_Group]:
     own = np.ones(len(columns)) if upload.own_gradient is None else upload.own_gradient
-    columns = np.column_stack([columns, own])
+    columns = np.concatenate([columns, own[:, None]], axis=1)
     if (columns == columns[0]).all():  # equal devices, the usual case
-        groups = [(columns[0].tolist(), upload.rows)]
-    else:
-        distinct, number = np.unique(columns, axis=0, return_inverse=True)
-        groups = [(row, upload.rows[number.ravel() == each]) for each, row in enumerate(distinct.tolist())]
-    for (sensitivity, noise_std, rate, steps, own_gradient), rows in groups:
+        return [(columns[0].tolist(), device_ranges(upload.rows))]
+    distinct, number = np.unique(columns, axis=0, return_inverse=True)
+    of_devices = [device_ranges(upload.rows[number.ravel() == each]) for each in range(len(distinct))]
+    return list(zip(distinct.tolist(), of_devices, strict=True))
+
+
+def _seen_by(upload: PlannedUpload, observer: Observer, groups: list[_Group]) -> Iterator[Release]:
+    for (sensitivity, noise_std, rate, steps, own_gradient), devices in groups:
         yield Release(
             upload.interval,
             upload.slot,
             upload.kind,
             upload.edge,
-            device_ranges(rows),
+            devices,
             observer,
             sensitivity,
             noise_std,

@@ -74,9 +74,16 @@ class PlannedNoise:
         if self.noise is None:
             return
         for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            before, made = None, list[Release]()
             for upload in uploads_of(self.facts[name], plan, subnet, share):
-                for release in under(self.adjacency, self.noise.releases(upload)):
-                    yield release if self.adaptive is None else self._with_votes(release)
+                if before is not None and upload.repeats(before):
+                    later = upload.slot - before.slot
+                    made = [replace(release, slot=release.slot + later) for release in made]
+                else:
+                    made = list(under(self.adjacency, self.noise.releases(upload)))
+                    made = made if self.adaptive is None else list(map(self._with_votes, made))
+                yield from made
+                before = upload
 
     def _with_votes(self, release: Release) -> Release:
         """The same, saying that votes about a clip norm are part of it."""

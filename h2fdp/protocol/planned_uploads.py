@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -47,8 +48,13 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         public = {"sampling_rates": facts.sampling_rates[part.rows], "records": facts.records[part.rows]}
         return {"rows": part.rows, "steps": part.steps, "weights": part.weights, **public}
 
-    start = subnet.first_slot
+    start, upload = subnet.first_slot, None
     for segment, end in enumerate(subnet.ends()):
+        if upload is not None and not above and subnet.repeats(segment) and heights[segment] == heights[segment - 1]:
+            upload = replace(upload, first_slot=start, slot=end)
+            yield upload
+            start = end
+            continue
         part = subnet.aggregation(segment)
         kind = subnet.kind(segment)
         passed, summed = facts.passed(heights[segment]), facts.cloud_sums and kind == "global"
@@ -57,7 +63,8 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         if part.rows.size:
             seen["rounding"] = subnet.rounding(segment)
         noise = subnet.accounted_noise(segment)
-        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=noise, **seen, **of(part))
+        upload = of_subnet(first_slot=start, slot=end, kind=kind, noise_std=noise, **seen, **of(part))
+        yield upload
         start = end
     if subnet.estimate_noise is not None and subnet.estimate_noise.size:
         last = subnet.last_slot

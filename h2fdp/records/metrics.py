@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from h2fdp.records.arrays import column_of, words_of
 from h2fdp.records.tables import write_table
 
 METRICS_SCHEMA = pa.schema(
@@ -48,7 +49,13 @@ def metrics_schema(*prefixes: str, observers: Sequence[str] = (), others: Sequen
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> None:
     """Replace a table as a whole by its columns."""
-    write_table(path, pa.Table.from_pydict(dict(columns), schema=schema))
+    arrays = [
+        words_of(columns[field.name])
+        if field.type == pa.string()
+        else column_of(np.array(columns[field.name], field.type.to_pandas_dtype()))
+        for field in schema
+    ]
+    write_table(path, pa.Table.from_arrays(arrays, schema=schema))
 
 
 class MetricsRows:
@@ -85,10 +92,9 @@ class MetricsRows:
     def write(self, path: Path) -> None:
         """Replace a table as a whole by these rows."""
         columns = [
-            pa.array(np.array(self._values[field.name]), field.type, mask=~_known(self._known[field.name]))
-            for field in self._schema
+            column_of(np.array(self._values[field.name]), _known(self._known[field.name])) for field in self._schema
         ]
-        write_table(path, pa.table(columns, schema=self._schema))
+        write_table(path, pa.Table.from_arrays(columns, schema=self._schema))
 
     def state(self) -> dict[str, Any]:
         """All rows as arrays, for a checkpoint."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from h2fdp.errors import UserError
+from h2fdp.records.arrays import known_in, numbers_in
 from h2fdp.records.atomic import replacing
 
 _DIGEST = b"h2fdp.digest"
@@ -51,9 +52,9 @@ def _digest(table: pa.Table) -> bytes:
     for name, column in zip(table.column_names, table.columns, strict=True):
         values = column.combine_chunks()
         digest.update(json.dumps([name, str(values.type), len(values)]).encode())
-        digest.update(values.is_null().to_numpy(zero_copy_only=False).tobytes())
+        digest.update((~known_in(values)).tobytes())
         if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):
-            digest.update(values.fill_null(0).to_numpy(zero_copy_only=False).tobytes())
+            digest.update(numbers_in(values).tobytes())
         else:
             digest.update(json.dumps(values.to_pylist(), default=str).encode())
     return digest.hexdigest().encode()

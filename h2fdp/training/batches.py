@@ -113,16 +113,19 @@ class BatchSampler:
         """(s_c,) batch sizes under `fixed` sampling."""
         return np.asarray(np.clip(np.rint(self.rates * self.sizes), 1, self.sizes).astype(np.int64))
 
-    def uniforms(self, interval: int, slot: int, rows: np.ndarray, purpose: str) -> np.ndarray:
-        """(len(rows), row_length) uniforms in [0, 1); a run of neighbouring rows is read at once."""
-        parts = []
-        for run in (
-            np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if rows[-1] - rows[0] >= len(rows) else [rows]
-        ):
+    def uniforms(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str, out: np.ndarray) -> None:
+        """Write uniforms in [0, 1) to `out` (slots, len(rows), row_length); runs of neighbouring rows are read at once.
+
+        Args:
+            out: the memory of a slot is contiguous.
+        """
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if rows[-1] - rows[0] >= len(rows) else [rows]
+        first = 0
+        for run in runs:
             skipped = int(run[0]) * self.row_length // _PER_COUNTER
-            stream = self.streams.borrowed(self.edge, purpose, interval, slot, skipped)
-            parts.append(stream.random((run.size, self.row_length)))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            for slot, uniforms in zip(slots, out[:, first : first + run.size], strict=True):
+                self.streams.borrowed(self.edge, purpose, interval, slot, skipped).random(out=uniforms)
+            first += run.size
 
 
 def draw_together(
@@ -133,10 +136,11 @@ def draw_together(
     Args:
         parts: samplers of one network with the rows that each is asked for.
     """
-    uniforms = np.concatenate(
-        [np.stack([sampler.uniforms(interval, slot, rows, purpose) for slot in slots]) for sampler, rows in parts],
-        axis=1,
-    )
+    row_length = parts[0][0].row_length
+    firsts = np.cumsum([0] + [len(rows) for _, rows in parts]).tolist()
+    uniforms = np.empty((len(slots), firsts[-1], row_length))
+    for (sampler, rows), first, stop in zip(parts, firsts[:-1], firsts[1:], strict=True):
+        sampler.uniforms(interval, slots, rows, purpose, uniforms[:, first:stop])
     sizes = np.concatenate([sampler.sizes[rows] for sampler, rows in parts])
     if parts[0][0].sampling == "fixed":
         wanted = np.concatenate([sampler.fixed_sizes()[rows] for sampler, rows in parts])
@@ -145,13 +149,13 @@ def draw_together(
 
     def more(number: int, slot: int, late: np.ndarray) -> np.ndarray:
         """(len(late), row_length) further uniforms, for a few of the devices."""
-        firsts = np.cumsum([0] + [len(rows) for _, rows in parts])
-        found = []
+        found = np.empty((1, len(late), row_length))
         for (sampler, rows), first, stop in zip(parts, firsts[:-1], firsts[1:], strict=True):
-            own = rows[late[(late >= first) & (late < stop)] - first]
-            if own.size:
-                found.append(sampler.uniforms(interval, slot, own, f"{purpose}-more-{number}"))
-        return np.concatenate(found)
+            begin, end = np.searchsorted(late, (first, stop)).tolist()
+            if begin < end:
+                own = rows[late[begin:end] - first]
+                sampler.uniforms(interval, [slot], own, f"{purpose}-more-{number}", found[:, begin:end])
+        return np.asarray(found[0])
 
     return _poisson(uniforms, rates, sizes, slots, more)
 

@@ -2,10 +2,13 @@
 
 import math
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from h2fdp.records import METRICS_SCHEMA, MetricsRows
+from h2fdp.records.arrays import column_of, known_in, numbers_in, words_of
 
 ROWS = [
     {"interval": 1, "slot": 4, "accuracy": 0.1, "loss": math.nan, "wall_s": 0.5},
@@ -62,3 +65,18 @@ def test_no_rows_are_an_empty_table(tmp_path):
 def test_a_column_that_is_not_there_is_a_bug(rows):
     with pytest.raises(AssertionError, match="no column for"):
         rows.append({"acuracy": 1.0})
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 30])
+def test_columns_are_what_pyarrow_makes_of_the_same_values(count):
+    stream = np.random.default_rng(count)
+    values, known = stream.normal(size=count), stream.random(count) < 0.7
+    column = column_of(values, known)
+    column.validate(full=True)
+    assert column.equals(pa.array(values, mask=~known))
+    part = pa.array(values, mask=~known)[count // 3 :]  # begins within a byte
+    assert known_in(part).tolist() == known[count // 3 :].tolist()
+    assert numbers_in(part).tolist() == np.where(known, values, 0.0)[count // 3 :].tolist()
+    words = ["", "naïve", "a" * count] * count
+    assert words_of(words).equals(pa.array(words, pa.string()))
+    words_of(words).validate(full=True)

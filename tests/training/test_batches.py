@@ -132,13 +132,14 @@ def test_fixed_batches_follow_floyds_algorithm_number_by_number():
     """What a seed drew once it draws for ever: the algorithm as it is written in a textbook, on the same uniforms."""
     whole = sampler("fixed", [0.4, 1.0, 0.1])
     wanted = whole.fixed_sizes()
-    uniforms = whole.uniforms(7, 3, np.arange(3), "batch")
+    uniforms = np.empty((1, 3, whole.row_length))
+    whole.uniforms(7, [3], np.arange(3), "batch", uniforms)
     batches = whole.draw(7, [3], np.arange(3))
     for device, (size, number) in enumerate(zip(SIZES, wanted, strict=True)):
         chosen = []
         for column in range(number):
             last = size - number + column
-            drawn = min(int(uniforms[device, column] * (last + 1)), last)
+            drawn = min(int(uniforms[0, device, column] * (last + 1)), last)
             chosen.append(last if drawn in chosen else drawn)
         assert batches.of(0, device).tolist() == chosen
 

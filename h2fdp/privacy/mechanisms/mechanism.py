@@ -125,7 +125,7 @@ class Mechanism(Protocol):
         ...
 
     def releases(self, upload: PlannedUpload) -> Iterator[Release]:
-        """The ledger's rows of an upload, for all observers."""
+        """The ledger's rows of an upload, for all observers; those of the same upload later are the same, later."""
         ...
 
     def upload_variance(self, upload: PlannedUpload) -> float:
