@@ -13,7 +13,7 @@ from h2fdp.cli.tables import in_few_characters, print_facts, print_json, print_t
 
 app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)
 _MOST_ROWS = 50  # of noises; a network with more edge servers than that has many alike
-_SHOWN = ("observer", "claimed", "rdp", "pld", "coarse", "attained", "verdict", "device")
+_SHOWN = ("observer", "rdp", "pld", "coarse", "attained", "claimed", "verdict", "device")  # what is accounted first
 
 
 @app.command("calibrate")

@@ -20,6 +20,7 @@ from h2fdp.errors import Problem, UserError
 Schema = TypeVar("Schema", bound=BaseModel)
 _LONGEST_QUOTE = 40
 _MOST_PROBLEMS = 50
+_KEY_ITSELF = "[key]"  # pydantic's last step where a key of a mapping is wrong, and not its value
 
 
 def check(schema: type[Schema], document: Document) -> Schema:
@@ -124,7 +125,11 @@ def follow(schema: type[BaseModel], location: Sequence[str | int]) -> Trail:
     """Walk the schema along an error's location."""
     trail = Trail(expected=["keys and values"])
     here: Any = schema
+    mapping: Any = Any
     for step in location:
+        if step == _KEY_ITSELF:
+            trail.expected = _expectations(_key(mapping))
+            continue
         members = _members(here)
         if len(members) > 1 and isinstance(step, str):
             here = _labelled(step, members)
@@ -132,6 +137,7 @@ def follow(schema: type[BaseModel], location: Sequence[str | int]) -> Trail:
         trail.path.append(step)
         trail.owner = _section(here)
         known = _field(trail.owner, step) if trail.owner is not None and isinstance(step, str) else None
+        mapping = here
         if known is not None:
             here, texts = known.annotation, _texts(known.metadata)
         else:
@@ -180,6 +186,12 @@ def _item(annotation: Any) -> Any:
     (member, *others) = _members(annotation)
     arguments = [argument for argument in get_args(_bare(member)) if argument is not Ellipsis]
     return arguments[-1] if arguments and not others else Any
+
+
+def _key(annotation: Any) -> Any:
+    """The type of the keys of a mapping."""
+    arguments = get_args(_bare(annotation))
+    return arguments[0] if arguments else Any
 
 
 def _texts(metadata: Sequence[Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,6 +107,20 @@ def _write_out_word(document: Document, key: str) -> None:
         word = content[section]
         if isinstance(word.content, str):
             document.set(section, {_WORDS[section]: word.content}, word.where)
+
+
+def located(error: UserError, document: Document, settings: Settings = ()) -> UserError:
+    """The same mistakes with the places of their keys, where they were found after the file had been read.
+
+    Args:
+        document: as it was read, unchanged by the settings.
+    """
+    changed = document.copy()
+    apply_settings(changed, settings)
+    return UserError(
+        each if each.where or not each.key else replace(each, where=changed.where(each.key.split(".")))
+        for each in error.problems
+    )
 
 
 def _inline_problems(document: Document, settings: Settings) -> tuple[Problem, ...]:

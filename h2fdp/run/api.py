@@ -21,6 +21,7 @@ from h2fdp.experiment.file import (
     Setting,
     document_of,
     experiment_from,
+    located,
     named_document,
     parse_setting,
     read_experiment,
@@ -215,7 +216,12 @@ class Experiment:
 
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:
         """Load the data, build the model and work out the noise, without running."""
-        return prepare(self.config, self.topology, data_root=data_root, data_source=self._data, own=self._own)
+        try:
+            return prepare(self.config, self.topology, data_root=data_root, data_source=self._data, own=self._own)
+        except UserError as error:
+            if self.written is None:
+                raise
+            raise located(error, self.written.document, self.written.settings) from error.__cause__
 
     def _repr_html_(self) -> str:
         """For notebooks: what is trained, on which network, under which target."""

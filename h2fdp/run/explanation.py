@@ -20,7 +20,7 @@ from h2fdp.run.setup import RunSetup
 WIDTH, LINES = 80, 10
 _BOUNDS = {
     "batch": "2 eta m G",
-    "record": "eta (G / b + 2 G (m - 1))",
+    "record": "eta G (1/b + 2m - 2)",
     "draws": "J eta G / b, J draws",
     "update": "share times C",
     "range": "its range",
@@ -63,8 +63,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     learned = {each: Learned(_sees(run, each), _epsilon(run, accounts, each)) for each in run.observers}
     costly, model, others, levels = costliest_release(run), noise_on_model(run), neighbours(run), noises(run)
     delta = f"delta {run.config.privacy.delta:g}{_of_public(run)}"
-    method = name_of(run.config.method)
-    head = [f"what is learned about {_unit(run)}, {delta} ({run.config.name}, {method})"]
+    head = [_heading(run, f"what is learned about {_unit(run)}, {delta}")]
     head += _of_observers(learned)
     head += [_of_bound(costly), *_of_votes(run), _of_noises(levels)]
     head += [
@@ -81,6 +80,13 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         "noise_on_model": {**vars(model), "per_step": model.per_step},
         "neighbours": [each.as_row() for each in others],
     }
+
+
+def _heading(run: RunSetup, about: str) -> str:
+    """With the experiment's name, and its method where that fits too."""
+    name = run.config.name
+    whole = f"{about} ({name}, {name_of(run.config.method)})"
+    return whole if len(whole) <= WIDTH else f"{about} ({name})"
 
 
 def _of_public(run: RunSetup) -> str:
@@ -152,7 +158,7 @@ def _of_bound(release: Release | None) -> str:
         return f"bound {release.bound}: a record moves a device's clipped model {moved}"
     steps = f"{release.steps} step{'s' if release.steps > 1 else ''}"
     formula = "eta G / b" if release.bound == "record" and release.steps == 1 else _BOUNDS[release.bound]
-    return f"bound {release.bound}: one record moves a release of {steps} {moved} ({formula})"
+    return f"bound {release.bound}: a record moves {steps} {moved}, {formula}"
 
 
 def _of_votes(run: RunSetup) -> list[str]:
@@ -179,16 +185,25 @@ def _of_neighbours(run: RunSetup, found: Sequence[Neighbour], room: int) -> list
     if not comparable(run):
         return ["other settings cannot be compared: no account of them is known before the run"]
     ranked = [each for each in found if each.key != "clip_norm"]
-    clip = next((each for each in found if each.key == "clip_norm"), None)
-    listed = _listed("that ratio, at equal epsilon, with ", ranked, max(room - 1, 1))
     best = ranked[0] if ranked and ranked[0].noise < 0.99 else None
     buys = (
         "none of these lowers it"
         if best is None
         else f"the lowest: {best.key} {_value(best)}, for x{best.energy:.2g} joules"
     )
-    more = "" if clip is None else f"; clip_norm {clip.value:g}: x{clip.noise:.2f}, if gradients are that short"
-    return [*listed, buys + more if len(buys + more) <= WIDTH else buys]
+    last = _with_clip_norm(buys, next((each for each in found if each.key == "clip_norm"), None), room)
+    return [*_listed("that ratio, at equal epsilon, with ", ranked, max(room - len(last), 1)), *last]
+
+
+def _with_clip_norm(buys: str, clip: Neighbour | None, room: int) -> list[str]:
+    """What a smaller clip norm would do, beside the best of all: on its line, above it, or in fewer words."""
+    if clip is None:
+        return [buys]
+    short = f"clip_norm {clip.value:g}: x{clip.noise:.2g}"
+    told = f"{short}, if gradients are that short"
+    if len(buys) + 2 + len(told) <= WIDTH:
+        return [f"{buys}; {told}"]
+    return [told, buys] if room > 2 else [f"{buys}; {short}"]  # ten lines are all there are
 
 
 def _listed(head: str, found: Sequence[Neighbour], room: int) -> list[str]:

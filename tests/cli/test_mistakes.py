@@ -39,6 +39,8 @@ WRONG = {
     f"topology={'x' * 5000}": "topology: no such file",
     "privacy.budget={cloud: 0}": "privacy.budget.cloud: expected a finite number above 0",
     "privacy.target_observers=[]": "privacy.target_observers: expected a list of observers",
+    "privacy.budget={edgee: 1}": "privacy.budget.edgee: expected one of edge, peer, cloud, public, or tier-2, ",
+    "privacy.target_observers=[tier-2]": "--set: privacy.target_observers: in this network expected one of edge, ",
     "training.sampling_rate=0.1": "exactly one of batch_size and sampling_rate, found both; set batch_size to null",
 }
 
@@ -50,6 +52,25 @@ def test_a_wrong_value_gets_one_line_and_exit_code_2(h2fdp, experiment, tmp_path
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("model:\n  name: softmax\n  from: missing.pt\n", "model.from: expected a run directory or a model's file"),
+        ("data:\n  name: digits\n  public: 1.0e-9\n", "data.public: a share of 1e-09 of these data does not hold out "),
+        ("method:\n  privacy:\n    {name: hierarchical, input_bound: 1}\n", "method.privacy.input_bound: a device "),
+    ],
+)
+def test_what_the_data_or_other_files_show_to_be_wrong_has_its_line_too(h2fdp, tmp_path, line, words):
+    file = tmp_path / "late.yaml"
+    rest = "topology: {edges: [{name: a, devices: {count: 2}}]}\ntraining: {intervals: 1, public: {steps: 1}}\n"
+    file.write_text(line + (rest if "public" in line else rest.replace(", public: {steps: 1}", "")))
+    if "data" not in line:
+        file.write_text(file.read_text() + "data: digits\n")
+    done = h2fdp("run", file, "--dry-run")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{file}:3: {words}")
 
 
 def test_all_problems_of_a_file_are_told_at_once_with_their_lines(h2fdp, tmp_path):

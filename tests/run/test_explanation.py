@@ -106,6 +106,9 @@ def test_ten_lines_of_eighty_columns_name_every_observer_and_its_epsilon(setting
     assert len(found["lines"]) <= LINES
     assert max(map(len, found["lines"])) <= WIDTH
     text = "\n".join(found["lines"])
+    assert "..." not in text, "no line is cut off"
+    if any(each["setting"] == "clip_norm" for each in found["neighbours"]):
+        assert "clip_norm" in text
     for observer, told in found["observers"].items():
         assert observer in text
         if told["epsilon"] is not None:
