@@ -36,9 +36,13 @@ def known_in(column: pa.Array) -> NDArray[np.bool_]:
 
     >>> known_in(column_of(np.array([1.0, 2.0]), np.array([True, False]))).tolist()
     [True, False]
+    >>> known_in(pa.nulls(2)).tolist()
+    [False, False]
     """
     if column.null_count == 0:
         return np.ones(len(column), dtype=bool)
+    if pa.types.is_null(column.type):  # which has no bitmap
+        return np.zeros(len(column), dtype=bool)
     bits = np.unpackbits(np.frombuffer(column.buffers()[0], np.uint8), bitorder="little")
     return bits[column.offset : column.offset + len(column)].astype(bool)
 
