@@ -1,12 +1,16 @@
-"""Real losses of a run's hosts, time and again: `python -m experiments.lost_hosts [--repeats N] [--only host]`.
+"""Real losses of a run's processes, time and again: `python -m experiments.lost_hosts [--repeats N] [--only host]`.
 
-Each repetition trains a small network on Ray, loses something at a random moment, and compares metrics and ledger with
-an undisturbed run. Prints how many runs recovered with equal bits, stopped with a message, or came out different.
+Each repetition trains a small network, loses a host, a node, a machine or the driver at a random moment, and compares
+metrics and ledger with an undisturbed run. A run that lost its driver is resumed until it is done. Prints how many runs
+recovered with equal bits, stopped with a message, or came out different. Nothing here depends on how fast the machine
+is: what strikes waits for the interval, and for the process that it is to strike.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
 import os
 import random
 import secrets
@@ -20,6 +24,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +33,14 @@ import pandas as pd
 import ray
 from ray.cluster_utils import Cluster
 
-from h2fdp import Experiment, Topology, UserError
+from h2fdp import Experiment, Topology, UserError, resume
 from h2fdp.runtime.ray_session import _read_token_anew
 
 Outcome = str
 Fault = Callable[[random.Random, Path], Outcome]
 INTERVALS = 100
 SECONDS_AFTER = 0.1  # an interval, within which the fault strikes
+MOST_RESUMES = 3  # of a run whose driver was killed; a machine without memory or time may refuse one
 
 
 def experiment(**runtime: Any) -> Experiment:
@@ -70,22 +77,55 @@ def lose_a_machine(draw: random.Random, folder: Path) -> Outcome:
         return disturbed(made, folder, draw, lambda which: kill_a_machine(which, cluster))
 
 
-FAULTS: dict[str, Fault] = {"host": lose_a_host, "node": lose_any_node, "machine": lose_a_machine}
+def lose_the_driver(draw: random.Random, folder: Path) -> Outcome:
+    """SIGKILL the process of a run that computes inline; resume it."""
+    return driven(experiment(backend="inline"), draw, folder)
+
+
+def lose_the_driver_of_hosts(draw: random.Random, folder: Path) -> Outcome:
+    """SIGKILL the process that drives two local hosts on Ray; resume the run."""
+    return driven(experiment(backend="ray", hosts=2, cpus_per_host=0.5), draw, folder)
+
+
+def driven(made: Experiment, draw: random.Random, folder: Path) -> Outcome:
+    """Run in a process of its own, kill that at a random moment, resume until it is done, compare."""
+    undisturbed = undisturbed_run(made, folder)
+    out = Path(tempfile.mkdtemp(dir=folder)) / "run"
+    kill_a_driver(draw, drive(partial(made.run, out)), out, (undisturbed / "privacy.jsonl").stat().st_size)
+    for _ in range(MOST_RESUMES):
+        if state_of(out) != "done":
+            drive(partial(resume, out) if (out / "config.yaml").exists() else partial(made.run, out)).join()
+    if state_of(out) != "done":
+        return "stopped with a message"
+    return "recovered" if recorded(out) == recorded(undisturbed) else "DIFFERENT"
+
+
+FAULTS: dict[str, Fault] = {
+    "host": lose_a_host,
+    "node": lose_any_node,
+    "machine": lose_a_machine,
+    "driver": lose_the_driver,
+    "ray-driver": lose_the_driver_of_hosts,
+}
 
 
 def disturbed(made: Experiment, folder: Path, draw: random.Random, strike: Callable[[random.Random], None]) -> Outcome:
     """Run, strike once at a random moment of the training, compare."""
-    undisturbed = folder / f"inline-{made.topology.devices}"  # the same without a fault
-    if not undisturbed.exists():
-        inline = experiment()
-        inline.topology = made.topology
-        inline.run(undisturbed)
+    undisturbed = undisturbed_run(made, folder)
     moment = draw.randrange(1, INTERVALS - 10)
-    timer = threading.Timer(draw.uniform(0, SECONDS_AFTER), strike, [draw])
+    struck = threading.Event()
+
+    def striking() -> None:
+        strike(draw)
+        struck.set()
+
+    timer = threading.Timer(draw.uniform(0, SECONDS_AFTER), striking)
 
     def soon(row: dict[str, Any]) -> None:
         if row["interval"] == moment:
             timer.start()
+        if row["interval"] == INTERVALS - 1:
+            timer.join()  # where intervals are faster than the timer, it strikes the last one
 
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"
     try:
@@ -93,7 +133,19 @@ def disturbed(made: Experiment, folder: Path, draw: random.Random, strike: Calla
     except UserError as error:
         print(f"  stopped: {error}")
         return "stopped with a message"
+    if not struck.is_set():
+        return "NOT STRUCK"
     return "recovered" if recorded(out) == recorded(undisturbed) else "DIFFERENT"
+
+
+def undisturbed_run(made: Experiment, folder: Path) -> Path:
+    """The directory of the same run without a fault, inline."""
+    undisturbed = folder / f"inline-{made.topology.devices}"
+    if not undisturbed.exists():
+        inline = experiment(backend="inline")
+        inline.topology = made.topology
+        inline.run(undisturbed)
+    return undisturbed
 
 
 def recorded(run: Path) -> tuple[str, bytes]:
@@ -102,9 +154,60 @@ def recorded(run: Path) -> tuple[str, bytes]:
     return metrics.to_json(double_precision=15), (run / "privacy.jsonl").read_bytes()
 
 
+def drive(work: Callable[[], object]) -> BaseProcess:
+    """A process of its own that drives a run; what takes long to import is there from the start."""
+    started = multiprocessing.get_context("forkserver")
+    started.set_forkserver_preload(["torch", "pandas", "h2fdp.run.api", "h2fdp.run.loop"])
+    process = started.Process(target=told, args=(work,))
+    process.start()
+    return process
+
+
+def told(work: Callable[[], object]) -> None:
+    """Print a user's mistake; the run says of itself how it stands."""
+    try:
+        work()
+    except UserError as error:
+        print(f"  {error}", flush=True)
+
+
+def kill_a_driver(draw: random.Random, driver: BaseProcess, out: Path, whole: int) -> None:
+    """SIGKILL a driver once a random part of its ledger is on disk, and a bit; wait until its hosts have ended.
+
+    Args:
+        whole: bytes of the ledger of the undisturbed run.
+    """
+    ledger, part = out / "privacy.jsonl", draw.random()
+    while driver.is_alive() and not (ledger.exists() and ledger.stat().st_size >= part * whole):
+        time.sleep(0.002)
+    time.sleep(draw.uniform(0, SECONDS_AFTER))
+    print(f"  killing the driver at {part:.0%} of the ledger", flush=True)
+    assert driver.pid is not None, "it was started"
+    left = below(driver.pid)
+    driver.kill()
+    driver.join()
+    while any(Path(f"/proc/{each}").exists() for each in left):
+        time.sleep(0.1)
+
+
+def below(process: int) -> list[int]:
+    """All processes that a process has started, and that these have started."""
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True)
+    return [each for child in map(int, found.stdout.split()) for each in (child, *below(child))]
+
+
+def state_of(run: Path) -> str:
+    """By its summary; empty where there is none."""
+    path = run / "summary.json"
+    return str(json.loads(path.read_text())["state"]) if path.exists() else ""
+
+
 def kill_an_actor(draw: random.Random) -> None:
-    """SIGKILL a living host, whichever."""
-    alive = {each["Name"]: each["Pid"] for each in ray._private.state.actors().values() if each["State"] == "ALIVE"}
+    """SIGKILL a living host, whichever; wait until there is one."""
+    alive: dict[str, int] = {}
+    while not alive:
+        actors = ray._private.state.actors().values()
+        alive = {each["Name"]: each["Pid"] for each in actors if each["State"] == "ALIVE" and each["Pid"]}
     name = draw.choice(sorted(alive))
     print(f"  killing {name}", flush=True)
     os.kill(alive[name], signal.SIGKILL)
@@ -150,8 +253,8 @@ def main() -> None:
             began, outcomes = time.monotonic(), Counter[Outcome]()
             for repetition in range(asked.repeats):
                 outcomes[FAULTS[name](random.Random(f"{asked.seed}/{name}/{repetition}"), Path(folder))] += 1
-            print(f"{name:<10}{dict(outcomes)}  in {time.monotonic() - began:.0f} s", flush=True)
-            bad += outcomes["DIFFERENT"]
+            print(f"{name:<12}{dict(outcomes)}  in {time.monotonic() - began:.0f} s", flush=True)
+            bad += outcomes["DIFFERENT"] + outcomes["NOT STRUCK"]
     sys.exit(bad > 0)
 
 

@@ -54,7 +54,7 @@ MARKS_OF_FIXTURES = {  # what a fixture does that a test asks for
 }
 
 
-LOOKS_FOR_LIBRARIES = {"ldconfig", "gcc", "ld", "uname"}  # what PyTorch calls when it is imported
+LOOKS_AROUND = {"ldconfig", "gcc", "ld", "uname", "lscpu", "fc-list"}  # what libraries call when they are imported
 WAYS_AROUND_POPEN = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")  # of `os`; its others use one of these
 LONGEST_S = 20.0  # of a test's own thread, in no tier: ten times what `slow` says, as machines and first imports differ
 
@@ -132,4 +132,5 @@ def _how_soon(item: pytest.Item) -> int:
 
 
 def _is_of_an_import(command: object = ()) -> bool:
-    return isinstance(command, list) and bool(command) and Path(str(command[0])).name in LOOKS_FOR_LIBRARIES
+    first = command[0] if isinstance(command, list) and command else command
+    return Path(str(first)).name in LOOKS_AROUND

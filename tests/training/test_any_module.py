@@ -46,7 +46,7 @@ def hooked():
 
 
 def renormed():
-    with pytest.warns(FutureWarning):
+    with pytest.warns((FutureWarning, UserWarning), match="deprecated"):  # which category depends on the version
         return nn.Sequential(nn.Flatten(), nn.utils.weight_norm(nn.Linear(16, 10)))
 
 
