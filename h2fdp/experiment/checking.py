@@ -12,6 +12,7 @@ from h2fdp.experiment import rules
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.training_section import UntilSection
 from h2fdp.privacy import noise_placement_of
+from h2fdp.privacy.noise_placement_options import HierarchicalOptions
 from h2fdp.schedules.registry import chosen, reconciled
 
 
@@ -91,6 +92,15 @@ def _check_search(experiment: ExperimentFile, document: Document) -> None:
         key = "allow_idle" if control.allow_idle else "solver"
         text = "budget, target and devices: channel need every subnet and solve exactly; expected the default"
         raise UserError(text, document.where(("control", key)), f"control.{key}")
+    if control.turns is not None and experiment.training.participation != 1:
+        text = "with turns all devices of an edge server take part; expected 1"
+        where = document.where(("training", "participation"))
+        raise UserError(f"{text}, found {experiment.training.participation:g}", where, "training.participation")
+    if control.trust == "weighed" and not _may_leave_trust(experiment):
+        text = "trust is weighed against noise that devices add to their steps; expected method.privacy hierarchical"
+        raise UserError(
+            f"{text} with noise: steps, or trust: used", document.where(("control", "trust")), "control.trust"
+        )
     stated = None if control.budget is None else control.budget.epsilon
     if stated is not None and "epsilon" in privacy.model_fields_set and privacy.epsilon != stated:
         text = f"expected the same as privacy.epsilon, {privacy.epsilon:g}, or only one of the two; found {stated:g}"
@@ -99,6 +109,11 @@ def _check_search(experiment: ExperimentFile, document: Document) -> None:
     if control.target is not None and until is not None and until.accuracy != control.target.accuracy:
         text = f"expected the same as control.target.accuracy, {control.target.accuracy:g}, or only one of the two"
         raise UserError(f"{text}; found {until.accuracy:g}", document.where(("training", "until")), "training.until")
+
+
+def _may_leave_trust(experiment: ExperimentFile) -> bool:
+    privacy = experiment.method.privacy
+    return isinstance(privacy, HierarchicalOptions) and privacy.noise == "steps"
 
 
 def _with_wishes(experiment: ExperimentFile) -> ExperimentFile:

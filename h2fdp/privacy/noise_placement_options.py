@@ -13,7 +13,7 @@ from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd, Normalize
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
-from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps
+from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps, LocalSteps
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
@@ -105,14 +105,15 @@ class HierarchicalOptions(NoisePlacementOptions):
 
 @NOISE_PLACEMENTS.register
 class LocalOptions(NoisePlacementOptions):
-    """Noise at every device; `input_bound` see hierarchical."""
+    """Noise at every device; `noise` and `input_bound` see hierarchical."""
 
     name: Literal["local"] = "local"
+    noise: Literal["uploads", "steps"] = "uploads"
     input_bound: Magnitude | None = None
 
     def build(self) -> NoisePlacement:
         """The placement."""
-        return LocalDp(self.input_bound)
+        return (LocalSteps if self.noise == "steps" else LocalDp)(self.input_bound)
 
 
 @NOISE_PLACEMENTS.register

@@ -10,6 +10,7 @@ from h2fdp.reports.figures import Column, Heatmap, Table, number, places
 MOST_ROWS = 60  # of the table of decisions
 MOST_SHOWN = 400  # intervals along a heat map, and edge servers up it
 TERMS = ("energy", "delay", "gap")
+_TAKEN = {"channel": "cheapest channels first", "turns": "edge servers in turns, the cheapest channels first"}
 
 
 def decision_columns(decisions: Sequence[Mapping[str, Any]], intervals: Sequence[int]) -> dict[str, Column]:
@@ -51,7 +52,7 @@ def reason(row: Mapping[str, Any]) -> str:
         parts.insert(1, f"{_cost(cost)}; a joule is worth {number(found['joule'])}, a second {number(found['second'])}")
         if other:
             parts.append(f"which would cost {_cost(other)}")
-        parts.append("cheapest channels first" if row.get("devices") == "channel" else "devices drawn at random")
+        parts.append(_TAKEN.get(str(row.get("devices")), "devices drawn at random"))
     if "beta" in row["constants"]:
         parts.append(f"beta = {number(row['constants']['beta'])}")
     if row.get("swamped"):

@@ -17,6 +17,7 @@ from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.multiplier_controller import MultiplierController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
 from h2fdp.schedules.solvers import solve
+from h2fdp.schedules.turns_controller import TurnsController
 
 _MOST_LEVELS = 20  # rows of the map
 
@@ -132,6 +133,8 @@ def first_decision(run: RunSetup) -> FirstDecision:
 
 
 def _searched_decision(run: RunSetup) -> FirstDecision:
+    if isinstance(planned := run.schedule(), TurnsController):
+        return _planned_decision(run, planned)
     schedule = MultiplierController(run.context)
     decision, offered = schedule.decide(0, 0), schedule.offered(0, 0)
     why = decision.reasons
@@ -143,10 +146,49 @@ def _searched_decision(run: RunSetup) -> FirstDecision:
     for level in levels:
         found = [(each.tau, *each.totals(np.minimum(level, run.context.participation))) for each in offered]
         rows.append([(noise + joule * joules + second * seconds) / tau for tau, joules, seconds, noise in found])
+    names = [subnet.name for subnet in run.topology.subnets]
+    return FirstDecision(
+        tau=decision.local_steps,
+        participation=dict(zip(names, decision.participation.tolist(), strict=True)),
+        objective=why["objective"],
+        terms=ObjectiveTerms(**why["terms"]),
+        runner_up=why["runner_up"],
+        constants=why["constants"],
+        edges=_edges(run),
+        map=ObjectiveMap([each.tau for each in offered], levels, rows),
+        weighed=why["weighed"],
+        multipliers=why["multipliers"],
+    )
+
+
+def _planned_decision(run: RunSetup, schedule: TurnsController) -> FirstDecision:
+    """That of a run that is planned as a whole: its map has the plans that were weighed, by their interval length."""
+    decision = schedule.decide(0, 0)
+    why = decision.reasons
+    assert why is not None, "a controller says why"
+    names = [subnet.name for subnet in run.topology.subnets]
+    weighed = {each.tau: schedule.told(each)["objective"] for each in sorted(schedule.weighed, key=lambda of: -of.tau)}
+    lengths = sorted(weighed)
+    return FirstDecision(
+        tau=decision.local_steps,
+        participation=dict(zip(names, decision.participation.tolist(), strict=True)),
+        objective=why["objective"],
+        terms=ObjectiveTerms(**why["terms"]),
+        runner_up=why["runner_up"],
+        constants=why["constants"],
+        edges=_edges(run),
+        map=ObjectiveMap(lengths, [int(run.context.sizes.max())], [[weighed[tau] for tau in lengths]]),
+        weighed=why["weighed"],
+        multipliers=why["multipliers"],
+    )
+
+
+def _edges(run: RunSetup) -> dict[str, dict[str, float | bool | str]]:
+    """Edge server -> what is known of it, and what a message of its devices costs on average in the first interval."""
     costs = run.costs.drawn(0)
     places = np.cumsum(run.context.sizes) - run.context.sizes
     joules, seconds = (np.add.reduceat(of, places) / run.context.sizes for of in (costs.joules, costs.seconds))
-    edges: dict[str, dict[str, float | bool | str]] = {
+    return {
         subnet.name: {
             "trust": subnet.trust,
             "one_noise": bool(run.context.one_noise[row]),
@@ -156,19 +198,6 @@ def _searched_decision(run: RunSetup) -> FirstDecision:
         }
         for row, subnet in enumerate(run.topology.subnets)
     }
-    names = [subnet.name for subnet in run.topology.subnets]
-    return FirstDecision(
-        tau=decision.local_steps,
-        participation=dict(zip(names, decision.participation.tolist(), strict=True)),
-        objective=why["objective"],
-        terms=ObjectiveTerms(**why["terms"]),
-        runner_up=why["runner_up"],
-        constants=why["constants"],
-        edges=edges,
-        map=ObjectiveMap([each.tau for each in offered], levels, rows),
-        weighed=why["weighed"],
-        multipliers=why["multipliers"],
-    )
 
 
 def _map(problem: ControlProblem) -> ObjectiveMap:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from h2fdp.run.inputs import OwnParts
 from h2fdp.run.public_training import trained_on_public
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.trial import try_own_parts
+from h2fdp.run.trust_choice import better, without_trust
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
 from h2fdp.runtime.local_hosts import training_device
@@ -74,6 +76,11 @@ def prepare(
     data = (data_source or configured_data(config))(
         topology, Streams(config.seed), None if data_root is None else Path(data_root)
     )
+    if (relying_on_nobody := without_trust(config)) is not None:
+        relying = config.model_copy(update={"control": config.control.model_copy(update={"trust": "used"})})
+        loaded = partial(_same_data, data)
+        ways = (relying, relying_on_nobody)
+        return better([partial(prepare, each, topology, data_source=loaded, own=own) for each in ways])
     placement = noise_placement_of(config.method.privacy)
     if placement.input_norm is not None:
         data = within_unit_ball(data, placement.input_norm)
@@ -175,6 +182,10 @@ def _assembled(
         own=own,
         warm_start=warm_start,
     )
+
+
+def _same_data(data: DeviceData, network: Topology, streams: Streams, root: Path | None) -> DeviceData:
+    return data
 
 
 def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement) -> Clipping:

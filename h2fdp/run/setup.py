@@ -99,6 +99,15 @@ class RunSetup(RunInputs):
         whole, _ = noise_and_gradients(plan, planner.facts, noise)
         return np.asarray(np.array(parts) + max(0.0, whole - sum(parts)) / len(parts))
 
+    def releases_made(self, tau: int) -> int:
+        """The most releases about one device that an observer has of an interval of tau steps, if all take part."""
+        noise = self.noise if self.uncalibrated is None else self.uncalibrated
+        planner = replace(self.without_faults(), noise=noise)._planner(observes=False)
+        accounts = self.empty_accounts()
+        accounts.add(planner.releases(planner.plan(0, 0, Decision(tau, 1.0, self.context.participation))))
+        found = (each.composition for observer in self.observers for each in accounts.classes(observer))
+        return max((sum(each.values()) for each in found), default=0)
+
     @property
     def context(self) -> ScheduleContext:
         """What the schedule is built from."""
@@ -129,6 +138,7 @@ class RunSetup(RunInputs):
             iterations=self.iterations,
             noise=None if self.noise is None else self.noise_brought,
             accounted=privacy.calibration == "accounted",
+            releases=None if self.noise is None else self.releases_made,
         )
 
     def schedule(self) -> Schedule:

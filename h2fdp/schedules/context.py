@@ -43,6 +43,8 @@ class ScheduleContext:
         noise: tau -> (N,) each subnet's part of the noise variance on the global model after an interval of tau steps
             of size 1 in which `participation` devices take part, before the noise is calibrated to an account; None
             where there is none.
+        releases: tau -> the most releases about one device in an interval of tau steps, to one observer; None where
+            there is no noise.
         accounted: whether the noise is calibrated to an account, so that the formula's constants say nothing of it.
         iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
     """
@@ -71,6 +73,7 @@ class ScheduleContext:
     iterations: int | None = None
     noise: Callable[[int], np.ndarray] | None = None
     accounted: bool = False
+    releases: Callable[[int], int] | None = None
 
     @property
     def sizes(self) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative, Positive, Probability
+from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative, Positive, Probability, Share
 from h2fdp.schedules.device_choice import DeviceRule
 
 Estimates = Literal["released", "private", "oracle"]
@@ -30,11 +30,16 @@ class BudgetForm(Section):
 
 
 class TargetForm(Section):
-    """A test accuracy, and what is to be least until it is reached: joules, seconds, or joules + seconds weighed so."""
+    """A test accuracy, and what is to be least until it is reached: joules, seconds, or joules + seconds weighed so.
+
+    `noise`, with `turns`, is the most that there may be in the model, as a share of the way that it goes; null weighs
+    cost against noise.
+    """
 
     accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
     joules: NonNegative = 1.0
     seconds: NonNegative = 0.0
+    noise: Magnitude | None = None
 
     @model_validator(mode="after")
     def _of_something(self) -> TargetForm:
@@ -51,6 +56,10 @@ class ControlSection(Section):
         target: instead of the alphas: least cost until an accuracy is reached.
         devices: which take part: drawn at `random`, or those whose `channel` is cheapest in the interval.
         fairness: with `channel`, the share of its equal part of the turns that each device gets at least.
+        turns: plan the whole run beforehand, with this share of the edge servers in each interval, in turns; null plans
+            interval by interval, with all of them.
+        trust: with `turns`, whether trusted edge servers are `used`, so that they add one noise to the sum of their
+            devices, or it is `weighed` whether devices rather add noise to their own steps and send less.
         alpha1, alpha2, alpha3: weights of energy, delay and the privacy gap in problem P.
         phi: brings the gap to the range of the other two; null chooses it so that they start alike.
         tau_max: the longest interval.
@@ -82,6 +91,8 @@ class ControlSection(Section):
     target: TargetForm | None = None
     devices: DeviceRule = "random"
     fairness: Probability = 0.5
+    turns: Share | None = None
+    trust: Literal["used", "weighed"] = "used"
 
     @property
     def is_algorithm_1(self) -> bool:
@@ -111,6 +122,14 @@ class ControlSection(Section):
             raise ValueError("devices: channel needs channel: known, found expected")
         if self.searches and self.channel != "known":
             raise ValueError("budget and target need channel: known, found expected")
+        if self.turns is not None and not self.searches:
+            raise ValueError("turns need a budget or a target")
+        if self.turns is not None and (self.devices != "random" or self.slots is not None):
+            raise ValueError("turns choose whole edge servers, and the slots; expected no devices, no slots")
+        if self.turns is None and self.target is not None and self.target.noise is not None:
+            raise ValueError("target.noise is of a run that is planned as a whole; expected turns")
+        if self.trust == "weighed" and self.turns is None:
+            raise ValueError("trust: weighed needs turns, found null")
         return self
 
 

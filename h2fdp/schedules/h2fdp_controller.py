@@ -21,6 +21,7 @@ from h2fdp.schedules.problem import ControlledNetwork, ControlProblem, Counts, p
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.solvers import BestSolutions, solve
 from h2fdp.schedules.traits import Measured
+from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.theory import PrivacyTerms, gap_scale, largest_first_step_size
 
 _MOST_EDGES_NAMED = 1000  # in a row of control.jsonl; larger networks are summed up
@@ -261,5 +262,7 @@ class H2fdpOptions(ScheduleOptions):
         return step_size if local_steps is None else step_size * max(local_steps, intervals) / intervals
 
     def build(self, context: ScheduleContext) -> Schedule:
-        """Algorithm 1, or the controller that finds its weights, or chooses its devices, itself."""
-        return H2fdpController.of(context) if context.control.is_algorithm_1 else MultiplierController(context)
+        """Algorithm 1, or a controller that finds its weights, or chooses its devices, or plans turns, itself."""
+        if context.control.is_algorithm_1:
+            return H2fdpController.of(context)
+        return MultiplierController(context) if context.control.turns is None else TurnsController(context)

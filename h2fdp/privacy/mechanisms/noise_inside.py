@@ -23,7 +23,7 @@ from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, Mec
 from h2fdp.privacy.mechanisms.noise_placement import Clips, RequestedExperiment
 from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.releases import PlannedUpload, Release
-from h2fdp.privacy.trust_model import TrustModel
+from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
 from h2fdp.topology import Trust
 
@@ -117,3 +117,19 @@ class HierarchicalSteps(HierarchicalDp):
         plain = setting.plain_steps
         steps = DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, None, plain_steps=plain)
         return NoiseInside(steps, GradientSumMechanism(EqualMultipliers(noise), self._bound(setting), "tight", plain))
+
+
+@dataclass(frozen=True)
+class LocalSteps(HierarchicalSteps):
+    """Noise on every device's steps: what `HierarchicalSteps` is in a network without a trusted edge server."""
+
+    description: ClassVar[str] = "every device adds noise at each step, as if no edge server were trusted"
+
+    def trust_model(self, trust: Trust) -> TrustModel:
+        """The device adds it."""
+        return TRUST_MODELS["device"]
+
+    def local_randomizer(
+        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
+    ) -> LocalRandomizer:
+        return super().local_randomizer("untrusted", clip_norm, by_record, gamma)

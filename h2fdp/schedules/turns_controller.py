@@ -1,0 +1,252 @@
+"""A controller that plans the whole run before it begins, and gives edge servers their turns by channel.
+
+Before the run: how many intervals there are, how long they are, how many turns each edge server has, and the step size
+(`turns`). Before each interval: which edge servers take part, those whose messages are cheapest now against their own
+mean. Nothing depends on data: its forecast is what it will do, and the noise is made for that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from h2fdp.errors import UserError
+from h2fdp.estimation.feedback import IntervalObservation
+from h2fdp.radio import MessageCosts, SumMessages, interval_cost
+from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.offers import Rhythm, device_costs
+from h2fdp.schedules.problem import ControlledNetwork, Counts, Floats
+from h2fdp.schedules.schedule import Decision, Schedule
+from h2fdp.schedules.step_decay import decayed
+from h2fdp.schedules.turns import TurnsPlan, TurnsSetting, badness, cheapest, next_turn, within_budget
+
+
+class TurnsController(Schedule):
+    """The schedule `h2fdp` with `control.turns`."""
+
+    @property
+    def observes(self) -> bool:
+        """It is told what intervals cost."""
+        return True
+
+    def __init__(self, context: ScheduleContext) -> None:
+        """Before the first interval.
+
+        Raises:
+            UserError: no plan goes the way of the file's schedule within tau_max, or the budget pays for none.
+        """
+        assert context.noise is not None, "it weighs the noise that will be added"
+        assert context.releases is not None, "and how often"
+        self._context, self._section = context, context.control
+        self._servers = max(1, round((self._section.turns or 1.0) * len(context.sizes)))
+        self._noise, self._releases = lru_cache(maxsize=None)(context.noise), lru_cache(maxsize=None)(context.releases)
+        self._network = ControlledNetwork(
+            [subnet.name for subnet in context.topology.subnets],
+            context.sizes,
+            context.sizes,
+            context.one_noise.astype(np.float64),
+            context.topology,
+            context.exchanges,
+        )
+        self._spent = {"energy_j": 0.0, "delay_s": 0.0}
+        self._done = 0
+        self.plan, self.runner_up, self.weighed = self._planned()
+        self._taken = np.zeros(len(context.sizes), dtype=np.int64)
+
+    def ends(self, slot: int) -> bool:
+        """After the last interval of the plan, or where the budget does not pay for the next one."""
+        if self._done >= self.plan.intervals:
+            return True
+        joules, seconds = self._budget_left()
+        cost = self._cost(self._done, self._next(self._done), self.plan.tau)
+        return cost[0] > joules or cost[1] > seconds
+
+    def decide(self, interval: int, slot: int) -> Decision:
+        plan, taking = self.plan, self._next(interval)
+        step_size = decayed(plan.step_size, self._context.step_decay, interval, plan.intervals)
+        counts = np.zeros(len(self._context.sizes), dtype=np.int64)
+        counts[taking] = self._context.sizes[taking]
+        return Decision(plan.tau, step_size, counts, self._reasons(interval, slot, taking, step_size))
+
+    def observe(self, seen: IntervalObservation) -> None:
+        self.skipped(seen.interval, seen.local_steps, seen.spent)
+
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        self._taken[self._next(interval)] += 1
+        for column in self._spent:
+            self._spent[column] += spent.get(column, 0.0)
+        self._done = interval + 1
+
+    def state(self) -> dict[str, Any]:
+        return {"spent": dict(self._spent), "taken": self._taken.tolist(), "done": self._done}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._spent, self._done = dict(state["spent"]), state["done"]
+        self._taken = np.array(state["taken"], dtype=np.int64)
+
+    def _planned(self) -> tuple[TurnsPlan, TurnsPlan | None, list[TurnsPlan]]:
+        """The best plan, the best of those with another number of intervals, and all that were weighed."""
+        context, section = self._context, self._section
+        setting = TurnsSetting(
+            context.intervals,
+            context.local_steps,
+            section.tau_max,
+            context.step_size,
+            context.step_decay,
+            self._servers,
+            len(context.sizes),
+            self._expected,
+            self._noise,
+            self._releases,
+            context.parameters,
+            max(1, context.intervals * self._releases(context.local_steps)),
+        )
+        plans = setting.candidates()
+        if not plans:
+            text = f"no plan of at most {context.intervals} intervals of {section.tau_max} slots, in which every edge "
+            text += "server has a turn, goes as far as the file's schedule; expected more training.intervals, a larger "
+            raise UserError(f"{text}tau_max, or a larger share of turns", key="control.turns")
+
+        def best(of: list[TurnsPlan]) -> TurnsPlan | None:
+            if section.budget is None:
+                return cheapest(of, *self._weights, None if section.target is None else section.target.noise)
+            return within_budget(of, *self._limits)
+
+        found = best(plans)
+        if found is None:
+            least = min(plans, key=lambda each: each.joules)
+            text = f"the cheapest plan is expected to cost {least.joules:.4g} J and {least.seconds:.4g} s of delay"
+            raise UserError(f"{text}; expected a larger budget", key="control.budget")
+        return found, best([each for each in plans if each.intervals != found.intervals]), plans
+
+    @property
+    def _weights(self) -> tuple[float, float]:
+        """What a joule and a second weigh."""
+        section = self._section
+        if section.target is not None:
+            return section.target.joules, section.target.seconds
+        joules, seconds = self._limits
+        return 1 / joules, 1 / seconds
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        """Joules and seconds of the budget; infinite where there is none."""
+        budget = self._section.budget
+        joules, seconds = (None, None) if budget is None else (budget.joules, budget.seconds)
+        return math.inf if joules is None else joules, math.inf if seconds is None else seconds
+
+    def _budget_left(self) -> tuple[float, float]:
+        joules, seconds = self._limits
+        return joules - self._spent["energy_j"], seconds - self._spent["delay_s"]
+
+    def _worth(self, joules: Floats, seconds: Floats) -> Floats:
+        joule, second = self._weights
+        return joule * joules + second * seconds
+
+    def _segments(self, subnet: int, tau: int) -> tuple[int, ...]:
+        name = self._context.topology.subnets[subnet].name
+        return self._context.aggregation_times.of(name).segments(tau)
+
+    def _cost(self, interval: int, taking: Counts, tau: int) -> tuple[float, float]:
+        """Joules and seconds of an interval in which all devices of these edge servers take part."""
+        context, network = self._context, self._context.topology
+        segments = [self._segments(each, tau) for each in taking.tolist()]
+        rows = [np.arange(context.sizes[each]) for each in taking.tolist()]
+        exchanged = zip((context.exchanges[each] for each in taking.tolist()), segments, rows, strict=True)
+        sums = [
+            None if sizes is None else SumMessages.planned(sizes, len(of), len(who)) for sizes, of, who in exchanged
+        ]
+        deep = network.depth > 1
+        heights = context.aggregation_times.heights(tau, network.depth) if deep else None
+        cost = interval_cost(
+            context.costs.drawn(interval), network, taking.tolist(), rows, segments, heights=heights, sums=sums
+        )
+        return cost.energy_j, cost.delay_s
+
+    def _of_subnets(self, costs: MessageCosts, tau: int) -> tuple[Floats, Floats]:
+        """(N,) joules and seconds of each edge server's turn, wires that several have in common in equal parts."""
+        network, times, sizes = self._network, self._context.aggregation_times, self._context.sizes
+        depth = len(network.upper_tiers) + 1
+        upper = np.bincount(times.heights(tau, depth), minlength=depth + 2)[2 : depth + 1]
+        local = np.array([len(times.of(name).offsets(tau)) for name in network.names])
+        each = device_costs(network, costs, self._context.topology.compute.joules_per_step, Rhythm(tau, local, upper))
+        pairs = np.repeat(sizes, sizes)
+        joules = np.add.reduceat(each.joules + pairs * each.pair_joules, np.cumsum(sizes) - sizes) + each.wires
+        return joules, np.add.reduceat(each.seconds + pairs * each.pair_seconds, np.cumsum(sizes) - sizes)
+
+    def _next(self, interval: int) -> Counts:
+        """Who takes part, by how much cheaper each is now than on average."""
+        costs, tau = self._context.costs, self.plan.tau
+        saving = self._worth(*self._of_subnets(costs.expected(), tau)) - self._worth(
+            *self._of_subnets(costs.drawn(interval), tau)
+        )
+        return next_turn(self._taken, self.plan.servers, saving, self._groups)
+
+    def _expected(self, tau: int, intervals: int) -> tuple[float, float]:
+        """Joules and seconds of a plan at mean costs, if edge servers were taken without regard to channels."""
+        joules, seconds = self._of_subnets(self._context.costs.expected(), tau)
+        share = intervals * self._servers / len(joules)
+        return share * float(joules.sum()), share * float(seconds.sum())
+
+    @cached_property
+    def _groups(self) -> Counts:
+        """(N,) below which of the cloud's children each edge server is."""
+        network = self._context.topology
+        tops = [network.path(subnet.name)[-1] for subnet in network.subnets]
+        if network.depth == 1:
+            return np.zeros(len(tops), dtype=np.int64)
+        return np.unique(tops, return_inverse=True)[1].astype(np.int64)
+
+    def _reasons(self, interval: int, slot: int, taking: Counts, step_size: float) -> dict[str, Any]:
+        plan, other, section = self.plan, self.runner_up, self._section
+        names = self._network.names
+        joules, seconds = self._cost(interval, taking, plan.tau)
+        joule, second = self._weights
+        taken, left = set(taking.tolist()), self._budget_left()
+        sizes = enumerate(self._context.sizes.tolist())
+        counts = dict(zip(names, (size if row in taken else 0 for row, size in sizes), strict=True))
+        terms = {"energy": joule * plan.joules, "delay": second * plan.seconds, "gap": plan.noise}
+        return {
+            "interval": interval + 1,
+            "slot": slot,
+            "tau": plan.tau,
+            "participation": counts,
+            "step_size": step_size,
+            "objective": self._objective(plan),
+            "terms": terms,
+            "weighed": {"joules": joules, "seconds": seconds, "noise": plan.noise},
+            "runner_up": None if other is None else self.told(other),
+            "multipliers": {"joule": joule, "second": second},
+            "left": {"joules": left[0], "seconds": left[1]} if section.budget is not None else None,
+            "devices": "turns",
+            "trust": "used" if self._context.one_noise.any() else "not used",
+            "turns": dict(zip(names, self._taken.tolist(), strict=True)),
+            "constants": {
+                "K": plan.intervals,
+                "m": plan.servers,
+                "N": len(names),
+                "turns": plan.turns,
+                "tau_max": section.tau_max,
+                "gamma": plan.step_size,
+            },
+            "swamped": [],
+        }
+
+    def _objective(self, plan: TurnsPlan) -> float:
+        """Cost times the variance of noise, as weighed."""
+        return badness(plan, *self._weights, None)
+
+    def told(self, plan: TurnsPlan) -> dict[str, float]:
+        """What a plan is expected to cost and to bring, its noise as a share of the way."""
+        return {
+            "tau": plan.tau,
+            "intervals": plan.intervals,
+            "objective": self._objective(plan),
+            "joules": plan.joules,
+            "seconds": plan.seconds,
+            "noise": plan.noise,
+        }

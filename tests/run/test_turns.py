@@ -1,0 +1,160 @@
+"""`control.turns`: runs that are planned as a whole, with edge servers in turns."""
+
+import json
+
+import numpy as np
+import pytest
+
+import h2fdp
+from h2fdp import Topology, UserError
+from h2fdp.protocol.planned_uploads import noise_and_gradients
+from h2fdp.reports.decisions import reason
+from h2fdp.run.controller_preview import first_decision
+from tests.noise_keys import keys_are, known
+from tests.run.test_wishes import experiment as wished
+from tests.run.test_wishes import planned
+
+EVEN = Topology.regular(edges=4, devices=3, trust=0, seed=4)
+TARGET = {"target": {"accuracy": 0.9}}
+
+
+def experiment(control, **settings):
+    defaults = {"topology": EVEN, "aggregate_every": 4, "intervals": 12, "local_steps": 2}
+    return wished({"turns": 0.5, "tau_max": 4, **control}, **{**defaults, **settings})
+
+
+NETWORKS = {
+    "one tier": {},
+    "trusted": {"topology": Topology.regular(edges=4, devices=3, trust=1, seed=4), "aggregate_every": 1},
+    "secure sums": {
+        "topology": Topology.regular(edges=4, devices=3, trust=0, secure_sum=1, seed=2),
+        "aggregate_every": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_plan_is_kept_costs_what_it_says_and_everybody_has_equal_turns(name):
+    setup = experiment(TARGET, **NETWORKS[name]).prepare()
+    plan, seen = setup.schedule().plan, list(planned(setup))
+    assert len(seen) == plan.intervals
+    taken = np.sum([each.decision.participation > 0 for each, _ in seen], axis=0)
+    assert set(taken.tolist()) == {plan.turns}
+    for each, cost in seen:
+        weighed = each.decision.reasons["weighed"]
+        assert weighed["joules"] == pytest.approx(cost["energy_j"], rel=1e-9)
+        assert weighed["seconds"] == pytest.approx(cost["delay_s"], rel=1e-9)
+    assert plan.joules == pytest.approx(sum(cost["energy_j"] for _, cost in seen), rel=0.3)  # at mean costs, by channel
+
+
+def test_calibrated_noise_against_the_way_is_what_the_plans_were_compared_by():
+    """Plans of other lengths, each calibrated by itself: by rdp without sampling accounts grow with the releases."""
+
+    def ratio(tau_max):
+        setup = experiment({**TARGET, "tau_max": tau_max}, sampling_rate=1.0).prepare()
+        facts = {each.name: each for each in setup.blueprint.facts()}
+        added = gone = 0.0
+        for plan, _ in planned(setup):
+            added += noise_and_gradients(plan, facts, setup.noise)[0]
+            gone += plan.decision.step_size * plan.decision.local_steps
+        return setup.schedule().plan, added / gone**2
+
+    (short, a), (long, b) = ratio(2), ratio(6)
+    assert (short.intervals, long.intervals) == (12, 4)
+    assert b / a == pytest.approx((long.noise / short.noise) ** 2, rel=0.02)
+
+
+def test_the_account_is_used_and_not_exceeded():
+    setup = experiment(TARGET, accountant="pld", epsilon=1.0).prepare()
+    accounts = h2fdp.run.forecast.planned_accounts(setup)
+    accountant = h2fdp.privacy.accounting.ACCOUNTANTS["pld"]
+    found = [
+        accountant.epsilon(each.composition, 1e-5)
+        for observer in setup.target_observers
+        for each in accounts.classes(observer)
+    ]
+    assert max(found) <= 1.0
+    assert min(found) > 0.97, "all devices have equal turns"
+
+
+def test_a_budget_is_not_exceeded_and_one_that_pays_for_no_plan_is_refused():
+    costs = [cost for _, cost in planned(experiment({"budget": {"joules": 0.05}}).prepare())]
+    assert 0.5 * 0.05 < sum(each["energy_j"] for each in costs) <= 0.05
+    with pytest.raises(UserError, match=r"control\.budget: the cheapest plan"):
+        experiment({"budget": {"joules": 1e-6}}).prepare()
+
+
+def test_trust_is_left_where_it_costs_more_than_its_noise_is_worth():
+    """A trusted edge server sees each of eight steps; long messages and few devices make that dear."""
+    wanted = {**TARGET, "trust": "weighed", "tau_max": 8}
+    used = experiment({**wanted, "trust": "used"}, **NETWORKS["trusted"]).prepare()
+    setup = experiment(wanted, **NETWORKS["trusted"]).prepare()
+    alone = setup if setup.config.method.privacy.name == "local" else used
+    ours, theirs = used.schedule().plan, alone.schedule().plan
+    assert theirs.joules < ours.joules
+    assert theirs.noise > 1.5 * ours.noise, "three devices share one noise"
+    assert (setup is alone) == (theirs.joules * theirs.noise**2 < ours.joules * ours.noise**2)
+    dear = experiment({"budget": {"joules": 10}, "trust": "weighed", "tau_max": 8}, **NETWORKS["trusted"]).prepare()
+    assert dear.config.method.privacy.name == "hierarchical", "least noise, as money does not matter"
+
+
+def test_a_run_goes_on_to_the_same_bits_and_says_why(tmp_path):
+    def stop(row):
+        if row["interval"] == 2:
+            raise KeyboardInterrupt
+
+    wanted = {**TARGET, "trust": "weighed"}
+    settings = {"topology": Topology.regular(edges=4, devices=3, trust=0.5, seed=4), "checkpoint_every": 1}
+    with keys_are(known):
+        whole = experiment(wanted, **settings).run(tmp_path / "whole")
+        with pytest.raises(KeyboardInterrupt):
+            experiment(wanted, **settings).run(tmp_path / "cut", on_interval=stop)
+        again = h2fdp.resume(tmp_path / "cut")
+    assert whole.metrics["loss"].tolist() == again.metrics["loss"].tolist()
+    assert h2fdp.check(whole.directory).whole
+    rows = [json.loads(line) for line in (whole.directory / "control.jsonl").read_text().splitlines()]
+    assert all(row["trust"] == "not used" and row["runner_up"]["joules"] > 0 for row in rows)
+    assert "edge servers in turns" in reason(rows[0])
+
+
+def test_the_first_decision_is_that_of_the_run():
+    setup = experiment(TARGET).prepare()
+    plan, (begun, _) = first_decision(setup), next(planned(setup))
+    assert list(plan.participation.values()) == begun.decision.participation.tolist()
+    assert plan.tau == begun.decision.local_steps
+    assert min(plan.map.objective[0]) == pytest.approx(plan.objective)
+
+
+@pytest.mark.parametrize(
+    ("control", "settings", "words"),
+    [
+        ({}, {}, "turns need a budget or a target"),
+        ({**TARGET, "devices": "channel"}, {}, "expected no devices"),
+        ({**TARGET, "turns": None, "trust": "weighed"}, {}, "trust: weighed needs turns"),
+        ({**TARGET}, {"participation": 0.5}, "training.participation"),
+        ({**TARGET, "trust": "weighed"}, {"method": "h2fdp"}, "control.trust"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_with_its_key(control, settings, words):
+    with pytest.raises(UserError) as refused:
+        experiment(control, **settings)
+    assert words in str(refused.value)
+
+
+def test_a_way_that_no_plan_goes_is_refused():
+    with pytest.raises(UserError, match=r"control\.turns: no plan"):
+        experiment({**TARGET, "tau_max": 1}).prepare()
+
+
+def test_local_noise_on_steps_is_that_of_a_network_without_trust():
+    """Of the same releases, at the same account."""
+    trusted = {"topology": NETWORKS["trusted"]["topology"], "aggregate_every": 4}
+    local = {"privacy": {"name": "local", "noise": "steps"}}
+    ours = wished({"enabled": False}, **trusted, method=local).prepare()
+    theirs = wished({"enabled": False}, topology=EVEN, aggregate_every=4).prepare()
+    assert ours.factor == theirs.factor
+    assert ours.noise.steps == theirs.noise.steps
+    (a, _), (b, _) = next(planned(ours)), next(planned(theirs))
+    assert [part.noise_std.tolist() for part in a.subnets.values()] == [
+        part.noise_std.tolist() for part in b.subnets.values()
+    ]
