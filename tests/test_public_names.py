@@ -1,5 +1,7 @@
 """What `import h2fdp` offers, in an interpreter that has imported nothing else."""
 
+import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,14 @@ from h2fdp import UserError
 def test_completion_shows_the_public_names():
     assert {*h2fdp.__all__, "topology", "theory", "privacy"} <= set(dir(h2fdp))
     assert all(hasattr(h2fdp, name) for name in dir(h2fdp))
+
+
+def test_every_package_of_the_reference_is_a_name_of_the_package():
+    pages = "".join(page.read_text() for page in (Path(__file__).parents[1] / "docs").glob("reference*.md"))
+    documented = set(re.findall(r"h2fdp\.([a-z_]+)\.", pages))
+    assert documented <= set(dir(h2fdp))
+    for name in documented:  # as in a fresh interpreter: not found as an attribute that some import left there
+        assert h2fdp.__getattr__(name) is importlib.import_module(f"h2fdp.{name}")
 
 
 @pytest.mark.process
