@@ -111,30 +111,27 @@ MECHANISMS = (
 )
 
 
-# The small CNN's: a twentieth of the records for each step, two settings at three epsilons, no network in between.
+# The small CNN's: two settings at three epsilons; the less noise, the more steps, of fewer records each.
 _CNN_TRIALS = {
-    0.3: ((30, 3), (30, 8)),
-    1.0: ((30, 8), (60, 8)),
-    8.0: ((30, 16), (60, 10)),
-    PLAIN: ((60, 10), (60, 20)),
+    0.3: ((60, 0.04, 5), (60, 0.04, 10)),
+    1.0: ((125, 0.04, 6), (125, 0.04, 10)),
+    8.0: ((200, 0.02, 6), (200, 0.02, 10)),
+    PLAIN: ((200, 0.02, 6), (200, 0.02, 10)),
 }
-_CNN_SETTINGS = (
-    "model={name: 'experiments.small_cnn:SmallCnn'}",
-    "training.sampling_rate=0.05",
-    "training.clip_norm=1",
-)
+_CNN_SETTINGS = ("model={name: 'experiments.small_cnn:small_cnn'}", "training.clip_norm=1")
+_RATE = "training.sampling_rate"
 
 
-def _inside_cnn(steps: int, step_size: float) -> Trial:
-    return steps // 5, 5, {"trusted": 1, "untrusted": 5}, step_size
+def _inside_cnn(steps: int, rate: float, step_size: float) -> Trial:
+    return steps // 5, 5, {"trusted": 1, "untrusted": 5}, rate, step_size
 
 
 def _of_cnn(mechanism: Mechanism) -> Mechanism:
     wanted = {epsilon: trials for epsilon, trials in _CNN_TRIALS.items() if (epsilon == PLAIN) != mechanism.private}
     if mechanism.name == "noise-inside":
         wanted = {epsilon: tuple(_inside_cnn(*each) for each in trials) for epsilon, trials in wanted.items()}
-    networks = tuple(each for each in mechanism.networks if each != 0.5)
-    return replace(mechanism, settings=(*_CNN_SETTINGS, *mechanism.settings), trials=wanted, networks=networks)
+    keys = (*mechanism.keys[:-1], _RATE, mechanism.keys[-1])
+    return replace(mechanism, settings=(*_CNN_SETTINGS, *mechanism.settings), keys=keys, trials=wanted)
 
 
 MODELS: dict[str, tuple[Mechanism, ...]] = {

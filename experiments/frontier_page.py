@@ -179,10 +179,11 @@ def joules_table(trials: pd.DataFrame) -> Iterator[str]:
 def draw(runs: pd.DataFrame, path: Path) -> None:
     """A panel for each probability of trust; secure sums stand where no server is trusted with raw updates."""
     titles = {0.0: "no edge server trusted", 0.5: "half of them trusted", 1.0: "all trusted"}
-    epsilons, panels = tried(runs), [each for each in TRUST if f"{each:g}" in set(runs["trust"])]
+    shown = {"0" if each == SECURE_SUM else each for each in runs["trust"]}
+    epsilons, panels = tried(runs), [each for each in TRUST if f"{each:g}" in shown]
     picture = Figure(figsize=(3.0 * len(panels), 3.5), layout="constrained", facecolor="white")
     FigureCanvasAgg(picture)
-    for axes, trust in zip(picture.subplots(1, len(panels), sharey=True), panels, strict=True):
+    for axes, trust in zip(picture.subplots(1, len(panels), sharex=True, sharey=True), panels, strict=True):
         for name, (colour, dash, marker) in STYLES.items():
             network = SECURE_SUM if name == SECURE_SUM and trust == 0 else f"{trust:g}"
             found = {epsilon: list(accuracies(runs, name, network, epsilon).values()) for epsilon in epsilons}
