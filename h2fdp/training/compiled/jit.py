@@ -21,3 +21,12 @@ def kernel(function: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     it: ways in from there would take a quarter of the time that compiling takes.
     """
     return cast("Callable[Parameters, Result]", njit(**_OPTIONS)(function))
+
+
+def inlined(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """A kernel that is compiled into the place of every call.
+
+    What is called by name is compiled twice, by itself and with its caller, and sums come out in another order: a
+    process that compiles would take the one, and processes that find the machine code on disk the other.
+    """
+    return cast("Callable[Parameters, Result]", njit(**_OPTIONS, forceinline=True)(function))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from h2fdp.training.compiled.arrays import Floats, Memory, Network, Rules
-from h2fdp.training.compiled.jit import kernel
+from h2fdp.training.compiled.jit import inlined, kernel
 from h2fdp.training.compiled.losses import add_contrast, softmax
 from h2fdp.training.compiled.vectors import (
     ROWS,
@@ -35,7 +35,7 @@ def _products(rows: Floats, weights: Floats, out: Floats) -> None:
         dot_products_of_one(rows, weights, out, c)
 
 
-@kernel
+@inlined
 def add_rows(rows: Floats, factors: Floats, out: Floats) -> None:
     """out (T, K) += factors (ROWS, T), transposed, times rows (ROWS, K)."""
     whole = out.shape[0] - out.shape[0] % WIDE
@@ -103,7 +103,7 @@ def _activate_back(kind: int, values: Floats, deltas: Floats) -> None:
                 deltas[r, c] = values[r, c] * (deltas[r, c] - mean)
 
 
-@kernel
+@inlined
 def forward(model: Floats, network: Network, values: Floats, layers: int) -> None:
     """The first layers of the chain, on the records of a block."""
     for layer in range(layers):

@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from h2fdp.training.compiled.arrays import Floats, Rules
-from h2fdp.training.compiled.jit import kernel
+from h2fdp.training.compiled.jit import inlined, kernel
 
 SMOOTHED_CROSS_ENTROPY, HINGE = range(2)
 _SMALLEST_LENGTH = 1e-8  # of features that are compared, as in torch's cosine similarity
 
 
-@kernel
+@inlined
 def softmax(scores: Floats) -> None:
     """In place."""
     largest = scores[0]
