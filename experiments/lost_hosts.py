@@ -252,7 +252,9 @@ def main() -> None:
         for name in [asked.only] if asked.only else FAULTS:
             began, outcomes = time.monotonic(), Counter[Outcome]()
             for repetition in range(asked.repeats):
-                outcomes[FAULTS[name](random.Random(f"{asked.seed}/{name}/{repetition}"), Path(folder))] += 1
+                outcome = FAULTS[name](random.Random(f"{asked.seed}/{name}/{repetition}"), Path(folder))
+                print(f"  {name} {repetition + 1}: {outcome}", flush=True)
+                outcomes[outcome] += 1
             print(f"{name:<12}{dict(outcomes)}  in {time.monotonic() - began:.0f} s", flush=True)
             bad += outcomes["DIFFERENT"] + outcomes["NOT STRUCK"]
     sys.exit(bad > 0)
