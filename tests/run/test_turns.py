@@ -52,7 +52,7 @@ def test_calibrated_noise_against_the_way_is_what_the_plans_were_compared_by():
 
     def ratio(tau_max):
         setup = experiment({**TARGET, "tau_max": tau_max}, sampling_rate=1.0).prepare()
-        facts = {each.name: each for each in setup.blueprint.facts()}
+        facts = {each.name: each for each in setup.blueprint.facts}
         added = gone = 0.0
         for plan, _ in planned(setup):
             added += noise_and_gradients(plan, facts, setup.noise)[0]
