@@ -56,7 +56,7 @@ class UntilSection(Section):
 
 
 UNTIL = (
-    "training.until: when the run ends depends on the data, so the epsilon to rely on is that of all {intervals} "
+    "training.until: when the run ends depends on the data, so the epsilon to rely on is that of all "
     "planned intervals (h2fdp privacy calibrate), or a budget; not that of the intervals that were run"
 )
 

@@ -206,7 +206,7 @@ class RunInputs:
         if self.noise is not None and self.warm_start is not None:
             conditions[WARM_STARTED] = True
         if self.noise is not None and self.config.training.until is not None:
-            conditions[UNTIL.format(intervals=self.config.training.intervals)] = True
+            conditions[UNTIL] = True
         if self.noise is not None and self.blueprint.adaptive is not None:
             conditions[MOVES] = True
         if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):

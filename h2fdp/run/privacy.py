@@ -189,7 +189,7 @@ def _notes_of(run: Path) -> tuple[str, ...]:
         BY_SEED: by_seed,
         PUBLIC_RECORDS: public,
         WARM_STARTED: warm,
-        UNTIL.format(intervals=training.get("intervals")): early,
+        UNTIL: early,
         MOVES: moves,
         str(about): about is not None,
     }
