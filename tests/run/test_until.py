@@ -52,7 +52,7 @@ def test_a_run_that_was_killed_after_it_arrived_does_not_go_on(whole, tmp_path, 
 def test_the_account_says_that_the_planned_intervals_count(tmp_path):
     run = small("h2fdp", epsilon=20.0, calibration="paper", until={"accuracy": 0.01}).run(tmp_path / "run")
     assert run.summary["intervals"] == 1
-    told = "the epsilon to rely on is that of all planned intervals"  # of which a controller may plan fewer than the file allows
+    told = "the epsilon to rely on is that of all planned intervals"  # a controller may plan fewer than the file
     assert any(told in note for note in run.summary["privacy"]["notes"])
     assert any(told in note for note in run.privacy.notes)
 
