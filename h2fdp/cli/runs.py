@@ -64,7 +64,8 @@ def runs_command(
     if as_json:
         print_json([{"directory": str(path), **summary} for path, summary in summaries])
     elif not summaries:
-        typer.echo(f"no runs in {directory}")
+        sweeps = any((path / "runs").is_dir() for path in candidates)
+        typer.echo(f"no runs in {directory}{'; those of a sweep are listed by its own directory' if sweeps else ''}")
     else:
         print_table([_row(path, summary) for path, summary in summaries])
         if any(summary["state"] in _GOES_ON for _, summary in summaries):

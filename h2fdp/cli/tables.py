@@ -15,7 +15,7 @@ import typer
 _BETWEEN = (3, 2)  # spaces between columns; fewer where a table would not fit
 _LONGEST_WORD = 20
 _FIGURE = r"[-+]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
-_NUMBER = re.compile(rf"{_FIGURE}(( to | ± ){_FIGURE})?")
+_NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")
 
 
 def print_json(values: Any) -> None:
@@ -81,7 +81,7 @@ def _unbroken(text: str) -> int:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a cell is a number, or a mean with an interval."""
+    """Whether a cell is a number, a mean with an interval, or how many of how many."""
     return bool(_NUMBER.fullmatch(text))
 
 

@@ -65,6 +65,9 @@ class RunPrivacy:
             self.accounts = Accounts.of_ledger(self._releases(None))
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._run)!r}, delta={self.delta:g})"
+
     def _releases(self, sizes: Mapping[str, int] | None) -> Iterator[Release]:
         for release in releases_of_ledger(self._ledger, sizes):
             self._kinds.add(release.kind)
