@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -22,9 +23,14 @@ def browser():
         found = next((path for name in NAMES if (path := shutil.which(name))), started.chromium.executable_path)
         if not Path(found).exists():
             pytest.skip(f"needs Chromium: install it, or have one of {', '.join(NAMES)} on the path")
-        chromium = started.chromium.launch(executable_path=found, args=["--no-sandbox"] if os.geteuid() == 0 else [])
-        yield chromium
-        chromium.close()
+        with TemporaryDirectory(dir="/tmp") as folder:  # its socket's path has at most 107 characters
+            chromium = started.chromium.launch(
+                executable_path=found,
+                args=["--no-sandbox"] if os.geteuid() == 0 else [],
+                env={**os.environ, "TMPDIR": folder},
+            )
+            yield chromium
+            chromium.close()
 
 
 @pytest.fixture
