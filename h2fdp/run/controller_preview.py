@@ -16,6 +16,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.multiplier_controller import MultiplierController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
+from h2fdp.schedules.schedule import Decision
 from h2fdp.schedules.solvers import solve
 from h2fdp.schedules.turns_controller import TurnsController
 
@@ -146,29 +147,22 @@ def _searched_decision(run: RunSetup) -> FirstDecision:
     for level in levels:
         found = [(each.tau, *each.totals(np.minimum(level, run.context.participation))) for each in offered]
         rows.append([(noise + joule * joules + second * seconds) / tau for tau, joules, seconds, noise in found])
-    names = [subnet.name for subnet in run.topology.subnets]
-    return FirstDecision(
-        tau=decision.local_steps,
-        participation=dict(zip(names, decision.participation.tolist(), strict=True)),
-        objective=why["objective"],
-        terms=ObjectiveTerms(**why["terms"]),
-        runner_up=why["runner_up"],
-        constants=why["constants"],
-        edges=_edges(run),
-        map=ObjectiveMap([each.tau for each in offered], levels, rows),
-        weighed=why["weighed"],
-        multipliers=why["multipliers"],
-    )
+    return _explained(run, decision, ObjectiveMap([each.tau for each in offered], levels, rows))
 
 
 def _planned_decision(run: RunSetup, schedule: TurnsController) -> FirstDecision:
     """That of a run that is planned as a whole: its map has the plans that were weighed, by their interval length."""
-    decision = schedule.decide(0, 0)
+    weighed = {each.tau: schedule.told(each)["objective"] for each in sorted(schedule.weighed, key=lambda of: -of.tau)}
+    lengths = sorted(weighed)
+    objectives = ObjectiveMap(lengths, [int(run.context.sizes.max())], [[weighed[tau] for tau in lengths]])
+    return _explained(run, schedule.decide(0, 0), objectives)
+
+
+def _explained(run: RunSetup, decision: Decision, objectives: ObjectiveMap) -> FirstDecision:
+    """A decision with the reasons that its controller gave."""
     why = decision.reasons
     assert why is not None, "a controller says why"
     names = [subnet.name for subnet in run.topology.subnets]
-    weighed = {each.tau: schedule.told(each)["objective"] for each in sorted(schedule.weighed, key=lambda of: -of.tau)}
-    lengths = sorted(weighed)
     return FirstDecision(
         tau=decision.local_steps,
         participation=dict(zip(names, decision.participation.tolist(), strict=True)),
@@ -177,7 +171,7 @@ def _planned_decision(run: RunSetup, schedule: TurnsController) -> FirstDecision
         runner_up=why["runner_up"],
         constants=why["constants"],
         edges=_edges(run),
-        map=ObjectiveMap(lengths, [int(run.context.sizes.max())], [[weighed[tau] for tau in lengths]]),
+        map=objectives,
         weighed=why["weighed"],
         multipliers=why["multipliers"],
     )
