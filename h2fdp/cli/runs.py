@@ -67,7 +67,7 @@ def runs_command(
         sweeps = any((path / "runs").is_dir() for path in candidates)
         typer.echo(f"no runs in {directory}{'; those of a sweep are listed by its own directory' if sweeps else ''}")
     else:
-        print_table([_row(path, summary) for path, summary in summaries])
+        print_table([_row(path, summary) for path, summary in summaries], title="pld: the largest accounted epsilon")
         if any(summary["state"] in _GOES_ON for _, summary in summaries):
             typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
         if by_seed := [path.name for path, summary in summaries if summary.get("noise_key") == "seed"]:

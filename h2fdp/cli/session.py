@@ -69,6 +69,7 @@ def interruptible() -> Iterator[Interrupt]:
 
 
 if TYPE_CHECKING:
+    from h2fdp.experiment.sections import ExperimentFile, PrivacySection
     from h2fdp.run import Run
     from h2fdp.run.recorders import RunCallbacks
 
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
 def watch(
     run: Callable[[RunCallbacks], Run],
     directory: Path,
-    intervals: int,
+    config: ExperimentFile,
     *,
     quiet: bool,
     verbose: bool,
@@ -86,6 +87,7 @@ def watch(
 
     Args:
         run: carries it out under a watcher.
+        config: of the run, its calibration settled.
     """
     from h2fdp.run.recorders import RunCallbacks
 
@@ -96,7 +98,8 @@ def watch(
             display.started()
 
         try:
-            with progress(intervals, quiet=quiet, verbose=verbose) as display:
+            intervals, target = config.training.intervals, _target(config.privacy)
+            with progress(intervals, quiet=quiet, verbose=verbose, target=target) as display:
                 done = run(RunCallbacks(started, display.update, interrupt.asked))
         except KeyboardInterrupt:
             print(f"stopped at once; {_how_to_go_on(directory)}", file=sys.stderr)
@@ -109,6 +112,11 @@ def watch(
     if summary["state"] == "interrupted":
         print(f"stopped after interval {summary['intervals']}; {_how_to_go_on(directory)}", file=sys.stderr)
         raise typer.Exit(interrupt.exit_code)
+
+
+def _target(privacy: PrivacySection) -> str:
+    accounted = privacy.calibration == "accounted"
+    return f"target {privacy.epsilon:.4g} by {privacy.accountant}" if accounted else ""
 
 
 def _how_to_go_on(directory: Path) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from h2fdp.sweeps.task import Outcome
 
 _MOST_ROWS = 60
+_TITLE = "last interval: means over seeds; 95 %: of the accuracy; pld: the largest epsilon"
 _HEADS = ("K", "n", "accuracy", "95 %", "loss", "pld", "energy J")
 
 
@@ -99,7 +100,7 @@ def _show(sweep: Sweep, finished: int) -> None:
         numbers = study_numbers(sweep.directory)
         heads = _heads(list(numbers.keys))
         rows = [_row(values, cells, heads) for values, cells in numbers.points[:_MOST_ROWS]]
-        print_table(rows, title="last interval: means over seeds, and the accuracy's 95 % interval")
+        print_table(rows, title=_TITLE)
         if len(numbers.points) > len(rows):
             typer.echo(f"and {len(numbers.points) - len(rows)} more (summary.parquet has them all)")
     print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})

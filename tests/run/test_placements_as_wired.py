@@ -297,7 +297,7 @@ def test_noise_that_falls_with_the_loss_ends_the_run_before_the_target_is_exceed
     falls = np.log(np.array(sorted(levels)) / max(levels)) / math.log(0.9)
     np.testing.assert_allclose(falls, np.rint(falls), atol=1e-9)
     assert run.summary["state"] == "budget spent"
-    assert max(run.privacy.epsilon(observer=observer) for observer in OBSERVERS) <= 4.0
+    assert max(run.privacy.epsilon(observer=observer, accountant="rdp") for observer in OBSERVERS) <= 4.0
 
 
 @pytest.mark.parametrize("momentum", [0.5, 0.9])
