@@ -1,7 +1,7 @@
 """The SVM of Wang et al. (2019), and the four ways in which its authors' program deals MNIST out to five nodes.
 
-`wang.yaml` names the model and the loss of this file; `wang_table.py` writes the archives. Even digits are class 0 (+1 in
-the paper), odd ones class 1 (-1).
+`wang.yaml` names the model and the loss of this file; `wang_table.py` writes the archives. Even digits are class 0 (+1
+in the paper), odd ones class 1 (-1).
 """
 
 from __future__ import annotations

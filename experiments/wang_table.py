@@ -2,10 +2,10 @@
 
     python -m experiments.wang_table --data-root DIR [--out sweeps/wang] [--seeds 5] [--only sgd dgd]
 
-Five nodes hold the records in four ways (`wang_svm.holdings`). `sgd`: batches of 100 of all 60,000 records; `dgd`: all of
-1,000 records at each step, other 1,000 for each seed. The prices of a step and of an aggregation are the mean times that
-the authors measured (their program's configuration); they draw times about these. As in their program a fixed tau has the
-same admission, the same shorter last interval, and its best model is returned, too.
+Five nodes hold the records in four ways (`wang_svm.holdings`). `sgd`: batches of 100 of all 60,000 records; `dgd`: all
+of 1,000 records at each step, other 1,000 for each seed. The prices of a step and of an aggregation are the mean times
+that the authors measured (their program's configuration); they draw times about these. As in their program a fixed tau
+has the same admission, the same shorter last interval, and its best model is returned, too.
 
 DIR has MNIST's files, as torchvision lays them out. Both parts are sweeps in OUT: the same command continues after an
 interruption. `OUT/wang.csv` has the accuracy of every run: as `experiments/wang.csv` it is what `h2fdp reproduce wang`
@@ -93,9 +93,7 @@ def settings(part: str, out: Path, seeds: list[int]) -> list[str]:
     if part == "sgd":
         rows = [[str(out / f"case-{case}.npz"), *SGD_PRICES] for case in CASES]
         return [f"sweep.seed={flow(seeds)}", f"sweep.{keys}={flow(rows)}", constants]
-    of_seeds = [
-        [seed, str(out / f"case-{case}-{seed}.npz"), *DGD_PRICES[case]] for seed in seeds for case in CASES
-    ]
+    of_seeds = [[seed, str(out / f"case-{case}-{seed}.npz"), *DGD_PRICES[case]] for seed in seeds for case in CASES]
     whole = ["training.batch_size=null", "training.sampling_rate=1"]
     return [*whole, f"sweep.seed, {keys}={flow(of_seeds)}", constants]
 
@@ -161,8 +159,8 @@ def draw(runs: pd.DataFrame, path: Path) -> None:
                           linewidth=1, label="fixed")  # fmt: skip
             taus = list(numbers(runs, part, case, ADAPTIVE, "mean_tau").values())
             own = Mean.of(list(numbers(runs, part, case, ADAPTIVE).values()))
-            axes.errorbar([np.mean(taus)], [own.value], [own.half], color=COLOURS[2], marker="D", markersize=5, capsize=2,
-                          linestyle="none", label="adaptive, at its mean")  # fmt: skip
+            axes.errorbar([np.mean(taus)], [own.value], [own.half], color=COLOURS[2], marker="D", markersize=5,
+                          capsize=2, linestyle="none", label="adaptive, at its mean")  # fmt: skip
             axes.axhline(own.value, color=COLOURS[2], linewidth=0.8, linestyle=":")
             axes.set_xscale("log")
             axes.set_xticks([1, 10, 100], ["1", "10", "100"])
@@ -184,7 +182,7 @@ def page(runs: pd.DataFrame) -> Iterator[str]:
             continue
         seeds = runs.loc[runs["gradients"] == part, "seed"].nunique()
         yield f"### SVM, {TITLES[part]}\n"
-        yield f"Test accuracy in per cent and test loss of the returned model, {seeds} seeds; the best fixed tau in bold.\n"
+        yield f"Test accuracy in per cent, test loss of the returned model; {seeds} seeds; bold: the best fixed tau.\n"
         yield "| | " + " | ".join(f"case {case}" for case in CASES) + " |"
         yield "|---" * (len(CASES) + 1) + "|"
         best = {case: max(taus, key=lambda tau: mean(numbers(runs, part, case, word(tau)))) for case in CASES}
