@@ -171,7 +171,7 @@ def score(found: Mapping[str, Any], column: str) -> float:
 
 
 def held_out(archive: Path, copy: Path) -> Path:
-    """A copy of an archive in which every fifth training record of each device is a test record, and there are no others.
+    """A copy of an archive whose test records are every fifth training record of each device.
 
     So a grid can be judged by personal models too, without a look at the test records.
     """

@@ -3,16 +3,17 @@
     python -m experiments.upcycled_table DATA --out DIR [--stragglers 0.3] [--rounds 4] [--femnist DIR] [--sent140 DIR]
 
 DATA holds the authors' archives `iid.npz`, `0_0.npz`, `0.5_0.5.npz`, `1_1.npz`; the two other folders, the user's own,
-are in LEAF's format, with a user for each device (50 of FEMNIST's, 52 of Sent140's); columns without data are left out.
-For each data set and method a small grid (`GRIDS`) is searched with one seed, a fifth of each device's training records
-standing in for its test records; then, with the best, the factor of upcycling (`SHARES` of the published one of FedAvg).
-The best go into the table, with other seeds and all records. Table 3 has fewer stragglers and the choices of Table 1.
+are in LEAF's format, with a user for each device (50 of FEMNIST's, 52 of Sent140's). Columns without data are left out.
+For each data set and method a small grid (`GRIDS`) is searched with one seed, with a fifth of each device's training
+records in the place of its test records; then, with the best, the factor of upcycling (`SHARES` of the published one of
+FedAvg). The best go into the table, with other seeds and all records. Table 3 has fewer stragglers and the choices of
+Table 1.
 
 Seeds are added in rounds, by a rule stated before any was run: after 4, 8, 16, 32 and 64 of them (`ROUNDS`) a
 comparison ends if the interval of its difference excludes 0 or reaches at most half a point (`CLOSE`) from its middle.
-The intervals are Student's at a level of 1 - 0.05/5, so that the one at which a comparison ends, whichever it is, covers
-the difference with a probability of at least 95 % (Bonferroni over the looks). `--rounds` says how many rounds there is
-time for; a later command with more goes on. Finished runs are kept in DIR.
+The intervals are Student's at a level of 1 - 0.05/5, so that the one at which a comparison ends, whichever it is,
+covers the difference with a probability of at least 95 % (Bonferroni over the looks). `--rounds` says how many rounds
+there is time for; a later command with more goes on. Finished runs are kept in DIR.
 
 `DIR/upcycled.csv` (with 30 % stragglers `upcycled-30.csv`) has the accuracy of every run: as `experiments/upcycled.csv`
 it is what `h2fdp reproduce upcycled` judges, and both are what `python -m experiments.upcycled_page` writes about.

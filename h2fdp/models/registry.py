@@ -122,6 +122,16 @@ class AliCnn32(ModelOptions):
 
 
 @CHOICES.register
+class FedAvgCnn(ModelOptions):
+    """The network of ALI-DPFL's program."""
+
+    description: ClassVar[str] = "two unpadded 5x5 convolutions, 512 units; the model of ALI-DPFL's program"
+    builder: ClassVar[str] = "fedavg_cnn"
+    parameters: ClassVar[int] = 582_026
+    name: Literal["fedavg-cnn"] = "fedavg-cnn"
+
+
+@CHOICES.register
 class FemnistCnn(ModelOptions):
     """LEAF's network of FEMNIST."""
 

@@ -11,7 +11,7 @@ from h2fdp.config.fields import LARGEST_INTEGER, Count, Expect, Flag, Magnitude,
 from h2fdp.config.named_options import Choices
 from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
-from h2fdp.privacy.mechanisms.dp_sgd import DpSgd, Normalize
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
 from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps, LocalSteps
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
@@ -134,7 +134,9 @@ class DpSgdOptions(NoisePlacementOptions):
 
     name: Literal["dp-sgd"] = "dp-sgd"
     noise_multiplier: Magnitude | None = None
-    normalize: Normalize = "expected"
+    normalize: Annotated[
+        Literal["expected", "drawn"] | Magnitude, Expect("expected, drawn or a number from 1e-9 to 1e9")
+    ] = "expected"
     rc_search: RcSearch = "safe"
 
     def build(self) -> NoisePlacement:
