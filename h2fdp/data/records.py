@@ -73,8 +73,9 @@ class Scaling:
     def symmetric(self) -> Scaling:
         """From 0 .. divisor to -1 .. 1: `normalize: symmetric`.
 
-        >>> (np.array([0.0, 255.0]) * Scaling(255.0).symmetric().scale + Scaling(255.0).symmetric().shift).tolist()
-        [-1.0, 1.0]
+        >>> scaling = Scaling(16.0).symmetric()
+        >>> (np.array([0.0, 4.0, 16.0]) * scaling.scale + scaling.shift).tolist()
+        [-1.0, -0.5, 1.0]
         """
         return Scaling(self.divisor, (0.5,), (0.5,))
 
