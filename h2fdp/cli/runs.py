@@ -40,7 +40,9 @@ def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def runs_command(
-    directory: Annotated[Path, typer.Argument(help="Where the run directories are; or a sweep's.")] = Path("runs"),
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where the run directories are; or a sweep's.")
+    ] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """List and compare the runs in a directory."""
@@ -76,7 +78,7 @@ def runs_command(
 
 
 def report_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories, or one sweep's directory.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, or one sweep's directory.")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="The page; by default report.html in a single directory.")
     ] = None,

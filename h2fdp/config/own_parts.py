@@ -116,7 +116,8 @@ class OwnPart:
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """A mapping with a name of this form and any options."""
-        name = {"type": "string", "pattern": PATTERN}
+        text = "A part of your own: the module, or its file, and the name in it."
+        name = {"type": "string", "pattern": PATTERN, "description": text}
         return {"type": "object", "properties": {"name": name}, "required": ["name"], "additionalProperties": True}
 
 

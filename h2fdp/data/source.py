@@ -73,6 +73,8 @@ class Pooled(DataOptions):
     """A data set of one pool of records, which a partitioner spreads over devices, with public scaling constants.
 
     Attributes:
+        partition: how records are spread over devices.
+        normalize: `standard` subtracts and divides by public constants of the data set; `unit` maps pixels to 0..1.
         device_test_share: the share of each device's records that become its test records, training and test records
             having been put together before; 0 for the test records of the data set, which are nobody's.
     """

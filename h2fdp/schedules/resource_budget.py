@@ -240,9 +240,14 @@ class ResourceBudgetOptions(DriftOptions):
     """`resource-budget`.
 
     Attributes:
-        joules, seconds, units: budgets; seconds are those of the simulated clock; null is unlimited.
-        step_cost, aggregation_cost: c and b of `units`.
-        control_parameter, growth, longest: phi, gamma and tau_max.
+        joules: the energy that the run may spend; null is unlimited.
+        seconds: the time on the simulated clock that the run may take; null is unlimited.
+        units: a budget of your own, at the prices `step_cost` and `aggregation_cost`; null is unlimited.
+        step_cost: c, what a local step costs in `units`.
+        aggregation_cost: b, what a global aggregation costs in `units`.
+        control_parameter: phi, what a step brings, which nobody knows; 0.025 served an SVM, 5e-5 a CNN.
+        growth: gamma, how many times longer the next interval may be.
+        longest: tau_max, the longest interval.
         constant: a fixed tau within the same budget, instead of a search.
     """
 
