@@ -157,7 +157,8 @@ def name_of(method: Method) -> str:
         return (exact + alike)[0]
     others = {name: {axis for axis in point if axes_of(known)[axis] != point[axis]} for name, known in METHODS.items()}
     nearest = min(others, key=lambda name: (len(others[name]), name not in _FIRST))
-    return ", ".join([nearest, *(f"{axis} {point[axis]}" for axis in point if axis in others[nearest])])
+    shown = {axis: choice.rpartition("/")[2] for axis, choice in point.items()}  # of an own part without its folder
+    return ", ".join([nearest, *(f"{axis} {shown[axis]}" for axis in point if axis in others[nearest])])
 
 
 def axes_of(method: Method) -> dict[str, str]:

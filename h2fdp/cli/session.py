@@ -19,6 +19,7 @@ import typer
 
 from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json
+from h2fdp.wording import counted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -127,7 +128,7 @@ def _network(summary: dict[str, Any]) -> str:
     """Devices, edge servers of every tier, and how many of each are trusted."""
     lowest = _trust(summary["trusted_edges"], summary["secure_sum_edges"])
     above = [f"{tier['edges']} ({_trust(tier['trusted'], tier['secure_sum'])})" for tier in summary["upper_tiers"]]
-    found = f"{summary['devices']} devices under {summary['edges']} edge servers ({lowest})"
+    found = f"{counted(summary['devices'], 'device')} under {counted(summary['edges'], 'edge server')} ({lowest})"
     return ", under ".join([found, *above])
 
 

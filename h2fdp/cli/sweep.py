@@ -122,12 +122,17 @@ def _row(values: Mapping[str, Any], cells: Mapping[str, Cell], heads: dict[str, 
         _known(cells["intervals"].mean),
         accuracy.runs,
         _known(accuracy.mean / 100),
-        None if math.isnan(low) else f"{low:.3g} to {high:.3g}",
+        None if math.isnan(low) else f"{_end(low)} to {_end(high)}",
         _known(cells["loss"].mean),
         _known(cells["epsilon"].mean),
         _known(cells["energy_j"].mean),
     )
     return {head: _known(values[key]) for key, head in heads.items()} | dict(zip(_HEADS, told, strict=True))
+
+
+def _end(share: float) -> str:
+    """An end of an accuracy's interval, which Student's may have beyond what there can be: `<0`, `>1`."""
+    return "<0" if share < 0 else ">1" if share > 1 else f"{share:.3g}"
 
 
 def _known(value: Any) -> Any:

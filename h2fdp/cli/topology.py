@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.options import AsJson
-from h2fdp.cli.tables import counted, print_facts, print_json
+from h2fdp.cli.tables import print_facts, print_json
+from h2fdp.wording import counted
 
 if TYPE_CHECKING:
     from h2fdp.topology import Topology

@@ -16,7 +16,7 @@ from h2fdp.data.source import DataOptions
 from h2fdp.data.synthetic import Synthetic
 from h2fdp.data.tables import Table
 
-RECORDS = OwnKind("a function for records")
+RECORDS = OwnKind("a function for records", arguments=1)
 DATA_SETS: Choices[DataOptions] = Choices(RECORDS)
 _ALL: tuple[type[DataOptions], ...] = (Digits, FashionMnist, Mnist, Cifar10, Synthetic, Npz, Table, HuggingFace, Leaf)
 for _options in _ALL:
