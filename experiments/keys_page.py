@@ -74,7 +74,8 @@ def _table(section: type[BaseModel]) -> str:
         field = section.model_fields[key]
         name = field.alias or key
         default = "required" if field.is_required() else _word(field.get_default(call_default_factory=True))
-        rows.append(f"| `{name}` | {default} | {meant[name]} |")
+        text = meant[name].replace("|", r"\|")
+        rows.append(f"| `{name}` | {default} | {text} |")
     return "\n".join(rows) + "\n"
 
 

@@ -151,7 +151,8 @@ class DpSgdOptions(NoisePlacementOptions):
 
     Attributes:
         noise_multiplier: the noise divided by the sensitivity; null is calibrated.
-        normalize: what a sum of gradients is divided by: the `expected` size of a batch, or the number `drawn`.
+        normalize: what a sum of gradients is divided by: the `expected` size of a batch, the number `drawn`, or a
+            number that is stated.
         rc_search: how many iterations the target allows: `safe`, or the search of the `paper`, which overspends.
     """
 
