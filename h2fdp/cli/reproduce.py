@@ -44,7 +44,9 @@ def reproduce_command(
     inline: Inline = False,
     overwrite: OverwriteRuns = False,
     experiments: Annotated[Path | None, typer.Option(help="Folder with figures.yaml and claims.yaml.")] = None,
-    page: Annotated[Path | None, typer.Option(help="The page of --check.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="The page of --check; with --data-set it has these data sets only.")
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +62,8 @@ def reproduce_command(
     ours = [figure for figure, shown in of.file.figures.items() if not shown.apart]
     figures = ours if name == ALL else _known([name], of.file.figures, "NAME", ALL)
     data_sets = _known(data_set or [next(iter(of.file.data_sets))], of.file.data_sets, "--data-set")
-    session = Session(of, out / ("quick" if quick else "full"), quick, _command())
+    only = tuple(data_sets) if page is not None and data_set else None
+    session = Session(of, out / ("quick" if quick else "full"), quick, _command(), only)
     if check:
         page = _page(session, folder, quick, page)
     elif page is not None:

@@ -85,9 +85,15 @@ Panel = Annotated[
 
 
 class DataSet(Section):
-    """A data set on which figures are made: what it changes, and, where it is usually not run, why."""
+    """A data set on which figures are made: what it changes, and, where it is usually not run, why.
+
+    Attributes:
+        like: another one, whose figures and claims are this one's too: the same data under another model. It is shown
+            where it has runs.
+    """
 
     title: Text
+    like: Text | None = None
     set: Keys = Field(default_factory=dict)
     not_run: Text | None = None
 

@@ -50,6 +50,8 @@ def _body(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureRes
     yield from _totals(of, rows)
     for name, figure in of.file.figures.items():
         own = [row for row in rows if row.claim.figure == name]
+        if not own:
+            continue
         results = figures.get(name, FigureResults(None, (), {}))
         head = "" if figure.apart else f"Figure {name.removeprefix('fig')}: "
         yield f"\n### {head}{figure.title}\n"

@@ -30,12 +30,14 @@ class Session:
     Attributes:
         out: where the runs of all parts are, of this and of earlier commands.
         command: how the user said it.
+        only: the data sets that are drawn, judged and written down; None for all.
     """
 
     of: Reproduction
     out: Path
     quick: bool
     command: str
+    only: tuple[str, ...] | None = None
     _shared: SharedInputs = field(default_factory=SharedInputs)
 
     def plan(self, figures: Iterable[str], data_sets: Iterable[str]) -> dict[FigurePart, Study]:
@@ -54,7 +56,7 @@ class Session:
     def found(self) -> Found:
         """What there is of every part, whichever command made it; asked for once all is made."""
         found: dict[FigurePart, Results | str] = {}
-        for part in self.of.parts(self.of.file.figures, self.of.file.data_sets, self.quick):
+        for part in self.of.parts(self.of.file.figures, self.only or self.of.file.data_sets, self.quick):
             table, figure = self.of.table(part.figure), self.of.file.figures[part.figure]
             why = self.of.one_column(part.figure, part.data_set, self.quick)
             if why is not None:
@@ -66,12 +68,15 @@ class Session:
         return found
 
     def evaluate(self) -> list[Row]:
-        """All claims."""
-        return evaluate(self.of.claims.claims, self.found)
+        """All claims; those about a data set that is like another one only where it has runs."""
+        made = {part.data_set for part, found in self.found.items() if isinstance(found, Results)}
+        sets = self.of.file.data_sets
+        shown = [name for name in self.only or sets if sets[name].like is None or name in made]
+        return [row for row in evaluate(self.of.claims.claims, self.found) if row.data_set in shown]
 
     def picture(self, figure: str) -> Path:
         """Where a figure is drawn."""
-        return self.out / f"{figure}.png"
+        return self.out / f"{'-'.join([figure, *(self.only or ())])}.png"
 
     def draw(self, figures: Iterable[str]) -> list[Path]:
         """Draw figures; those that could be."""

@@ -104,6 +104,17 @@ def test_again_nothing_is_made_and_the_same_is_said(done):
     assert (path / "docs" / "reproduction.md").read_text() == page
 
 
+def test_a_page_of_one_data_set_has_its_claims_alone(done, tmp_path):
+    path, _ = done
+    answer = reproduce(path, "all", "--check", "--data-set", "digits", "--page", str(tmp_path / "digits.md"))
+    assert answer.exit_code == 0, answer.output
+    page = (tmp_path / "digits.md").read_text()
+    assert "| noise costs accuracy | Sec. 1 | Digits |" in page
+    assert "](figures/one-digits.png)" in page
+    assert "Other" not in page
+    assert "wide" not in page
+
+
 def test_json_has_findings_and_verdicts(done):
     path, _ = done
     found = json.loads(reproduce(path, "one", "--json", "--quiet").stdout)
@@ -162,7 +173,7 @@ def test_decisions_are_those_of_a_trained_run(tmp_path):
     ("arguments", "expected"),
     [
         (["fig99"], "NAME: expected one of one, two, three, all, found fig99"),
-        (["one", "--data-set", "cifar"], "--data-set: expected one of digits, other, found cifar"),
+        (["one", "--data-set", "cifar"], "--data-set: expected one of digits, other, wide, found cifar"),
     ],
 )
 def test_unknown_names_are_told(tmp_path, arguments, expected):
