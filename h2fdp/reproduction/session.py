@@ -62,7 +62,7 @@ class Session:
             if why is not None:
                 found[replace(part, column="accounted")] = NoColumn(why)
             if table is not None:
-                found[part] = from_table(table, part.data_set, figure.keys)
+                found[part] = from_table(table, part.data_set, figure.keys, figure.looks)
             elif part.path(self.out).is_dir():
                 found[part] = results_of(part, self.of.study(part, self.quick, self._shared), self.out)
         return found
