@@ -39,7 +39,8 @@ class Cifar10Features(DataOptions):
     """Scattering features of CIFAR-10, whitened on dead leaves.
 
     Attributes:
-        size: how many features; the first are those in which dead leaves differ most.
+        partition: how records are spread over devices.
+        size: number of features of an image; the first are those in which dead leaves differ most.
         images: whose features they are.
     """
 
