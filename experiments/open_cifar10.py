@@ -2,9 +2,9 @@
 
     python -m experiments.open_cifar10 --data-root DIR [--jobs 2] [--out sweeps/open-cifar10]
 
-`open_cifar10.yaml`: batch size, clip norm and step size. The best is the highest mean validation accuracy of the last
-20 intervals of h2fdp with p_c = 0.5, over two seeds that no figure uses; no other method is looked at.
-Writes open_cifar10.json; a test compares figures.yaml with it.
+`open_cifar10.yaml`: clip norm and step size. The best is the highest mean validation accuracy of the last 20 intervals
+of h2fdp with p_c = 0.5, under a seed that no figure uses; no other method is looked at. Writes open_cifar10.json; a
+test compares figures.yaml with it.
 """
 
 from __future__ import annotations

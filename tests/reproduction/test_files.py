@@ -150,6 +150,12 @@ def test_the_files_of_the_figures_have_what_the_search_found():
             assert (calibration, constant) == ("accounted", pytest.approx(2**0.5))
 
 
+def test_the_runs_of_cifar10_have_what_their_search_found():
+    chosen = json.loads((EXPERIMENTS / "open_cifar10.json").read_text())["chosen"]
+    stated = read_reproduction(EXPERIMENTS).file.data_sets["cifar10"].set
+    assert {key: stated[key] for key in chosen} == chosen
+
+
 def test_the_search_has_seeds_of_its_own():
     for name in ("open_parameters", "open_alphas", "open_cifar10"):
         seeds = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())["sweep"]["seed"])
