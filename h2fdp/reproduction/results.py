@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEED = "seed"
+NO_RUNS = "no runs were made"
 _OF_A_TABLE = ("data_set", SEED, "accuracy")
 
 

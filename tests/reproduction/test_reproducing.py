@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 from h2fdp import Experiment
 from h2fdp.cli.main import app
 from h2fdp.reproduction.decisions import decisions
-from h2fdp.reproduction.page import BEGIN, END
+from h2fdp.reproduction.regions import RESULTS, begin, end
 from h2fdp.run.setup import RunSetup
 from tests.reproduction.small import folder
+
+BEGIN, END = begin(RESULTS), end(RESULTS)
 
 
 def reproduce(path, *arguments, experiments=None):
@@ -172,7 +174,7 @@ def test_decisions_are_those_of_a_trained_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["fig99"], "NAME: expected one of one, two, three, all, found fig99"),
+        (["fig99"], "NAME: expected one of one, two, three, all, settings, found fig99"),
         (["one", "--data-set", "cifar"], "--data-set: expected one of digits, other, wide, found cifar"),
     ],
 )
