@@ -151,7 +151,7 @@ def draw(runs: pd.DataFrame, path: Path) -> None:
     figure = Figure(figsize=(7.4, 0.5 + 2.1 * len(parts)), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     grid = figure.subplots(len(parts), len(CASES), sharex=True, sharey="row", squeeze=False)
-    for row, part in zip(grid, parts, strict=True):
+    for number, (row, part) in enumerate(zip(grid, parts, strict=True)):
         for axes, case in zip(row, CASES, strict=True):
             means = [Mean.of(list(numbers(runs, part, case, word(tau)).values())) for tau in FIXED[part]]
             values, halves = [each.value for each in means], [each.half for each in means]
@@ -165,9 +165,9 @@ def draw(runs: pd.DataFrame, path: Path) -> None:
             axes.set_xscale("log")
             axes.set_xticks([1, 10, 100], ["1", "10", "100"])
             axes.grid(alpha=0.3, linewidth=0.5)
-            if row is grid[0]:
+            if number == 0:
                 axes.set_title(f"case {case}: {HOLDINGS[case]}", fontsize=8)
-            if row is grid[-1]:
+            if number == len(parts) - 1:
                 axes.set_xlabel(r"local steps $\tau$")
         row[0].set_ylabel(f"test accuracy, %\n{TITLES[part]}", fontsize=8)
     handles, labels = grid[0, 0].get_legend_handles_labels()

@@ -95,13 +95,15 @@ class Trust(Question):
             line(left, trust, style, {each: mean(by_seed(last, trust=trust, epsilon=each)) for each in epsilons})
             for axes, cost in zip(others, COSTS, strict=True):
                 line(axes, trust, style, {each: mean(self.until(table, trust, each, cost)) for each in epsilons})
-        left.set_ylabel("test accuracy at the end, %")
+        left.set_ylabel("test accuracy, %")
+        left.set_title("at the end", fontsize=10)
         for axes, word in zip(others, COSTS.values(), strict=True):
-            axes.set_ylabel(f"{word} until the accuracy that all reach")
+            axes.set_ylabel(word)
+            axes.set_title("until what all reach", fontsize=10)
             axes.set_ylim(bottom=0)
         for axes in (left, *others):
             logarithmic(axes, epsilons)
-            axes.set_xlabel(r"accounted $\epsilon$ of every observer")
+            axes.set_xlabel(r"accounted $\epsilon$")
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, title="edge servers trusted")
         return figure
