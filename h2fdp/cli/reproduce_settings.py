@@ -45,7 +45,7 @@ def reproduce_settings(
     keeps: bool,
     as_json: bool,
 ) -> None:
-    """Make the runs that are not stored, judge the claims in every setting, and write the page.
+    """Make the runs that are not stored, judge the claims in every setting, and write the page, with what there is.
 
     Args:
         page: where the verdicts are written; None writes none.
@@ -68,9 +68,6 @@ def reproduce_settings(
                     outcomes = settings.make(study, options)
                 folder = study.path(settings.out) / "failures"
                 failed += [f"{folder / run}.txt" for run, outcome in outcomes.items() if outcome.error]
-    if interrupt.asked():
-        print("stopped; run the same command to continue", file=sys.stderr)
-        raise typer.Exit(interrupt.exit_code)
     if keeps and (settings.out / RUNS).is_file():
         shutil.copyfile(settings.out / RUNS, session.of.folder / RUNS)
     if page is not None:
@@ -83,6 +80,9 @@ def reproduce_settings(
         print_table(found, title="claims over the settings in which training works")
         if facts := chosen | ({} if page is None else {"page": page}):
             print_facts(facts)
+    if interrupt.asked():
+        print("stopped; run the same command to continue", file=sys.stderr)
+        raise typer.Exit(interrupt.exit_code)
     for path in failed:
         print(f"a run failed: see {path}", file=sys.stderr)
     if failed:

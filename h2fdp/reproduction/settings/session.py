@@ -79,20 +79,27 @@ class SettingsSession:
             if len(working) == self.file.design.working:
                 break
         again = [] if self.file.confirm is None else self.file.confirm.figures
-        for figure in again:  # by which is chosen what is run again
-            for number, setting in working:
-                yield self._all.screen(number, setting, figure)
-        for figure in again:
-            for column in COLUMNS_OF_CONFIRMED:
-                for number in self._chosen().values():
-                    yield from self._confirm(number, dict(working)[number], column, [figure])
-        for figure in self.file.figures:
-            for number, setting in working if figure not in again else ():
-                yield self._all.screen(number, setting, figure)
+        yield from self._screens(again, working)  # by which is chosen what is run again
+        yield from self._confirms(again[:1], COLUMNS_OF_CONFIRMED[:1], dict(working))
+        yield from self._screens((figure for figure in self.file.figures if figure not in again), working)
         if self.file.decisions is not None:
             for number, setting in enumerate(drawn(self.file.decisions.design, self.file.decisions.axes), 1):
                 for figure in self.file.decisions.figures:
                     yield self._all.decisions(number, setting, figure)
+        yield from self._confirms(again, COLUMNS_OF_CONFIRMED, dict(working))
+
+    def _screens(self, figures: Iterable[str], working: Iterable[tuple[int, Setting]]) -> Iterator[SettingStudy]:
+        for figure in figures:
+            for number, setting in working:
+                yield self._all.screen(number, setting, figure)
+
+    def _confirms(
+        self, figures: Iterable[str], columns: Iterable[Column], settings: Mapping[int, Setting]
+    ) -> Iterator[SettingStudy]:
+        for figure in figures:
+            for column in columns:
+                for number in self._chosen().values():
+                    yield from self._confirm(number, settings[number], column, [figure])
 
     def left(self, study: SettingStudy) -> int:
         """How many runs of a study are not stored."""
@@ -188,10 +195,10 @@ class SettingsSession:
         return chosen(claims, self.data_set, self._settings())
 
     def _settings(self) -> list[JudgedSetting]:
-        found = []
+        found: list[JudgedSetting] = []
         for number, setting in self._numbered():
             trial = self._runs([self._all.trial(number, setting)])
-            if not trial:
+            if not trial or sum(not each.why for each in found) == self.file.design.working:
                 break
             why = why_not(self.file.works, trial)
             studies = [self._all.screen(number, setting, figure) for figure in self.file.figures]
