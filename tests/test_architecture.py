@@ -18,7 +18,6 @@ FLOORS = {
     "rows": 0,
     "confidence": 0,
     "notebook": 0,
-    "wording": 0,
     "config": 0,
     "wireless": 1,
     "topology": 1,

@@ -78,11 +78,7 @@ class FedDynServer(StatefulUpdate):
 
 @OBJECTIVES.register
 class FedDynOptions(ObjectiveOptions):
-    """FedDyn's regulariser.
-
-    Attributes:
-        alpha: its weight; the server has the same.
-    """
+    """`alpha` of the regulariser; the server has the same."""
 
     server: ClassVar[str | None] = "feddyn"
 

@@ -90,12 +90,7 @@ class Yogi(Adam):
 
 @SERVERS.register
 class MomentumOptions(ServerOptions):
-    """FedAvgM's.
-
-    Attributes:
-        beta: what is kept of the velocity.
-        server_step: the length of the cloud's step.
-    """
+    """`beta` of the velocity."""
 
     name: Literal["momentum"] = "momentum"
     beta: Decay = 0.9
@@ -108,13 +103,7 @@ class MomentumOptions(ServerOptions):
 
 @SERVERS.register
 class AdagradOptions(ServerOptions):
-    """FedAdagrad's.
-
-    Attributes:
-        beta1: what is kept of the mean m; 0 in the paper's experiments.
-        server_step: the length of the cloud's step.
-        adaptivity: tau, which is added to the root of v.
-    """
+    """`beta1` of m, 0 in the paper's experiments; `adaptivity` is tau."""
 
     name: Literal["adagrad"] = "adagrad"
     beta1: Decay = 0.0
@@ -127,14 +116,7 @@ class AdagradOptions(ServerOptions):
 
 
 class _TwoMoments(ServerOptions):
-    """What FedAdam and FedYogi have.
-
-    Attributes:
-        beta1: what is kept of the mean m.
-        beta2: what is kept of the second moment v.
-        server_step: the length of the cloud's step.
-        adaptivity: tau, which is added to the root of v.
-    """
+    """`beta1` and `beta2` of m and v; `adaptivity` is tau."""
 
     rule: ClassVar[type[Adam]]
 

@@ -47,11 +47,7 @@ class Proximal(StatelessObjective):
 
 @OBJECTIVES.register
 class ProximalOptions(ObjectiveOptions):
-    """FedProx's pull to the received model.
-
-    Attributes:
-        mu: its weight.
-    """
+    """`mu` of the pull."""
 
     name: Literal["proximal"] = "proximal"
     mu: Annotated[float, Field(ge=0, le=1e9), Expect("a number from 0 to 1e9")] = 0.1

@@ -59,12 +59,7 @@ class Moon:
 
 @OBJECTIVES.register
 class MoonOptions(ObjectiveOptions):
-    """MOON's contrast of features.
-
-    Attributes:
-        mu: the weight of the contrastive loss.
-        temperature: by which similarities are divided.
-    """
+    """`mu` is the weight of the contrastive loss."""
 
     name: Literal["moon"] = "moon"
     mu: Magnitude = 1.0

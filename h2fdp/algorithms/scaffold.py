@@ -96,11 +96,7 @@ class ScaffoldOptions(ObjectiveOptions):
 
 @SERVERS.register
 class ScaffoldServerOptions(ServerOptions):
-    """The cloud's part.
-
-    Attributes:
-        server_step: the length of the cloud's step along the average.
-    """
+    """`server_step` is the length of the cloud's step along the average."""
 
     objective: ClassVar[str | None] = "scaffold"
 

@@ -19,7 +19,6 @@ import typer
 
 from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json
-from h2fdp.wording import counted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -70,7 +69,6 @@ def interruptible() -> Iterator[Interrupt]:
 
 
 if TYPE_CHECKING:
-    from h2fdp.experiment.sections import ExperimentFile, PrivacySection
     from h2fdp.run import Run
     from h2fdp.run.recorders import RunCallbacks
 
@@ -78,7 +76,7 @@ if TYPE_CHECKING:
 def watch(
     run: Callable[[RunCallbacks], Run],
     directory: Path,
-    config: ExperimentFile,
+    intervals: int,
     *,
     quiet: bool,
     verbose: bool,
@@ -88,7 +86,6 @@ def watch(
 
     Args:
         run: carries it out under a watcher.
-        config: of the run, its calibration settled.
     """
     from h2fdp.run.recorders import RunCallbacks
 
@@ -99,8 +96,7 @@ def watch(
             display.started()
 
         try:
-            intervals, target = config.training.intervals, _target(config.privacy)
-            with progress(intervals, quiet=quiet, verbose=verbose, target=target) as display:
+            with progress(intervals, quiet=quiet, verbose=verbose) as display:
                 done = run(RunCallbacks(started, display.update, interrupt.asked))
         except KeyboardInterrupt:
             print(f"stopped at once; {_how_to_go_on(directory)}", file=sys.stderr)
@@ -115,11 +111,6 @@ def watch(
         raise typer.Exit(interrupt.exit_code)
 
 
-def _target(privacy: PrivacySection) -> str:
-    accounted = privacy.calibration == "accounted"
-    return f"target {privacy.epsilon:.4g} by {privacy.accountant}" if accounted else ""
-
-
 def _how_to_go_on(directory: Path) -> str:
     return f"continue with: h2fdp resume {directory}"
 
@@ -128,7 +119,7 @@ def _network(summary: dict[str, Any]) -> str:
     """Devices, edge servers of every tier, and how many of each are trusted."""
     lowest = _trust(summary["trusted_edges"], summary["secure_sum_edges"])
     above = [f"{tier['edges']} ({_trust(tier['trusted'], tier['secure_sum'])})" for tier in summary["upper_tiers"]]
-    found = f"{counted(summary['devices'], 'device')} under {counted(summary['edges'], 'edge server')} ({lowest})"
+    found = f"{summary['devices']} devices under {summary['edges']} edge servers ({lowest})"
     return ", under ".join([found, *above])
 
 

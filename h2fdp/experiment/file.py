@@ -18,6 +18,7 @@ from h2fdp.experiment.secure_sums import check_secure_sums
 from h2fdp.topology import Topology, from_document, read
 
 _TOPOLOGY = "topology"
+_LONGEST_PATH = 1_024  # characters; what every system takes
 COMMAND_LINE = "--set"
 _WORDS = {"data": "name", "model": "name", "method": "extends"}
 
@@ -166,11 +167,17 @@ def _topology_file(document: Document, wanted: str) -> Path:
     path = document.folder / wanted
     where = document.where((_TOPOLOGY,))
     if not _exists(path):
-        raise UserError(f"no such file: {quote(str(path))}", where, _TOPOLOGY)
+        raise UserError(f"no such file: {_in_full(path)}", where, _TOPOLOGY)
     if not path.is_file():
         found = "a directory" if path.is_dir() else "something else"
-        raise UserError(f"expected a file, found {found}: {quote(str(path))}", where, _TOPOLOGY)
+        raise UserError(f"expected a file, found {found}: {_in_full(path)}", where, _TOPOLOGY)
     return path
+
+
+def _in_full(path: Path) -> str:
+    """All of a path that can be one: where a folder on the way is wrong, its beginning does not tell."""
+    text = str(path)
+    return f'"{text}"' if len(text) <= _LONGEST_PATH else quote(text)
 
 
 def _exists(path: Path) -> bool:

@@ -15,13 +15,7 @@ Accuracy = Annotated[Literal["accuracy", "validation accuracy"], Expect("accurac
 
 
 class Span(Section):
-    """Numbers from `low` to `high`, whole ones where both ends are.
-
-    Attributes:
-        low: the lowest number.
-        high: the highest number.
-        log: search on a logarithmic scale.
-    """
+    """Numbers from `low` to `high`, whole ones where both ends are; with `log` on a logarithmic scale."""
 
     low: Annotated[int | float, Expect("a finite number")]
     high: Annotated[int | float, Expect("a finite number")]
@@ -51,12 +45,7 @@ Range = Annotated[
 
 
 class Goals(Section):
-    """Several objectives: accuracy on validation records, and costs.
-
-    Attributes:
-        maximize: accuracy on the validation records.
-        minimize: one cost, or a list of costs.
-    """
+    """Several objectives: accuracy on validation records, and costs."""
 
     maximize: Accuracy = "accuracy"
     minimize: Annotated[
@@ -74,13 +63,7 @@ class Goals(Section):
 
 
 class Limits(Section):
-    """Costs that a setting must not exceed; one that does is stopped, and never best.
-
-    Attributes:
-        joules: energy of the whole run.
-        seconds: time of the whole run on the simulated clock.
-        bytes: that devices send in the whole run, as planned.
-    """
+    """Costs that a setting must not exceed; one that does is stopped, and never best."""
 
     joules: Positive | None = None
     seconds: Positive | None = None
@@ -109,7 +92,6 @@ class TuneSection(Section):
         law: of a random number of trials: the shape of a truncated negative binomial, 1 is geometric.
         final_run: under `account`, whether epsilon covers one run of the best setting too, or the best trial is all.
         width: trials that are chosen together, and can be computed side by side.
-        objective: `accuracy` on the validation records, or it and costs: `{maximize: accuracy, minimize: joules}`.
     """
 
     ranges: Annotated[

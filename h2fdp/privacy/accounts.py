@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -18,7 +20,7 @@ import numpy as np
 from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_from_rdp, rdp_of
 from h2fdp.privacy.adjacency import Replaced
 from h2fdp.privacy.observing import OBSERVERS, Observer, height_of, observers
-from h2fdp.privacy.releases import Release, rows_in
+from h2fdp.privacy.releases import AlikeReleases, Release, rows_in
 
 MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
 _HALF_A_TURN = 0.5  # from nothing to a gradient of length G, in units of 2 G
@@ -73,6 +75,22 @@ def _rounded_up(share: float) -> float:
     return min(1.0, math.ceil(share * 10.0**place * (1 - 1e-12)) / 10.0**place)
 
 
+_Held = frozenset[tuple[ReleaseType, int]]  # how often each type was received
+
+
+class _TypesOfReleases:
+    """`release_type` of an interval's releases, most of which are alike but for their slot and observer."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, ReleaseType] = {}
+
+    def __call__(self, release: Release) -> ReleaseType:
+        alike = type(release), _facts_of_type(release)
+        if alike not in self._known:
+            self._known[alike] = release_type(release)
+        return self._known[alike]
+
+
 @dataclass(frozen=True)
 class DeviceClass:
     """Devices about which an observer holds equal accounts.
@@ -87,12 +105,29 @@ class DeviceClass:
 
 
 class _Book:
-    """One observer's accounts of one subnet: counts (types, s) of what it received about each device."""
+    """One observer's accounts of one subnet: counts (types, s) of what it received about each device.
+
+    Attributes:
+        shared: other subnets have this one, too: who changes it for one subnet takes a copy.
+    """
 
     def __init__(self, size: int) -> None:
         self.counts = np.zeros((0, size), dtype=np.int64)
         self.kinds: dict[ReleaseType, int] = {}
+        self.shared = False
         self._rdp = np.empty((0, len(ORDERS)))
+
+    def copy(self) -> _Book:
+        """The same for one subnet alone."""
+        other = copy(self)
+        other.counts, other.kinds, other.shared = self.counts.copy(), dict(self.kinds), False
+        return other
+
+    def enter(self, release: Release, kind: ReleaseType, times: int) -> None:
+        """Count a release of this type."""
+        counts = self.row(kind)
+        for part in rows_in(release.devices):
+            counts[part] += times
 
     def row(self, kind: ReleaseType) -> np.ndarray:
         """The counts of one type, to be changed in place."""
@@ -112,6 +147,13 @@ class _Book:
             return by_device[:1], np.zeros(len(by_device), dtype=np.int64)
         rows, number = np.unique(by_device, axis=0, return_inverse=True)
         return rows, number.ravel()
+
+    def held(self) -> Iterator[tuple[_Held, np.ndarray]]:
+        """The distinct accounts that are not empty, and the rows of the devices that they are of."""
+        rows, number = self.distinct()
+        for each, row in enumerate(rows.tolist()):
+            if held := frozenset((kind, count) for kind, count in zip(self.kinds, row, strict=True) if count):
+                yield held, np.flatnonzero(number == each)
 
     def rdp(self) -> np.ndarray:
         """(classes, orders) Renyi divergence of each distinct account."""
@@ -158,17 +200,37 @@ class Accounts:
 
     def add(self, releases: Iterable[Release], times: int = 1) -> None:
         """Enter releases; `times` -1 takes back what was entered but not released."""
-        kinds: dict[Any, ReleaseType] = {}  # most of an interval's releases are alike but for their slot and observer
+        type_of = _TypesOfReleases()
         for release in releases:
-            books = self._books[release.observer]
-            if release.edge not in books:
-                books[release.edge] = _Book(self.sizes[release.edge])
-            alike = type(release), _facts_of_type(release)
-            if alike not in kinds:
-                kinds[alike] = release_type(release)
-            counts = books[release.edge].row(kinds[alike])
-            for part in rows_in(release.devices):
-                counts[part] += times
+            book = self._books[release.observer].get(release.edge)
+            if book is None or book.shared:
+                book = self._book(release.observer, release.edge)
+                self._books[release.observer][release.edge] = book
+            book.enter(release, type_of(release), times)
+
+    def add_alike(self, alike: Iterable[AlikeReleases], times: int = 1) -> None:
+        """The same of subnets that have the same releases, and as many devices: they are entered once for those whose
+        accounts were equal before."""
+        type_of = _TypesOfReleases()
+        for edges, releases in alike:
+            received: dict[Observer, list[Release]] = defaultdict(list)
+            for release in releases:
+                received[release.observer].append(release)
+            for observer, rows in received.items():
+                books, holding = self._books[observer], defaultdict[int, list[str]](list)
+                for edge in edges:
+                    holding[id(books.get(edge))].append(edge)
+                for equal in holding.values():
+                    book = self._book(observer, equal[0])
+                    for release in rows:
+                        book.enter(release, type_of(release), times)
+                    book.shared = len(equal) > 1
+                    books.update(dict.fromkeys(equal, book))
+
+    def _book(self, observer: Observer, edge: str) -> _Book:
+        """One to be changed: a copy of what the observer has of the subnet, or a new one."""
+        book = self._books[observer].get(edge)
+        return _Book(self.sizes[edge]) if book is None else book.copy()
 
     @property
     def exact(self) -> bool:
@@ -177,19 +239,19 @@ class Accounts:
 
     def classes(self, observer: Observer) -> Iterator[DeviceClass]:
         """The devices that this observer has received anything of, equal accounts together."""
-        found: dict[frozenset[tuple[ReleaseType, int]], list[np.ndarray]] = {}
+        found: dict[_Held, list[np.ndarray]] = {}
+        known: dict[int, list[tuple[_Held, np.ndarray]]] = {}  # of subnets that share a book
         for edge, book in self._books[observer].items():
-            rows, number = book.distinct()
-            for each, row in enumerate(rows.tolist()):
-                held = frozenset((kind, count) for kind, count in zip(book.kinds, row, strict=True) if count)
-                if held:
-                    found.setdefault(held, []).append(np.flatnonzero(number == each) + self._first[edge])
-        for held, devices in found.items():
-            yield DeviceClass(np.sort(np.concatenate(devices)), dict(held))
+            if id(book) not in known:
+                known[id(book)] = list(book.held())
+            for held, devices in known[id(book)]:
+                found.setdefault(held, []).append(devices + self._first[edge])
+        for held, parts in found.items():
+            yield DeviceClass(np.sort(np.concatenate(parts)), dict(held))
 
     def rdp(self, observer: Observer) -> np.ndarray:
         """(classes, orders) Renyi divergence that this observer holds of each distinct device; classes may be 0."""
-        parts = [book.rdp() for book in self._books[observer].values()]
+        parts = [book.rdp() for book in {id(book): book for book in self._books[observer].values()}.values()]
         return np.concatenate(parts) if parts else np.empty((0, len(ORDERS)))
 
     def spent_at(self, observer: Observer, edge: str, order_index: int) -> np.ndarray:

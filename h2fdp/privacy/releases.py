@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,13 @@ class Release:
 VOTE_KEYS = ("clip_norm", "vote_share")
 RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in VOTE_KEYS)
 _values_of = attrgetter(*RELEASE_KEYS)
+
+
+class AlikeReleases(NamedTuple):
+    """The releases of a subnet, and the edge servers of all subnets that have the same ones, but for the name."""
+
+    edges: Sequence[str]
+    releases: Sequence[Release]
 
 
 @dataclass(frozen=True)

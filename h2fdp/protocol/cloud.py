@@ -17,6 +17,7 @@ from h2fdp.errors import UserError
 from h2fdp.estimation import DeviceSecants, IntervalObservation
 from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.privacy import Release, add_gaussian_noise
+from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.aggregator import weighted_sum
 from h2fdp.protocol.client_state import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
@@ -122,6 +123,10 @@ class Cloud:
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
         return self._planner.at(plan.clip_norm).releases(plan)
+
+    def alike_releases(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
+        """The same, once for all subnets that look alike."""
+        return self._planner.at(plan.clip_norm).alike_releases(plan)
 
     def above(self, edges: NodeGroup) -> Cloud:
         """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from h2fdp.privacy import AdaptiveClipping, Mechanism, Release, TierVector
 from h2fdp.privacy.adjacency import Adjacency, under
+from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.planned_uploads import uploads_of
 from h2fdp.protocol.subnet_facts import SubnetFacts
@@ -70,20 +72,58 @@ class PlannedNoise:
         return self.noise.of_cloud(averaged) * plan.decision.noise_factor
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
-        """Every release of the interval, as each observer sees it: the ledger's rows."""
+        """Every release of the interval, as each observer sees it: the ledger's rows.
+
+        Subnets that look alike have the same ones, but for the name: they are worked out for the first of these, and
+        held until the last has them.
+        """
         if self.noise is None:
             return
-        for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
-            before, made = None, list[Release]()
-            for upload in uploads_of(self.facts[name], plan, subnet, share):
-                if before is not None and upload.repeats(before):
-                    later = upload.slot - before.slot
-                    made = [replace(release, slot=release.slot + later) for release in made]
-                else:
-                    made = list(under(self.adjacency, self.noise.releases(upload)))
-                    made = made if self.adaptive is None else list(map(self._with_votes, made))
-                yield from made
-                before = upload
+        likenesses = self._likenesses(plan)
+        left, held = Counter(likenesses.values()), dict[Hashable, list[Release]]()
+        for (name, likeness), share in zip(likenesses.items(), plan.weights.tolist(), strict=True):
+            left[likeness] -= 1
+            if likeness in held:
+                yield from (replace(release, edge=name) for release in held[likeness])
+                if not left[likeness]:
+                    del held[likeness]
+            elif left[likeness]:
+                held[likeness] = list(self._of_subnet(plan, name, share))
+                yield from held[likeness]
+            else:
+                yield from self._of_subnet(plan, name, share)
+
+    def alike(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
+        """The same, once for all subnets that look alike."""
+        if self.noise is None:
+            return
+        shares = dict(zip(plan.subnets, plan.weights.tolist(), strict=True))
+        found: dict[Hashable, list[str]] = {}
+        for name, likeness in self._likenesses(plan).items():
+            found.setdefault(likeness, []).append(name)
+        for names in found.values():
+            yield AlikeReleases(names, list(self._of_subnet(plan, names[0], shares[names[0]])))
+
+    def _likenesses(self, plan: IntervalPlan) -> dict[str, Hashable]:
+        """What the releases of each subnet depend on beside its name; those that look alike have the same `Plan`."""
+        return {
+            name: (id(subnet), self.facts[name].likeness, share, tuple(plan.vectors.get(name, {}).items()))
+            for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
+        }
+
+    def _of_subnet(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Release]:
+        facts, subnet = self.facts[name], plan.subnets[name]
+        assert self.noise is not None, "there is nothing to release under no noise"
+        before, made = None, list[Release]()
+        for upload in uploads_of(facts, plan, subnet, share):
+            if before is not None and upload.repeats(before):
+                later = upload.slot - before.slot
+                made = [replace(release, slot=release.slot + later) for release in made]
+            else:
+                made = list(under(self.adjacency, self.noise.releases(upload)))
+                made = made if self.adaptive is None else list(map(self._with_votes, made))
+            yield from made
+            before = upload
 
     def _with_votes(self, release: Release) -> Release:
         """The same, saying that votes about a clip norm are part of it."""

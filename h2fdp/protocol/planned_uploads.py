@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -117,8 +117,12 @@ def _noise_and_steps(
     """(n,) of the uploads of the cloud's children: variance of their noise, and gradients that they accumulate."""
     if plan.branches is not None:
         return plan.branches.noise_variance, plan.branches.mean_steps
-    variances = np.array([_noise_variance(noise, facts[name], plan, name) for name in plan.subnets])
-    return variances, np.array([_mean_steps(subnet) for subnet in plan.subnets.values()])
+    found: dict[Hashable, tuple[float, float]] = {}  # subnets that look alike have the same `Plan`
+    likenesses = [(id(subnet), facts[name].likeness) for name, subnet in plan.subnets.items()]
+    for (name, subnet), likeness in zip(plan.subnets.items(), likenesses, strict=True):
+        if likeness not in found:
+            found[likeness] = _noise_variance(noise, facts[name], plan, name), _mean_steps(subnet)
+    return np.array([found[each][0] for each in likenesses]), np.array([found[each][1] for each in likenesses])
 
 
 def _noise_variance(noise: Mechanism | None, facts: SubnetFacts, plan: IntervalPlan, edge: str) -> float:

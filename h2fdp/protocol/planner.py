@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from h2fdp.privacy import AdaptiveClipping, Mechanism, ModularCode, NoiseRequest, Release
 from h2fdp.privacy.adjacency import Adjacency
-from h2fdp.protocol.averaging import Averaging, SubnetAverages
+from h2fdp.privacy.releases import AlikeReleases
+from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.planned_noise import PlannedNoise
@@ -20,7 +22,15 @@ from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
-from h2fdp.world import Faults, completed_epochs, completed_work, reached
+from h2fdp.world import CompletedWork, Faults, completed_epochs, completed_work, reached
+
+
+class _Planned(NamedTuple):
+    """What is planned of a subnet: its interval, the weights in it, and what it uploads in the end."""
+
+    plan: Plan
+    averages: SubnetAverages
+    branch: Branch
 
 
 @dataclass(frozen=True)
@@ -86,11 +96,18 @@ class Planner:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
         return self.noises.releases(plan)
 
+    def alike_releases(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
+        """The same, once for all subnets that look alike."""
+        return self.noises.alike(plan)
+
     def plan(self, interval: int, slot: int, decision: Decision) -> IntervalPlan:
-        """The plan of interval k, counted from 0, which begins at `slot`."""
-        subnets: dict[str, Plan] = {}
+        """The plan of interval k, counted from 0, which begins at `slot`.
+
+        Subnets that look alike, and meet no faults, share one `Plan`.
+        """
+        planned: dict[str, _Planned] = {}
         lost: dict[str, Plan] = {}
-        averages: dict[str, SubnetAverages] = {}
+        alike: dict[Hashable, _Planned] = {}
         for place, (facts, count) in enumerate(zip(self.subnets, decision.participation.tolist(), strict=True)):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
@@ -102,13 +119,21 @@ class Planner:
             if rows.size == 0:
                 continue
             segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
-            part, found = self._subnet_plan(facts, interval, slot, segments, decision, rows)
-            if part.arriving.size == 0:
-                lost[facts.name] = part
-                continue
-            subnets[facts.name], averages[facts.name] = part, found
-        branches = [averages[name].branch(self.facts[name], part) for name, part in subnets.items()]
-        shares, weights = self.averaging.of_branches(branches, decision.local_steps)
+            completed = self._completed(facts, interval, segments, rows)
+            if completed is not None or bits_of(facts.trust_model) is not None:
+                found = self._subnet_plan(facts, interval, slot, segments, decision, rows, completed)
+            else:
+                likeness = facts.likeness, segments, rows.tobytes()
+                if likeness not in alike:
+                    alike[likeness] = self._subnet_plan(facts, interval, slot, segments, decision, rows, None)
+                found = alike[likeness]
+            if found.plan.arriving.size == 0:
+                lost[facts.name] = found.plan
+            else:
+                planned[facts.name] = found
+        subnets = {name: each.plan for name, each in planned.items()}
+        averages = {name: each.averages for name, each in planned.items()}
+        shares, weights = self.averaging.of_branches([each.branch for each in planned.values()], decision.local_steps)
         plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, clip_norm=self.clip_norm)
         if self.tiers:
             plan = self._with_tiers(plan, averages)
@@ -153,6 +178,17 @@ class Planner:
             heights=heights,
         )
 
+    def _completed(
+        self, facts: SubnetFacts, interval: int, segments: tuple[int, ...], rows: np.ndarray
+    ) -> CompletedWork | None:
+        """What these devices do; None where all do what was planned."""
+        known = self.faults, self.world or self.streams, facts.points, interval, rows
+        if self.epochs is None:
+            completed = completed_work(*known, segments)
+        else:
+            completed = completed_epochs(*known, self.epochs, facts.steps_per_epoch[rows])
+        return opened(facts.trust_model, len(rows), segments, completed)
+
     def _subnet_plan(
         self,
         facts: SubnetFacts,
@@ -161,14 +197,9 @@ class Planner:
         segments: tuple[int, ...],
         decision: Decision,
         rows: np.ndarray,
-    ) -> tuple[Plan, SubnetAverages]:
+        completed: CompletedWork | None,
+    ) -> _Planned:
         step_size = decision.step_size
-        known = self.faults, self.world or self.streams, facts.points, interval, rows
-        if self.epochs is None:
-            completed = completed_work(*known, segments)
-        else:
-            completed = completed_epochs(*known, self.epochs, facts.steps_per_epoch[rows])
-        completed = opened(facts.trust_model, len(rows), segments, completed)
         averages = self.averaging.of_subnet(facts, rows, segments, step_size, completed, self.noise)
         noise_std = np.empty((len(segments), 0))
         heights = self.aggregation_times.heights(sum(segments), facts.depth) if self.tiers else ()
@@ -205,10 +236,10 @@ class Planner:
             clip_norm=self.clip_norm,
         )
         measuring = part.aggregation(-1).rows
-        if not self.measures or measuring.size == 0:
-            return part, averages
-        noise = np.empty(0) if self.leaks else self._noise_on_estimates(facts, measuring)
-        return replace(part, estimate_noise=noise), averages
+        if self.measures and measuring.size:
+            noise = np.empty(0) if self.leaks else self._noise_on_estimates(facts, measuring)
+            part = replace(part, estimate_noise=noise)
+        return _Planned(part, averages, averages.branch(facts, part))
 
     def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
         assert self.noise is not None, "private estimates come with a method that adds noise"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -50,6 +53,21 @@ class SubnetFacts:
     cloud_sums: bool = False
     network: int = 0
 
+    @cached_property
+    def likeness(self) -> Hashable:
+        """All of it but names: subnets with equal ones are planned alike where nothing is drawn for them.
+
+        >>> from h2fdp.privacy.trust_model import TRUST_MODELS
+        >>> one, other, larger = (
+        ...     SubnetFacts(name, TRUST_MODELS["edge"], np.array([size]), np.array([0.1]), "poisson")
+        ...     for name, size in (("a", 5), ("b", 5), ("c", 6))
+        ... )
+        >>> one.likeness == other.likeness, one.likeness == larger.likeness
+        (True, False)
+        """
+        known = _but_names(self)
+        return tuple((each.dtype.str, each.tobytes()) if isinstance(each, np.ndarray) else each for each in known)
+
     def passed(self, height: int) -> int:
         """How many aggregators above the devices average what an aggregation of this height, or the cloud's, is of."""
         return sum(each <= height for each in self.heights)
@@ -89,3 +107,6 @@ class SubnetFacts:
         """rho_j of these devices: equal, or proportional to D_j; they sum to 1."""
         counts = self.records[rows] if weighting == "by-size" else np.ones(len(rows))
         return np.asarray(counts / counts.sum())
+
+
+_but_names = attrgetter(*(each.name for each in fields(SubnetFacts) if each.name not in ("name", "access_points")))

@@ -188,7 +188,8 @@ def _check_that_it_protects(setup: RunSetup) -> None:
         raise UserError(f"{text}; expected paper, or constants in method.schedule", key="privacy.calibration")
     if setup.leaks and privacy.budget:
         raise UserError("no budget covers the raw measurements of this run; expected none", key="privacy.budget")
-    seen = {observer for facts in setup.blueprint.facts for observer in facts.views(len(facts.heights))}
+    alike = {facts.likeness: facts for facts in setup.blueprint.facts}
+    seen = {observer for facts in alike.values() for observer in facts.views(len(facts.heights))}
     for observer in privacy.budget:
         if observer not in seen:
             text = f"{_who(observer)} is trusted and sees raw updates; no budget covers them"
@@ -207,7 +208,8 @@ def _check_holdable(setup: RunSetup) -> None:
     last = decayed(1.0, training.step_decay, training.intervals - 1, training.intervals)
     plan, adaptive = first_interval(setup), setup.blueprint.adaptive
     farthest = 1.0 if adaptive is None else FARTHEST  # noise is in the unit of the clip norm
-    noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in plan.subnets.values()]
+    distinct = {id(part): part for part in plan.subnets.values()}.values()
+    noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in distinct]
     noises = [(levels, devices) for levels, devices in noises if levels.size]
     noises += [(np.array([level]), setup.topology.devices) for _, _, level in plan.upper_noises]
     if any(facts.trust_model.cloud_adds_noise for facts in setup.blueprint.facts):

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from h2fdp.privacy import Accounts, Release
 from h2fdp.privacy.noise_allowance import NoiseAllowance
+from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.protocol.cloud import Cloud, NoiseChoice
 from h2fdp.run.setup import RunSetup
@@ -28,11 +29,13 @@ class EqualIntervals:
     Attributes:
         plan: of the first of them.
         releases: makes the rows that the ledger will have of it.
+        alike: the same, once for all subnets that look alike.
         times: how many they are.
     """
 
     plan: IntervalPlan
     releases: Callable[[], Iterator[Release]]
+    alike: Callable[[], Iterator[AlikeReleases]]
     times: int = 1
 
 
@@ -52,15 +55,15 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
         if cloud.ended and interval > 0:
             return
         plan = cloud.plan(interval, chosen) if interval or watched is not None else _first_plan(setup, cloud)
-        releases = partial(cloud.releases, plan)
+        releases, alike = partial(cloud.releases, plan), partial(cloud.alike_releases, plan)
         if watched is not None:
-            accounts.add(releases())
+            accounts.add_alike(alike())
             if watched.exceeded(accounts) is not None:
                 return
         if cloud.repeats and not (by_participants and plan.participants < setup.topology.devices):
-            yield EqualIntervals(plan, releases, times=intervals)
+            yield EqualIntervals(plan, releases, alike, times=intervals)
             return
-        yield EqualIntervals(plan, releases)
+        yield EqualIntervals(plan, releases, alike)
         cloud.skip(plan)
 
 
@@ -109,7 +112,7 @@ def planned_accounts(setup: RunSetup) -> Accounts:
         setup = setup.exhausted()
     accounts = setup.empty_accounts()
     for expected in forecast(setup):
-        accounts.add(expected.releases(), times=expected.times)
+        accounts.add_alike(expected.alike(), times=expected.times)
     return accounts
 
 
@@ -121,12 +124,12 @@ def rough_accounts(setup: RunSetup) -> Accounts:
     expected = next(forecast(setup.without_faults(), by_participants=False))
     share = expected.plan.participants / setup.topology.devices
     accounts = setup.empty_accounts()
-    accounts.add(expected.releases(), times=max(1, round(setup.config.training.intervals * share)))
+    accounts.add_alike(expected.alike(), times=max(1, round(setup.config.training.intervals * share)))
     return accounts
 
 
 def accounts_of_one_interval(setup: RunSetup) -> Accounts:
     """The accounts after the first planned interval, if nothing fails in it."""
     accounts = setup.empty_accounts()
-    accounts.add(next(forecast(setup.without_faults())).releases())
+    accounts.add_alike(next(forecast(setup.without_faults())).alike())
     return accounts

@@ -16,7 +16,7 @@ from h2fdp.run.setup import RunSetup
 
 def costliest_release(run: RunSetup) -> Release | None:
     """The release of the first interval with the least noise for its sensitivity; None where there is none."""
-    rows = [row for row in next(forecast(run.without_faults())).releases() if row.kind != "estimate"]
+    rows = [row for row in _distinct_releases(run) if row.kind != "estimate"]
     return min(rows, key=lambda row: row.noise_std / row.sensitivity, default=None)
 
 
@@ -37,31 +37,39 @@ def rhythm_costs(run: RunSetup) -> list[dict[str, Any]]:
     if not (isinstance(method, (HierarchicalOptions, LocalOptions)) and comparable(run)):
         return []
     costly = costliest_release(run)
-    longest = max((row.steps for row in next(forecast(run.without_faults())).releases()), default=1)
+    longest = max((row.steps for row in _distinct_releases(run)), default=1)
     if costly is None or costly.bound not in ("batch", "record") or longest == 1:
         return []
     epsilon = worst_epsilon(run)
     present = at_epsilon(run, epsilon)
-    base, joules = noise_on_model(present).per_step, joules_of(present)
-    rows = [_row(f"{longest} steps between releases, as here", present, base, joules)]
+    rows = [_row(f"{longest} steps between releases, as here", present)]
     for words, config in _others(run, longest):
         try:
-            rows.append(_row(words, at_epsilon(run, epsilon, config), base, joules))
+            rows.append(_row(words, at_epsilon(run, epsilon, config)))
         except UserError:  # outside what the method is made for
             continue
+    base, joules = rows[0]["noise"], rows[0]["energy"]
+    for row in rows:
+        row["times"], row["energy"] = row["noise"] / base, row["energy"] / joules if joules else 1.0
     return rows
 
 
-def _row(words: str, run: RunSetup, base: float, joules: float) -> dict[str, Any]:
-    costly, noise = costliest_release(run), noise_on_model(run).per_step
+def _distinct_releases(run: RunSetup) -> Iterator[Release]:
+    """Those of the first interval, if nothing fails in it, of one of the subnets that look alike."""
+    return (row for alike in next(forecast(run.without_faults())).alike() for row in alike.releases)
+
+
+def _row(words: str, run: RunSetup) -> dict[str, Any]:
+    """What `rhythm_costs` says of a setting, with its own joules."""
+    costly = costliest_release(run)
     assert costly is not None, "there are noisy releases in every setting of this method"
     return {
         "setting": words,
         "bound": costly.bound,
         "multiplier": costly.noise_std / costly.sensitivity,
-        "noise": noise,
-        "times": noise / base,
-        "energy": joules_of(run) / joules if joules else 1.0,
+        "noise": noise_on_model(run).per_step,
+        "times": 1.0,
+        "energy": joules_of(run),
     }
 
 

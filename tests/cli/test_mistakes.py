@@ -121,7 +121,14 @@ def test_a_missing_file_and_a_directory_are_told(h2fdp, tmp_path):
     assert "found a directory" in h2fdp("run", tmp_path).stderr
 
 
-@pytest.mark.parametrize(("wanted", "found"), [("nets", "found a directory"), ("net.yaml", "no such file")])
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("nets", "found a directory"),
+        ("net.yaml", "no such file"),
+        ("networks/of-last-year/in-the-north/city-centre.yaml", "in-the-north/city-centre.yaml"),
+    ],
+)
 def test_a_topology_that_is_no_file_names_the_experiments_line_and_key(h2fdp, tmp_path, wanted, found):
     (tmp_path / "nets").mkdir()
     file = tmp_path / "wrong.yaml"

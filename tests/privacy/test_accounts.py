@@ -1,13 +1,16 @@
 """Accounts of observers: the same from the run, from the ledger, and release by release."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.privacy import Accounts, BudgetFilter, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType
 from h2fdp.privacy.accounts import release_type
+from h2fdp.privacy.releases import AlikeReleases
 
 DELTA = 1e-5
 
@@ -139,3 +142,32 @@ def test_many_noises_share_a_grid_that_over_counts_by_little():
     assert exact <= accounts.worst("cloud", DELTA) <= exact * 1.02
     accounts.add(rows, times=-1)
     assert list(accounts.classes("cloud")) == []
+
+
+EDGES = ("a", "b", "c", "d")
+SOME_RELEASES = st.lists(
+    st.builds(
+        release,
+        observer=st.sampled_from(["edge", "cloud"]),
+        devices=st.sampled_from(["1", "1-2", "2", "1,3"]),
+        multiplier=st.sampled_from([2.0, 4.0]),
+    ),
+    max_size=3,
+)
+ENTRIES = st.tuples(st.lists(st.sampled_from(EDGES), min_size=1, unique=True), SOME_RELEASES, st.booleans())
+
+
+@given(entries=st.lists(ENTRIES, max_size=6))
+@settings(max_examples=60)
+def test_subnets_with_the_same_releases_are_entered_together_or_one_by_one(entries):
+    together, single = Accounts(dict.fromkeys(EDGES, 3)), Accounts(dict.fromkeys(EDGES, 3))
+    for edges, rows, at_once in entries:
+        of_each = [replace(row, edge=edge) for edge in edges for row in rows]
+        single.add(of_each, times=2)
+        if at_once:
+            together.add_alike([AlikeReleases(edges, rows)], times=2)
+        else:
+            together.add(of_each, times=2)
+    for observer in single.observers:
+        assert by_device(together, observer) == by_device(single, observer)
+        assert together.worst(observer, DELTA) == single.worst(observer, DELTA)

@@ -36,7 +36,7 @@ from h2fdp.topology import Trust
 if TYPE_CHECKING:
     from torch import Tensor
 
-Normalize = Literal["expected", "drawn"] | float
+Normalize = Literal["expected", "drawn"]
 DRAWN = (
     "normalize drawn: how many records a batch drew scales its noise, and shows in it, so sampling hides nothing: the "
     "account has no amplification, and holds for neighbours where a record gets a gradient of zero and is still "
@@ -66,7 +66,6 @@ class DpSgdMechanism(Mechanism):
             number by the scale of its noise; given b of D, the record is in the batch with probability b/D, and no
             amplification by q is left.
         plain_steps: whether an upload is the plain sum of its noisy steps.
-        divisor: the stated number that sums are divided by; None for one that follows from the batches.
     """
 
     noise_multiplier: float
@@ -77,7 +76,6 @@ class DpSgdMechanism(Mechanism):
     search: RcSearch | None
     amplified: bool = True
     plain_steps: bool = True
-    divisor: float | None = None
 
     def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """(len(segments), s) standard deviations on the sum."""
@@ -109,8 +107,7 @@ class DpSgdMechanism(Mechanism):
 
     def upload_variance(self, upload: PlannedUpload) -> float:
         """To first order: of independent steps, as if the noise of one did not change the gradients of the next."""
-        divisors = upload.sampling_rates * upload.records if self.divisor is None else self.divisor
-        of_steps = upload.step_size * upload.noise_std / divisors
+        of_steps = upload.step_size * upload.noise_std / (upload.sampling_rates * upload.records)
         return float((upload.steps * (upload.weights * of_steps) ** 2).sum())
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
@@ -162,17 +159,13 @@ class DpSgdMechanism(Mechanism):
 class NoisyGradients(LocalRandomizer):
     """Noise at every step, empty batches included. What comes of the steps may leave as it is."""
 
-    normalize: Normalize
+    expected: bool
     noisy: ClassVar[bool] = True
     noisy_steps: ClassVar[bool] = True
 
     @property
     def by_expected_batch(self) -> bool:
-        return self.normalize == "expected"
-
-    @property
-    def divisor(self) -> float | None:
-        return None if isinstance(self.normalize, str) else self.normalize
+        return self.expected
 
     def step_noise(self, noise: DeviceNoise) -> StepNoise:
         nodes = [noise.name(row) for row in noise.rows.tolist()]
@@ -196,8 +189,7 @@ class DpSgd(NoisePlacement):
     Attributes:
         noise_multiplier: z; None is calibrated to the target for the planned steps. Given, the run ends at R_c: the
             largest number of steps of a device that meets the target.
-        normalize: what a batch's sum is divided by: `expected` q_i D_i, `drawn` the records that are in it, or a number
-            for all devices, as the public program of ALI-DPFL (64).
+        normalize: what a batch's sum is divided by: `expected` q_i D_i, `drawn` the records that are in it.
         rc_search: how R_c is found; `paper` overspends by up to 0.01, see `iteration_budget`.
     """
 
@@ -215,10 +207,6 @@ class DpSgd(NoisePlacement):
     @property
     def tells_batch_sizes(self) -> bool:
         return self.normalize == "drawn"
-
-    @property
-    def states_divisor(self) -> bool:
-        return not isinstance(self.normalize, str)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -246,7 +234,7 @@ class DpSgd(NoisePlacement):
     def local_randomizer(
         self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
     ) -> LocalRandomizer:
-        return NoisyGradients(self.normalize)
+        return NoisyGradients(self.normalize == "expected")
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
@@ -254,12 +242,9 @@ class DpSgd(NoisePlacement):
         planned = setting.intervals * setting.local_steps
         noise = self.noise_multiplier or planned_multiplier(setting, exposed)
         search = None if self.noise_multiplier is None else self.rc_search
-        amplified = not self.tells_batch_sizes
-        divisor = None if isinstance(self.normalize, str) else self.normalize
+        amplified = self.normalize == "expected"
         plain = setting.plain_steps
-        return DpSgdMechanism(
-            noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified, plain, divisor
-        )
+        return DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified, plain)
 
 
 def planned_multiplier(setting: MechanismContext, exposed: ReleaseType) -> float:

@@ -1,1 +1,0 @@
-"""Claims over settings: a paper's open parameters as axes of a design, its claims judged in each setting that works."""
