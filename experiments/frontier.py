@@ -37,6 +37,7 @@ RUNS, TRIALS = "frontier.csv", "frontier-search.csv"
 SEARCH_SEED, SEEDS = 101, (1, 2, 3, 4, 5)
 VALIDATION = 0.1
 HALF = 0.5
+_DATA = "data={{name: {}, partition: {{labels_per_device: 3}}}}"
 COLUMNS = ("data_set", "mechanism", "trust", "epsilon", "seed", "accuracy", "validation_accuracy", "accounted",
            "energy_j", "clock_s", "delay_s", "setting")  # fmt: skip
 Point = tuple[float | str, float, Trial]  # trust, epsilon, setting
@@ -97,7 +98,7 @@ class Study:
     ) -> None:
         self._of, self._seeds, self._label = mechanism, seeds, label or data_set
         self._out, self._options = out / self._label / mechanism.name, options
-        self._settings = [*mechanism.settings, f"data.name={data_set}", *settings]
+        self._settings = [*mechanism.settings, _DATA.format(data_set), *settings]
 
     def search(self) -> pd.DataFrame:
         """All trials, in the networks at both ends of trust."""

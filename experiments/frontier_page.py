@@ -32,7 +32,7 @@ TITLES = {
     "fashion-mnist": "Fashion-MNIST",
     "mnist": "MNIST",
     "fashion-mnist-cnn": "Fashion-MNIST, small CNN",
-    "cifar10-patches": "CIFAR-10, features of a public split",
+    "cifar10-features": "CIFAR-10, public features",
     "digits": "digits",
 }
 LABELS = {each.name: each.label for each in MECHANISMS}

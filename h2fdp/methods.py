@@ -13,6 +13,7 @@ from h2fdp.algorithms import NAMED_METHODS, AggregationSection, ObjectiveSection
 from h2fdp.algorithms.aggregation import WeightedAverageOptions
 from h2fdp.algorithms.fedavg import AverageOptions, PlainOptions
 from h2fdp.config.check import quote
+from h2fdp.config.descriptions import descriptions_of_keys
 from h2fdp.config.fields import NamedSection, Section
 from h2fdp.privacy.noise_placement_options import NoisePlacementSection, NoneOptions
 from h2fdp.schedules.fixed import FixedOptions
@@ -115,6 +116,9 @@ METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items
 class MethodSection(Method, NamedSection):
     """`method:` of an experiment: a name, or a mapping of axes that may extend a name.
 
+    Attributes:
+        extends: a method by name, whose choices hold on all axes that are not stated.
+
     >>> MethodSection.model_validate("hfl-dp").privacy.name
     'local'
     >>> MethodSection.model_validate({"extends": "hfl", "topology": "star"}).topology
@@ -125,7 +129,8 @@ class MethodSection(Method, NamedSection):
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """The axes, and `extends`, which is gone once the section is checked."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        schema["anyOf"][1]["properties"]["extends"] = {"type": "string", "enum": list(METHODS)}
+        text = descriptions_of_keys(cls)["extends"]
+        schema["anyOf"][1]["properties"]["extends"] = {"type": "string", "enum": list(METHODS), "description": text}
         return schema
 
     @model_validator(mode="before")
@@ -152,7 +157,8 @@ def name_of(method: Method) -> str:
         return (exact + alike)[0]
     others = {name: {axis for axis in point if axes_of(known)[axis] != point[axis]} for name, known in METHODS.items()}
     nearest = min(others, key=lambda name: (len(others[name]), name not in _FIRST))
-    return ", ".join([nearest, *(f"{axis} {point[axis]}" for axis in point if axis in others[nearest])])
+    shown = {axis: choice.rpartition("/")[2] for axis, choice in point.items()}  # of an own part without its folder
+    return ", ".join([nearest, *(f"{axis} {shown[axis]}" for axis in point if axis in others[nearest])])
 
 
 def axes_of(method: Method) -> dict[str, str]:

@@ -18,6 +18,7 @@ FLOORS = {
     "rows": 0,
     "confidence": 0,
     "notebook": 0,
+    "wording": 0,
     "config": 0,
     "wireless": 1,
     "topology": 1,

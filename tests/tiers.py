@@ -32,6 +32,7 @@ MARKS = {
     "tests/protocol/test_secure_sums.py": "slow",
     "tests/reports/test_browser.py": "process",
     "tests/reproduction/test_reproducing.py": "process",
+    "tests/reproduction/test_settings_command.py": "process",
     "tests/reproduction/test_tables.py": "run",
     "tests/run": "run",
     "tests/runtime/test_bits_at_depth.py": "ray",

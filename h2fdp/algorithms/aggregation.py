@@ -118,7 +118,9 @@ class AggregationOptions(Options):
         """The aggregation with these options."""
 
 
-AGGREGATIONS: Choices[AggregationOptions] = Choices(OwnKind("an aggregation", ("weights", "normalisers")))
+AGGREGATIONS: Choices[AggregationOptions] = Choices(
+    OwnKind("an aggregation, derived from `h2fdp.algorithms.Aggregation`", ("weights", "normalisers"))
+)
 
 
 def aggregation_of(section: AggregationOptions | OwnPart) -> Aggregation:

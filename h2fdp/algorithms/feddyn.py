@@ -78,7 +78,11 @@ class FedDynServer(StatefulUpdate):
 
 @OBJECTIVES.register
 class FedDynOptions(ObjectiveOptions):
-    """`alpha` of the regulariser; the server has the same."""
+    """FedDyn's regulariser.
+
+    Attributes:
+        alpha: its weight; the server has the same.
+    """
 
     server: ClassVar[str | None] = "feddyn"
 

@@ -90,7 +90,12 @@ class Yogi(Adam):
 
 @SERVERS.register
 class MomentumOptions(ServerOptions):
-    """`beta` of the velocity."""
+    """FedAvgM's.
+
+    Attributes:
+        beta: what is kept of the velocity.
+        server_step: the length of the cloud's step.
+    """
 
     name: Literal["momentum"] = "momentum"
     beta: Decay = 0.9
@@ -103,7 +108,13 @@ class MomentumOptions(ServerOptions):
 
 @SERVERS.register
 class AdagradOptions(ServerOptions):
-    """`beta1` of m, 0 in the paper's experiments; `adaptivity` is tau."""
+    """FedAdagrad's.
+
+    Attributes:
+        beta1: what is kept of the mean m; 0 in the paper's experiments.
+        server_step: the length of the cloud's step.
+        adaptivity: tau, which is added to the root of v.
+    """
 
     name: Literal["adagrad"] = "adagrad"
     beta1: Decay = 0.0
@@ -116,7 +127,14 @@ class AdagradOptions(ServerOptions):
 
 
 class _TwoMoments(ServerOptions):
-    """`beta1` and `beta2` of m and v; `adaptivity` is tau."""
+    """What FedAdam and FedYogi have.
+
+    Attributes:
+        beta1: what is kept of the mean m.
+        beta2: what is kept of the second moment v.
+        server_step: the length of the cloud's step.
+        adaptivity: tau, which is added to the root of v.
+    """
 
     rule: ClassVar[type[Adam]]
 

@@ -47,7 +47,11 @@ class Proximal(StatelessObjective):
 
 @OBJECTIVES.register
 class ProximalOptions(ObjectiveOptions):
-    """`mu` of the pull."""
+    """FedProx's pull to the received model.
+
+    Attributes:
+        mu: its weight.
+    """
 
     name: Literal["proximal"] = "proximal"
     mu: Annotated[float, Field(ge=0, le=1e9), Expect("a number from 0 to 1e9")] = 0.1

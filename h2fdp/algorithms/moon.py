@@ -59,7 +59,12 @@ class Moon:
 
 @OBJECTIVES.register
 class MoonOptions(ObjectiveOptions):
-    """`mu` is the weight of the contrastive loss."""
+    """MOON's contrast of features.
+
+    Attributes:
+        mu: the weight of the contrastive loss.
+        temperature: by which similarities are divided.
+    """
 
     name: Literal["moon"] = "moon"
     mu: Magnitude = 1.0

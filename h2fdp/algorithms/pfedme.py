@@ -62,7 +62,8 @@ class PFedMeOptions(ObjectiveOptions):
 
     Attributes:
         penalty: lambda, which ties it to the shared model.
-        inner_steps, inner_step_size: of the descent, for each local step.
+        inner_steps: how many steps of the descent there are in each local step.
+        inner_step_size: of these steps.
     """
 
     name: Literal["pfedme"] = "pfedme"

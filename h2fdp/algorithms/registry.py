@@ -52,9 +52,14 @@ class ServerOptions(Options):
 
 
 OBJECTIVES: Choices[ObjectiveOptions] = Choices(
-    OwnKind("a local objective", ("direction", "keeps_sensitivity", "correction", "remembered"))
+    OwnKind(
+        "a local objective, derived from `h2fdp.algorithms.LocalObjective`",
+        ("direction", "keeps_sensitivity", "correction", "remembered"),
+    )
 )
-SERVERS: Choices[ServerOptions] = Choices(OwnKind("a server update", ("apply", "variate", "state", "load")))
+SERVERS: Choices[ServerOptions] = Choices(
+    OwnKind("a server update, derived from `h2fdp.algorithms.ServerUpdate`", ("apply", "variate", "state", "load"))
+)
 
 
 def objective_of(section: ObjectiveOptions | OwnPart) -> LocalObjective:

@@ -96,7 +96,11 @@ class ScaffoldOptions(ObjectiveOptions):
 
 @SERVERS.register
 class ScaffoldServerOptions(ServerOptions):
-    """`server_step` is the length of the cloud's step along the average."""
+    """The cloud's part.
+
+    Attributes:
+        server_step: the length of the cloud's step along the average.
+    """
 
     objective: ClassVar[str | None] = "scaffold"
 

@@ -55,6 +55,11 @@ class UpcycleSection(Section):
     """How far an upcycled update extrapolates: a constant factor, or kappa_m = mu / (mu + growth sqrt(m)).
 
     The second falls as 1/sqrt(m), as Corollary 5.8 of Upcycled-FL asks.
+
+    Attributes:
+        factor: the constant one; or else state `mu` and `growth`.
+        mu: of the falling one.
+        growth: of the falling one: how fast it falls.
     """
 
     factor: Factor | None = None

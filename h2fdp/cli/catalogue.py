@@ -42,7 +42,9 @@ def datasets_command(as_json: AsJson = False) -> None:
     print_json(rows) if as_json else print_table(rows)
 
 
-def schema_command(of: Annotated[str, typer.Argument(help="experiment or topology")] = "experiment") -> None:
+def schema_command(
+    of: Annotated[str, typer.Argument(metavar="experiment|topology", help="Of which file.")] = "experiment",
+) -> None:
     """Print the JSON Schema of a file, for editors."""
     from h2fdp.config.check import json_schema
     from h2fdp.errors import UserError

@@ -7,7 +7,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from h2fdp import __version__
 from h2fdp.cli import catalogue, check, data, paper, plan, privacy, reproduce, run, runs, starter, sweep, topology, tune
@@ -27,10 +27,17 @@ class _Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
+class _Command(TyperCommand):
+    """A command whose usage names its arguments alike in all versions of Typer: FILE, [DIR], RUN..."""
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        pieces = super().collect_usage_pieces(ctx)
+        return [piece.replace("{", "").replace("}", "").replace("......", "...") for piece in pieces]
+
+
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -53,6 +60,9 @@ app.command("methods")(catalogue.methods_command)
 app.command("models")(catalogue.models_command)
 app.command("datasets")(catalogue.datasets_command)
 app.command("schema")(catalogue.schema_command)
+for group in (app, topology.app, data.app, privacy.app):
+    for command in group.registered_commands:
+        command.cls = _Command
 
 
 def _version(wanted: bool) -> None:

@@ -24,8 +24,13 @@ class Display(Protocol):
         ...
 
 
-def words_of(row: dict[str, Any], costs: bool = True) -> str:
-    """What a user wants to know of an interval, as far as it is known; `costs` of it too."""
+def words_of(row: dict[str, Any], costs: bool = True, target: str = "") -> str:
+    """What a user wants to know of an interval, as far as it is known.
+
+    Args:
+        costs: say what it cost, too.
+        target: of the account, in words: stated beside the epsilon, which is a coarser accountant's.
+    """
     parts = []
     if row.get("accuracy") is not None:
         parts.append(f"accuracy {row['accuracy']:.4f}")
@@ -33,7 +38,8 @@ def words_of(row: dict[str, Any], costs: bool = True) -> str:
         row[key] for key in row if key.startswith("epsilon_") and key != "epsilon_claimed" and row[key] is not None
     ]
     if epsilons:
-        parts.append(f"epsilon at most {max(epsilons):.3g} (rdp)")  # `pld` takes longer than many an interval
+        beside = f"; {target}" if target else ""
+        parts.append(f"epsilon at most {max(epsilons):.3g} (rdp{beside})")  # `pld` takes longer than many an interval
     if costs and row.get("energy_j") is not None:
         parts.append(f"{row['energy_j']:.3g} J")
     if costs and row.get("clock_s") is not None:
@@ -50,8 +56,8 @@ class _Silent:
 
 
 class _Lines:
-    def __init__(self, total: int, verbose: bool) -> None:
-        self._total = total
+    def __init__(self, total: int, verbose: bool, target: str) -> None:
+        self._total, self._target = total, target
         self._every = 1 if verbose else max(1, total // _LINES)
         self._start = time.monotonic()
 
@@ -62,29 +68,34 @@ class _Lines:
         done = row["interval"]
         if done % self._every == 0 or done in (1, self._total):
             left = (time.monotonic() - self._start) / done * (self._total - done)
-            print(f"interval {done}/{self._total}  {words_of(row)}  {left:.0f} s left", file=sys.stderr, flush=True)
+            words = words_of(row, target=self._target)
+            print(f"interval {done}/{self._total}  {words}  {left:.0f} s left", file=sys.stderr, flush=True)
 
 
 class _Live:
-    def __init__(self, bar: Any, task: Any) -> None:
-        self._bar = bar
-        self._task = task
+    def __init__(self, bar: Any, task: Any, target: str) -> None:
+        self._bar, self._task, self._target = bar, task, target
 
     def started(self) -> None:
         self._bar.reset(self._task, description="training")
 
     def update(self, row: dict[str, Any]) -> None:
-        words = words_of(row, costs=self._bar.console.width >= _WIDE)
+        wide = self._bar.console.width >= _WIDE
+        words = words_of(row, costs=wide, target=self._target if wide else "")
         self._bar.update(self._task, completed=row["interval"], words=words)
 
 
 @contextmanager
-def progress(total: int, *, quiet: bool, verbose: bool) -> Iterator[Display]:
-    """The display that suits where the output goes; on standard error, so that results can be piped."""
+def progress(total: int, *, quiet: bool, verbose: bool, target: str = "") -> Iterator[Display]:
+    """The display that suits where the output goes; on standard error, so that results can be piped.
+
+    Args:
+        target: see `words_of`.
+    """
     if quiet:
         yield _Silent()
     elif verbose or not sys.stderr.isatty():
-        yield _Lines(total, verbose)
+        yield _Lines(total, verbose, target)
     else:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -97,4 +108,4 @@ def progress(total: int, *, quiet: bool, verbose: bool) -> Iterator[Display]:
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=Console(stderr=True, highlight=False)) as bar:
-            yield _Live(bar, bar.add_task("starting", total=total, words=""))
+            yield _Live(bar, bar.add_task("starting", total=total, words=""), target)

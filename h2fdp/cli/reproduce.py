@@ -15,9 +15,13 @@ from h2fdp.cli.tables import print_facts, print_json, print_table
 from h2fdp.errors import UserError
 
 if TYPE_CHECKING:
-    from h2fdp.reproduction.evaluation import JudgedClaim, Row
+    from contextlib import AbstractContextManager
 
-ALL = "all"
+    from h2fdp.cli.session import Interrupt
+    from h2fdp.reproduction.evaluation import JudgedClaim, Row
+    from h2fdp.sweeps.work_options import WorkOptions
+
+ALL, SETTINGS = "all", "settings"
 PACKAGE_FOLDER = Path(__file__).parents[2] / "experiments"  # of a checkout
 
 
@@ -32,7 +36,7 @@ def _told(judged: JudgedClaim) -> str:
 
 
 def reproduce_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A figure of figures.yaml, as fig4, or all.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A figure of figures.yaml, as fig4; all; or settings.")],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer intervals and seeds.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Write the page with all claims.")] = False,
     data_set: Annotated[
@@ -44,27 +48,44 @@ def reproduce_command(
     inline: Inline = False,
     overwrite: OverwriteRuns = False,
     experiments: Annotated[Path | None, typer.Option(help="Folder with figures.yaml and claims.yaml.")] = None,
-    page: Annotated[Path | None, typer.Option(help="The page of --check.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="The page of --check; with --data-set it has these data sets only.")
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a figure of a paper, draw it, and judge its claims; repeat the command to continue.
 
+    `settings` judges the claims in many settings of what the paper leaves open (settings.yaml).
     --check writes all claims into docs/reproduction.md beside the experiments; with --quick into the folder of --out.
     """
+    from h2fdp.cli.reproduce_settings import reproduce_settings, settings_of
     from h2fdp.reproduction.plan import read_reproduction
     from h2fdp.reproduction.session import Session
 
     folder = experiments or (PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else Path("experiments"))
     of = read_reproduction(folder)
+    if name == SETTINGS and (quick or data_set):
+        raise UserError("settings have the length and the data set that settings.yaml says", "--quick, --data-set")
     ours = [figure for figure, shown in of.file.figures.items() if not shown.apart]
-    figures = ours if name == ALL else _known([name], of.file.figures, "NAME", ALL)
+    figures = ours if name in (ALL, SETTINGS) else _known([name], of.file.figures, "NAME", ALL, SETTINGS)
     data_sets = _known(data_set or [next(iter(of.file.data_sets))], of.file.data_sets, "--data-set")
-    session = Session(of, out / ("quick" if quick else "full"), quick, _command())
+    only = tuple(data_sets) if page is not None and data_set else None
+    session = Session(of, out / ("quick" if quick else "full"), quick, _command(), only)
     if check:
         page = _page(session, folder, quick, page)
     elif page is not None:
         raise UserError("needs --check, which writes the page", "--page")
+    # Verdicts are kept for pages to come where this one is of the documentation.
+    keeps = page is not None and not quick and page.resolve().parent == (folder.resolve().parent / "docs")
+    settings = None if quick else settings_of(session, stored=not (overwrite and name == SETTINGS))
+
+    def watching(interrupt: Interrupt) -> AbstractContextManager[WorkOptions]:
+        return watched(interrupt, data_root, jobs, inline=inline, overwrite=overwrite, quiet=quiet)
+
+    if name == SETTINGS:
+        reproduce_settings(session, settings, watching, page if check else None, keeps=keeps, as_json=as_json)
+        return
     planned = session.plan(figures, data_sets)
     tables = [figure for figure in figures if of.table(figure) is not None]
     shown_on = of.file.figures[figures[0]].data_sets
@@ -75,7 +96,7 @@ def reproduce_command(
         for part, study in planned.items():
             if not quiet:
                 print(f"{part.figure}, {part.data_set}, {part.column}: {len(study.runs)} runs", file=sys.stderr)
-            with watched(interrupt, data_root, jobs, inline=inline, overwrite=overwrite, quiet=quiet) as options:
+            with watching(interrupt) as options:
                 outcomes = session.make(part, study, options)
             failed += [f"{part.path(session.out) / 'failures' / run}.txt" for run in outcomes if outcomes[run].error]
             if interrupt.asked():
@@ -86,7 +107,9 @@ def reproduce_command(
     pictures = session.draw(figures)
     rows = session.evaluate()
     if check and page is not None:
-        session.write_page(page, rows)
+        session.write_page(page, rows, settings)
+        if keeps:
+            session.store(rows)
     shown = [
         row
         for row in rows
@@ -133,7 +156,7 @@ def _as_json(row: Row) -> dict[str, Any]:
 
 
 def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
-    from h2fdp.reproduction.page import found_words, paper_words
+    from h2fdp.reproduction.wording import found_words, paper_words
 
     print_table(
         [

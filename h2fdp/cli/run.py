@@ -51,7 +51,7 @@ def run_command(
     watch(
         lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
         directory,
-        experiment.config.training.intervals,
+        setup.config,
         quiet=quiet,
         verbose=verbose,
         as_json=as_json,
@@ -109,7 +109,7 @@ def resume_command(
     watch(
         resumed,
         directory,
-        experiment.config.training.intervals,
+        experiment.config,
         quiet=quiet,
         verbose=verbose,
         as_json=as_json,

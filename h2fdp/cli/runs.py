@@ -27,11 +27,20 @@ def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
     return {**summary, "state": state, "resumable": state in (*_GOES_ON, _GIVEN_UP)}
 
 
-def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
+def _folders(home: Path) -> list[Path]:
+    return sorted(path for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
+
+
+def _name(run: Path, directory: Path) -> str:
+    """Of a run in a sweep of a folder with its sweep."""
+    return f"{run.parent.parent.name}/{run.name}" if run.parent.parent.parent == directory else run.name
+
+
+def _row(name: str, summary: dict[str, Any]) -> dict[str, Any]:
     """What a run reached, at which epsilon of the worst observer by `pld`, in how much time."""
     worst = (summary.get("privacy") or {}).get("worst") or {}
     return {
-        "run": path.name,
+        "run": name,
         **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS},
         **({} if (summary.get("intervals") or 0) > 20 else {"last 20": None}),
         "pld": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
@@ -40,7 +49,9 @@ def _row(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def runs_command(
-    directory: Annotated[Path, typer.Argument(help="Where the run directories are; or a sweep's.")] = Path("runs"),
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where the run directories are; or a sweep's.")
+    ] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """List and compare the runs in a directory."""
@@ -50,7 +61,8 @@ def runs_command(
     if not directory.is_dir():
         raise UserError("no such directory", str(directory))
     homes = [directory, directory / "runs"] if (directory / "runs").is_dir() else [directory]  # a sweep's are in runs
-    candidates = [directory, *(path for home in homes for path in sorted(home.iterdir()) if path.is_dir())]
+    candidates = [directory, *(path for home in homes for path in _folders(home))]
+    candidates += [run for path in _folders(directory) for run in _folders(path / "runs")]  # of sweeps in a folder
     summaries = []
     for path in candidates:
         try:
@@ -64,10 +76,10 @@ def runs_command(
     if as_json:
         print_json([{"directory": str(path), **summary} for path, summary in summaries])
     elif not summaries:
-        sweeps = any((path / "runs").is_dir() for path in candidates)
-        typer.echo(f"no runs in {directory}{'; those of a sweep are listed by its own directory' if sweeps else ''}")
+        typer.echo(f"no runs in {directory}")
     else:
-        print_table([_row(path, summary) for path, summary in summaries])
+        rows = [_row(_name(path, directory), summary) for path, summary in summaries]
+        print_table(rows, title="pld: the largest accounted epsilon")
         if any(summary["state"] in _GOES_ON for _, summary in summaries):
             typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
         if by_seed := [path.name for path, summary in summaries if summary.get("noise_key") == "seed"]:
@@ -76,7 +88,7 @@ def runs_command(
 
 
 def report_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories, or one sweep's directory.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, or one sweep's directory.")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="The page; by default report.html in a single directory.")
     ] = None,

@@ -19,6 +19,7 @@ import typer
 
 from h2fdp.cli.progress import progress
 from h2fdp.cli.tables import print_facts, print_json
+from h2fdp.wording import counted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -69,6 +70,7 @@ def interruptible() -> Iterator[Interrupt]:
 
 
 if TYPE_CHECKING:
+    from h2fdp.experiment.sections import ExperimentFile, PrivacySection
     from h2fdp.run import Run
     from h2fdp.run.recorders import RunCallbacks
 
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
 def watch(
     run: Callable[[RunCallbacks], Run],
     directory: Path,
-    intervals: int,
+    config: ExperimentFile,
     *,
     quiet: bool,
     verbose: bool,
@@ -86,6 +88,7 @@ def watch(
 
     Args:
         run: carries it out under a watcher.
+        config: of the run, its calibration settled.
     """
     from h2fdp.run.recorders import RunCallbacks
 
@@ -96,7 +99,8 @@ def watch(
             display.started()
 
         try:
-            with progress(intervals, quiet=quiet, verbose=verbose) as display:
+            intervals, target = config.training.intervals, _target(config.privacy)
+            with progress(intervals, quiet=quiet, verbose=verbose, target=target) as display:
                 done = run(RunCallbacks(started, display.update, interrupt.asked))
         except KeyboardInterrupt:
             print(f"stopped at once; {_how_to_go_on(directory)}", file=sys.stderr)
@@ -111,6 +115,11 @@ def watch(
         raise typer.Exit(interrupt.exit_code)
 
 
+def _target(privacy: PrivacySection) -> str:
+    accounted = privacy.calibration == "accounted"
+    return f"target {privacy.epsilon:.4g} by {privacy.accountant}" if accounted else ""
+
+
 def _how_to_go_on(directory: Path) -> str:
     return f"continue with: h2fdp resume {directory}"
 
@@ -119,7 +128,7 @@ def _network(summary: dict[str, Any]) -> str:
     """Devices, edge servers of every tier, and how many of each are trusted."""
     lowest = _trust(summary["trusted_edges"], summary["secure_sum_edges"])
     above = [f"{tier['edges']} ({_trust(tier['trusted'], tier['secure_sum'])})" for tier in summary["upper_tiers"]]
-    found = f"{summary['devices']} devices under {summary['edges']} edge servers ({lowest})"
+    found = f"{counted(summary['devices'], 'device')} under {counted(summary['edges'], 'edge server')} ({lowest})"
     return ", under ".join([found, *above])
 
 

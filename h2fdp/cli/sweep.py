@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from h2fdp.sweeps.task import Outcome
 
 _MOST_ROWS = 60
+_TITLE = "last interval: means over seeds; 95 %: of the accuracy; pld: the largest epsilon"
 _HEADS = ("K", "n", "accuracy", "95 %", "loss", "pld", "energy J")
 
 
@@ -99,7 +100,7 @@ def _show(sweep: Sweep, finished: int) -> None:
         numbers = study_numbers(sweep.directory)
         heads = _heads(list(numbers.keys))
         rows = [_row(values, cells, heads) for values, cells in numbers.points[:_MOST_ROWS]]
-        print_table(rows, title="last interval: means over seeds, and the accuracy's 95 % interval")
+        print_table(rows, title=_TITLE)
         if len(numbers.points) > len(rows):
             typer.echo(f"and {len(numbers.points) - len(rows)} more (summary.parquet has them all)")
     print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})
@@ -121,12 +122,17 @@ def _row(values: Mapping[str, Any], cells: Mapping[str, Cell], heads: dict[str, 
         _known(cells["intervals"].mean),
         accuracy.runs,
         _known(accuracy.mean / 100),
-        None if math.isnan(low) else f"{low:.3g} to {high:.3g}",
+        None if math.isnan(low) else f"{_end(low)} to {_end(high)}",
         _known(cells["loss"].mean),
         _known(cells["epsilon"].mean),
         _known(cells["energy_j"].mean),
     )
     return {head: _known(values[key]) for key, head in heads.items()} | dict(zip(_HEADS, told, strict=True))
+
+
+def _end(share: float) -> str:
+    """An end of an accuracy's interval, which Student's may have beyond what there can be: `<0`, `>1`."""
+    return "<0" if share < 0 else ">1" if share > 1 else f"{share:.3g}"
 
 
 def _known(value: Any) -> Any:

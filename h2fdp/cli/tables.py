@@ -14,7 +14,8 @@ import typer
 
 _BETWEEN = (3, 2)  # spaces between columns; fewer where a table would not fit
 _LONGEST_WORD = 20
-_FIGURE = r"[-+]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
+_FIGURE = r"[-+<>]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
+_PLACES = re.compile(r"(?<=[ ,/])")  # where a line may be broken
 _NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")
 
 
@@ -57,7 +58,7 @@ def print_table(
         numeric = any(_is_number(row[place]) for row in cells)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", width=width)
     for row in cells:
-        table.add_row(*map(escape, row))  # a user's text is no markup
+        table.add_row(*(escape(_broken(cell, width)) for cell, width in zip(row, widths, strict=True)))  # no markup
     console.print(table)
 
 
@@ -77,7 +78,17 @@ def _widths(names: Sequence[str], cells: Sequence[Sequence[str]], most: int, bet
 
 def _unbroken(text: str) -> int:
     """Letters that stay in one line: all of a number, the longest word of a text, up to a limit."""
-    return len(text) if _is_number(text) else min(max(map(len, text.split()), default=0), _LONGEST_WORD)
+    return len(text) if _is_number(text) else min(max(map(len, _PLACES.split(text)), default=0), _LONGEST_WORD)
+
+
+def _broken(text: str, width: int) -> str:
+    """A cell with its lines broken between words, or after the commas and slashes of names of runs."""
+    lines = [""]
+    for part in _PLACES.split(text) if len(text) > width else [text]:
+        if len(lines[-1]) + len(part.rstrip()) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _is_number(text: str) -> bool:
@@ -103,15 +114,6 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 def print_text(text: str) -> None:
     """A sentence, wrapped within the terminal's width."""
     typer.echo("\n".join(textwrap.wrap(text, shutil.get_terminal_size().columns, break_long_words=False)))
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "edge server"), counted(2000, "device")
-    ('1 edge server', '2,000 devices')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def in_few_characters(value: Any) -> str:

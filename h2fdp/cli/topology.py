@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.options import AsJson
-from h2fdp.cli.tables import counted, print_facts, print_json
+from h2fdp.cli.tables import print_facts, print_json
+from h2fdp.wording import counted
 
 if TYPE_CHECKING:
     from h2fdp.topology import Topology
@@ -22,7 +23,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed for everything that the fil
 
 @app.command("new")
 def new_command(
-    kind: Annotated[str, typer.Argument(help="regular, deep, config1, config2, star or geometric.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="regular, deep, config1, config2, star or geometric.")],
     out: Annotated[Path, typer.Option(help="The file: .yaml, .graphml or .json.")],
     edges: Annotated[int | None, typer.Option(help="Edge servers.")] = None,
     devices: Annotated[int | None, typer.Option(help="Devices of each edge server.")] = None,

@@ -49,7 +49,7 @@ def _problem(schema: type[BaseModel], document: Document, detail: dict[str, Any]
     where, key = document.where(trail.path), document.key(trail.path)
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return Problem(_unknown(str(trail.path[-1]), trail.owner), where, key)
+        return Problem(_unknown(str(trail.path[-1]), trail.owner, schema), where, key)
     if kind == "value_error":
         return Problem(detail["msg"].removeprefix("Value error, "), where, key)
     expected = " or ".join(dict.fromkeys(trail.expected)) or _words(detail)
@@ -58,18 +58,39 @@ def _problem(schema: type[BaseModel], document: Document, detail: dict[str, Any]
     return Problem(f"expected {expected}, found {quote(detail['input'])}", where, key)
 
 
-def _unknown(key: str, owner: type[BaseModel] | None) -> str:
-    """A key that its section does not have: a slip of the pen, or an option of another choice."""
+def _unknown(key: str, owner: type[BaseModel] | None, schema: type[BaseModel]) -> str:
+    """A key that its section does not have: a slip of the pen, or what another choice, section or program has."""
     fields = {} if owner is None else owner.model_fields
     known = sorted(field.alias or name for name, field in fields.items())
     if owner is not None and issubclass(owner, Options):
         name = owner.model_fields["name"].default
         if any(key in sibling.model_fields for sibling in owner.siblings.values()):
             return f"`{key}` means nothing for {name}; allowed here: {', '.join(owner.model_fields)}"
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    if close:
-        return f"unknown key; did you mean `{close[0]}`?"
+    meant = key_meant(key, known, schema, owner)
+    if meant is not None:
+        return f"unknown key; did you mean `{meant}`?"
     return f"unknown key; known here: {', '.join(known)}" if known else "unknown key"
+
+
+def key_meant(
+    key: str, known: Sequence[str], schema: type[BaseModel], owner: type[BaseModel] | None = None
+) -> str | None:
+    """The key that was meant: what others call by that name, else of `known` the nearest, else another section's.
+
+    Args:
+        known: the keys of the section in which it stands.
+        schema: of the whole file; null `owner` is the file itself.
+    """
+    ours: str | None = getattr(schema, "other_names", {}).get(key.lower().replace("-", "_"))
+    if ours is not None:
+        return ours
+    if close := difflib.get_close_matches(key, known, n=1, cutoff=0.6):
+        return close[0]
+    sections = {name: _section(field.annotation) for name, field in schema.model_fields.items()}
+    if owner not in (None, schema, *sections.values()):
+        return None
+    homes = (f"{name}.{key}" for name, below in sections.items() if below is not None and key in below.model_fields)
+    return next(homes, None)
 
 
 def _words(detail: dict[str, Any]) -> str:

@@ -10,6 +10,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from h2fdp.config.descriptions import description_of, descriptions_of_keys
+
 LARGEST_INTEGER = 2**31 - 1
 
 
@@ -21,9 +23,26 @@ class Expect:
 
 
 class Section(BaseModel):
-    """A mapping of a user's file: unknown keys, inexact types, NaN and infinities are refused."""
+    """A mapping of a user's file: unknown keys, inexact types, NaN and infinities are refused.
+
+    Attributes:
+        other_names: of a whole file: what others call its keys -> the key, dotted, for messages.
+    """
+
+    other_names: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Editors show what each key means."""
+        schema = handler(core_schema)
+        described, meant = handler.resolve_ref_schema(schema), descriptions_of_keys(cls)
+        described["description"] = description_of(cls)
+        for key, values in described.get("properties", {}).items():
+            if key in meant:
+                values["description"] = meant[key]
+        return schema
 
 
 class NamedSection(Section):
@@ -32,7 +51,7 @@ class NamedSection(Section):
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Editors accept the word too."""
-        return {"anyOf": [{"type": "string"}, handler(core_schema)]}
+        return {"anyOf": [{"type": "string"}, super().__get_pydantic_json_schema__(core_schema, handler)]}
 
 
 class Options(Section):
@@ -41,6 +60,7 @@ class Options(Section):
     Attributes:
         siblings: all choices of the same key by name.
         nulls: whether a resolved section of another choice has null for its options.
+        name: which choice this is.
     """
 
     siblings: ClassVar[Mapping[str, type[Options]]] = {}

@@ -29,10 +29,12 @@ class OwnKind:
     Attributes:
         what: in words, as "a server update".
         methods: what its objects must have; a kind without methods is a function, which is called as it is.
+        arguments: how many a function is called with; what else it takes are options.
     """
 
     what: str
     methods: tuple[str, ...] = ()
+    arguments: int = 0
 
     def mistake(self, name: str, part: Any) -> str:
         """What is wrong with a part, in words; empty where nothing is."""
@@ -116,7 +118,8 @@ class OwnPart:
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """A mapping with a name of this form and any options."""
-        name = {"type": "string", "pattern": PATTERN}
+        text = "A part of your own: the module, or its file, and the name in it."
+        name = {"type": "string", "pattern": PATTERN, "description": text}
         return {"type": "object", "properties": {"name": name}, "required": ["name"], "additionalProperties": True}
 
 
@@ -174,6 +177,7 @@ def _wrong_options(part: OwnPart) -> str:
     except (TypeError, ValueError):
         return ""
     taken = [key for key, each in parameters.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    taken = taken[part.kind.arguments :]
     free = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     unknown = [key for key in part.given if key not in taken and not free]
     name = part.name.rpartition("/")[2]

@@ -36,7 +36,9 @@ def load(
     """Load a data set and spread it over devices.
 
     The public records are set aside first, then validation records are held out of the rest, then the others are
-    partitioned. Of data that come with their owners, each device gives up its share of both, rounded down.
+    partitioned. Of data that come with their owners, each device gives up its share of both, rounded down. With
+    `device_test_share` the test records count as training records until devices have theirs, and then each device gives
+    up its share for tests.
 
     Args:
         section: the checked `data:` section.
@@ -63,6 +65,8 @@ def load(
         if drawn.values > LARGEST_HELD:
             return drawn
     pool = pools(DataRequest(section, named, streams, root))
+    if section.tested_on_devices:
+        pool = pool.together()
     given, test_owners = np.zeros(len(pool.train), dtype=np.int64), pool.test_owners
     if pool.owners is not None:
         rng = streams.open("", "partition") if section.spread.natural else None
@@ -79,6 +83,12 @@ def load(
         pool.train.part(np.flatnonzero(each)) if each.any() else None for each in (held & ~public, public)
     )
     pool = replace(pool, test_owners=test_owners)
+    if section.tested_on_devices:
+        tests = _hold_out(
+            owners, section.tested_on_devices, streams.open("", "device test split"), "data.device_test_share"
+        )
+        pool = replace(pool, test=pool.train.part(np.flatnonzero(tests)), test_owners=owners[tests])
+        owners[tests] = NO_DEVICE
     return replace(_spread(section.name, pool, section.scaled(pool.scaling), validation, owners, devices), public=known)
 
 

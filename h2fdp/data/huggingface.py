@@ -24,8 +24,9 @@ class HuggingFace(Tabular):
 
     Attributes:
         path: of the folder; `h2fdp` downloads nothing: `datasets.load_dataset(name).save_to_disk(path)` does.
-        label, inputs: columns of labels, of inputs; null for the usual names.
-        test: only where there is no split called test.
+        label: the column of labels; null for the usual names.
+        inputs: the columns of inputs; null for the usual names.
+        test: the share of the records that are test records, where there is no split called test.
     """
 
     description: ClassVar[str] = "a Hugging Face data set in a folder (save_to_disk, or Parquet files)"

@@ -38,7 +38,8 @@ class Leaf(Pooled):
     Attributes:
         path: the folder with `train` and `test`, or one that has them under `data`.
         task: which of the two; the form of x and y follows from it.
-        words, vocabulary: of Sent140: words of a tweet that count, and numbers that words are hashed to.
+        words: of Sent140: words of a tweet that count.
+        vocabulary: of Sent140: numbers that words are hashed to.
         embeddings: of Sent140: a public list of words instead, as LEAF's embs.json or GloVe's text files.
     """
 

@@ -24,7 +24,13 @@ _KEY = "data.path"
 
 
 class Npz(DataOptions):
-    """The user's own arrays."""
+    """The user's own arrays.
+
+    Attributes:
+        path: of the archive.
+        classes: their public number; null is what the test labels show.
+        partition: null: by owner where the archive names owners, else `iid`.
+    """
 
     description: ClassVar[str] = "your arrays: x_train, y_train, x_test, y_test and optionally device_train"
     name: Literal["npz"] = "npz"

@@ -24,13 +24,27 @@ LogDeviation = Annotated[float, Field(ge=0, le=10), Expect("a number from 0 to 1
 
 
 class SizesSection(Section):
-    """How the sizes of devices differ: in proportion to exp(lognormal * z), z standard normal."""
+    """How the sizes of devices differ: in proportion to exp(lognormal * z), z standard normal.
+
+    Attributes:
+        lognormal: the standard deviation of the logarithm; 0 makes devices alike.
+    """
 
     lognormal: LogDeviation
 
 
 class PartitionSection(NamedSection):
-    """One of the partitions, with its parameters; the words `iid` and `natural` are short for {iid: true}, ..."""
+    """One of the partitions, with its parameters; the words `iid` and `natural` are short for {iid: true}, ...
+
+    Attributes:
+        labels_per_device: each device has records of so many labels.
+        dirichlet: each label is spread by shares from a Dirichlet distribution: the smaller, the more uneven.
+        shards: records sorted by label are cut into so many, with `per_device`.
+        per_device: how many `shards` each device is dealt.
+        iid: records are spread at random.
+        natural: each owner of records is a device, or owners are dealt out whole where there are more of them.
+        sizes: how the sizes of devices differ; null for alike, as far as the partition allows.
+    """
 
     labels_per_device: Count | None = None
     dirichlet: Concentration | None = None

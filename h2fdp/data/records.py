@@ -70,6 +70,15 @@ class Scaling:
         """The division alone: `normalize: unit`."""
         return Scaling(self.divisor)
 
+    def symmetric(self) -> Scaling:
+        """From 0 .. divisor to -1 .. 1: `normalize: symmetric`.
+
+        >>> scaling = Scaling(16.0).symmetric()
+        >>> (np.array([0.0, 4.0, 16.0]) * scaling.scale + scaling.shift).tolist()
+        [-1.0, -0.5, 1.0]
+        """
+        return Scaling(self.divisor, (0.5,), (0.5,))
+
     def _broadcast(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
         shape = (1,) if len(self.mean) == 1 else (len(self.mean), 1, 1)
         return values.astype(np.float32).reshape(shape)

@@ -9,6 +9,7 @@ from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data.digits import Digits
 from h2fdp.data.from_python import Given
 from h2fdp.data.huggingface import HuggingFace
+from h2fdp.data.image_features import Cifar10Features
 from h2fdp.data.images import Cifar10, FashionMnist, Mnist
 from h2fdp.data.leaf import Leaf
 from h2fdp.data.npz import Npz
@@ -16,9 +17,11 @@ from h2fdp.data.source import DataOptions
 from h2fdp.data.synthetic import Synthetic
 from h2fdp.data.tables import Table
 
-RECORDS = OwnKind("a function for records")
+RECORDS = OwnKind("a function for records", arguments=1)
 DATA_SETS: Choices[DataOptions] = Choices(RECORDS)
-_ALL: tuple[type[DataOptions], ...] = (Digits, FashionMnist, Mnist, Cifar10, Synthetic, Npz, Table, HuggingFace, Leaf)
+_ALL: tuple[type[DataOptions], ...] = (
+    Digits, FashionMnist, Mnist, Cifar10, Cifar10Features, Synthetic, Npz, Table, HuggingFace, Leaf
+)  # fmt: skip
 for _options in _ALL:
     DATA_SETS.register(_options)
 DATA_SETS.register(Given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -59,16 +59,29 @@ class DataOptions(Options):
         """The constants between stored and model inputs, from those of the pool."""
         return scaling
 
+    @property
+    def tested_on_devices(self) -> float:
+        """The share of each device's records that become test records; 0 where the data set has its own."""
+        return 0.0
+
     def depends_on(self, request: DataRequest) -> Hashable:
         """What the pool depends on beside the data set's name."""
         return request.root
 
 
 class Pooled(DataOptions):
-    """A data set of one pool of records, which a partitioner spreads over devices, with public scaling constants."""
+    """A data set of one pool of records, which a partitioner spreads over devices, with public scaling constants.
+
+    Attributes:
+        partition: how records are spread over devices.
+        normalize: `standard` subtracts and divides by public constants of the data set; `unit` maps pixels to 0..1.
+        device_test_share: the share of each device's records that become its test records, training and test records
+            having been put together before; 0 for the test records of the data set, which are nobody's.
+    """
 
     partition: PartitionSection = PARTITION
-    normalize: Literal["standard", "unit"] = "standard"
+    normalize: Literal["standard", "unit", "symmetric"] = "standard"
+    device_test_share: HeldOut = 0.0
 
     @property
     def spread(self) -> PartitionSection:
@@ -76,8 +89,13 @@ class Pooled(DataOptions):
         return self.partition
 
     def scaled(self, scaling: Scaling) -> Scaling:
-        """The constants, or the division alone."""
-        return scaling.unit() if self.normalize == "unit" else scaling
+        """The constants, the division alone, or the division to numbers from -1 to 1."""
+        return {"standard": scaling, "unit": scaling.unit(), "symmetric": scaling.symmetric()}[self.normalize]
+
+    @property
+    def tested_on_devices(self) -> float:
+        """`device_test_share`."""
+        return self.device_test_share
 
 
 def split_off(records: int, share: float, key: str = "data") -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -142,3 +160,17 @@ class Pool:
     scaling: Scaling
     owners: NDArray[np.int64] | None = None
     test_owners: NDArray[np.int64] | None = None
+
+    def together(self) -> Pool:
+        """The same with the test records among the training records; there are none beside.
+
+        Raises:
+            UserError: it is known who holds the training records, not who holds the test records.
+        """
+        train = Records.joined([self.train, self.test])
+        if self.owners is None:
+            return replace(self, train=train, test=self.test.part(slice(0)))
+        if self.test_owners is None:
+            raise UserError("nobody holds the test records of these data; expected 0", key="data.device_test_share")
+        owners = np.concatenate([self.owners, self.test_owners])
+        return replace(self, train=train, test=self.test.part(slice(0)), owners=owners, test_owners=None)

@@ -42,7 +42,7 @@ class Synthetic(DataOptions):
 
     Attributes:
         iid: all devices share one model and one distribution of inputs; then there is no alpha and no beta.
-        alpha: standard deviation of u_k over devices; without effect on the records (see above).
+        alpha: standard deviation of u_k over devices; without effect on the records.
         beta: standard deviation of B_k over devices.
         features: length of x.
         classes: number of labels.

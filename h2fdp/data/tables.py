@@ -25,7 +25,8 @@ class Table(Tabular):
     """A table in a file.
 
     Attributes:
-        label: the column of labels; `classes`: these in order.
+        label: the column of labels.
+        classes: the labels in order, public.
         inputs: columns; null for all others.
         ranges: column -> lowest and highest value, public; such columns are cut to them and go from 0 to 1.
         categories: column -> its values, public; each becomes a feature that is 0 or 1.

@@ -197,7 +197,7 @@ def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "training.clip_scope", f"a quantile is one of records' gradients; expected record, or a number as {key}"
     if training.local_epochs is not None:
         yield "training.local_epochs", f"votes are about batches; expected local_steps, or a number as {key}"
-    if placement.tells_batch_sizes:
+    if placement.tells_batch_sizes or placement.states_divisor:
         text = "the votes of a batch are divided by the public expected size"
         yield "method.privacy.normalize", f"{text}; expected normalize expected, or a number as {key}"
     if placement.rounding is not None:

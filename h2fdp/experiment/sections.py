@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -18,6 +19,7 @@ from h2fdp.config.fields import (
     Text,
 )
 from h2fdp.data import DataSection
+from h2fdp.experiment.other_names import OTHER_NAMES
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.experiment.tune_section import TuneSection
 from h2fdp.methods import METHODS, MethodSection
@@ -41,11 +43,18 @@ class PrivacySection(Section):
     """The target and the calibration of the noises.
 
     Attributes:
+        epsilon: the target: of the account of each target observer, or of the formula's claim.
+        delta: the delta of every epsilon.
         calibration: `accounted` makes the account of every target observer meet epsilon; `paper` takes the noise of the
             formula (H2FDP, Prop. 3.1), whose claim may not hold. Null is accounted where there is an account of the
             planned run, else paper.
         adjacency: which data sets are neighbours: one record becomes a null record, is missing, or becomes another.
+        sensitivity: of an upload: by the planned steps, as in the `paper`, or by those really accumulated (`tight`).
+        c2: the constant of Prop. 3.1 that the paper leaves open.
         v2: the twin of `c2` for untrusted subnets in the bounds (Theorem 4.3, problem P); null is c2.
+        accountant: by which a target is met, and `run.privacy` accounts.
+        target_observers: whose accounts have to meet epsilon.
+        budget: observer -> epsilon; training stops before it is exceeded.
         noise_key: by what noise and batches are drawn: 128 bits from the operating system, new for each run; or the
             seed, so that a run can be reproduced, and its noise removed by whoever guesses the seed.
     """
@@ -66,7 +75,12 @@ class PrivacySection(Section):
 
 
 class StragglerSection(Section):
-    """Devices that finish part of their steps: a whole number, uniform between two fractions, at least one."""
+    """Devices that finish part of their steps: a whole number, uniform between two fractions, at least one.
+
+    Attributes:
+        probability: that a device is slow in an interval.
+        fraction: the smallest and the largest share of its steps that a slow device finishes.
+    """
 
     probability: Probability = 0
     fraction: Annotated[
@@ -82,14 +96,25 @@ class StragglerSection(Section):
 
 
 class OutageSection(Section):
-    """Edge servers that are offline for a while: the probability that an outage begins, and how long it lasts."""
+    """Edge servers that are offline for a while.
+
+    Attributes:
+        probability: that an outage of an edge server begins in an interval.
+        intervals: how long it lasts.
+    """
 
     probability: Probability = 0
     intervals: Count = 1
 
 
 class FaultsSection(Section):
-    """Faults of the simulated world; nothing fails by default."""
+    """Faults of the simulated world; nothing fails by default.
+
+    Attributes:
+        device_dropout: the probability that a device that takes part in an interval sends nothing.
+        straggler: devices that finish part of their steps.
+        edge_outage: edge servers that are offline for a while.
+    """
 
     device_dropout: Probability = 0
     straggler: StragglerSection = StragglerSection()
@@ -123,7 +148,26 @@ Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at le
 
 
 class ExperimentFile(Section):
-    """One experiment: what the user wrote, checked, every default filled in."""
+    """One experiment: what the user wrote, checked, every default filled in.
+
+    Attributes:
+        name: of the experiment; run and sweep directories are called after it.
+        topology: the network: the path of a topology file, relative to this file, or what such a file holds.
+        data: the data set, and who holds which records.
+        model: what is trained: a name, a mapping with options, or a model of your own.
+        method: a name, or a mapping of the axes that may extend a name.
+        training: how devices train and how often they aggregate.
+        privacy: the target and the calibration of the noise.
+        control: whether and how the cloud plans intervals by their cost.
+        runtime: where the run computes; never changes its results.
+        faults: of the simulated world.
+        tracking: who watches the metrics.
+        seed: of the network, the data, the channel and the faults; of noise and batches by `privacy.noise_key: seed`.
+        sweep: dotted key -> list of values, the grid of `h2fdp sweep`; keys separated by commas vary together.
+        tune: the search of `h2fdp tune`.
+    """
+
+    other_names: ClassVar[Mapping[str, str]] = OTHER_NAMES
 
     name: Annotated[
         str, Field(pattern=r"^[\w.\-]{1,100}$"), Expect("a name of letters, digits, dots, dashes and underscores")

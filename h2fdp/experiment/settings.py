@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from h2fdp.config import Section
+from h2fdp.config.check import key_meant
 from h2fdp.errors import Problem, UserError
+from h2fdp.experiment.other_names import OTHER_NAMES
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.runtime.section import RuntimeSection
@@ -21,7 +22,13 @@ _SECTIONS: dict[str, type[Section]] = {
     "tracking": TrackingSection,
 }
 # Of sections with the same key the first one has it: `budget` is that of privacy, not of control.
-_OWNER = {key: section for section, schema in reversed(_SECTIONS.items()) for key in schema.model_fields}
+# A sigma or a beta is elsewhere something else than control's: whoever means that writes control={"sigma": 1.0}.
+_OWNER = {
+    key: section
+    for section, schema in reversed(_SECTIONS.items())
+    for key in schema.model_fields
+    if section != "control" or key not in OTHER_NAMES
+}
 
 
 def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -50,10 +57,9 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
             else:
                 problems.append(Problem(f"{_OWNER[key]} is given too and is not a mapping", "Experiment", key))
         else:
-            close = difflib.get_close_matches(key, [*_OWNER, *ExperimentFile.model_fields], n=1)
-            problems.append(
-                Problem("unknown setting" + (f"; did you mean `{close[0]}`?" if close else ""), "Experiment", key)
-            )
+            meant = key_meant(key, [*_OWNER, *ExperimentFile.model_fields], ExperimentFile)
+            hint = "" if meant is None else f"; did you mean `{meant}`?"
+            problems.append(Problem(f"unknown setting{hint}", "Experiment", key))
     if problems:
         raise UserError(problems)
     return placed

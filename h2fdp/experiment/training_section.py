@@ -42,7 +42,13 @@ _PAIRS = {
 
 
 class PublicSection(Section):
-    """Steps of SGD that the cloud takes on public records before the first interval."""
+    """Steps of SGD that the cloud takes on public records before the first interval.
+
+    Attributes:
+        steps: how many.
+        batch_size: public records of a batch.
+        step_size: of each step.
+    """
 
     steps: Count = 200
     batch_size: Count = 64
@@ -50,7 +56,11 @@ class PublicSection(Section):
 
 
 class UntilSection(Section):
-    """What ends a run before its last interval."""
+    """What ends a run before its last interval.
+
+    Attributes:
+        accuracy: the run ends after the first interval whose model has it on the test data.
+    """
 
     accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
 
@@ -62,7 +72,14 @@ UNTIL = (
 
 
 class QuantileSection(Section):
-    """A clip norm that follows a quantile of the norms that it clips, see `AdaptiveClipping`."""
+    """A clip norm that follows a quantile of the norms that it clips, see `AdaptiveClipping`.
+
+    Attributes:
+        quantile: the share of gradients (of updates with `central`) that are to be shorter than the clip norm.
+        initial: the clip norm of the first interval.
+        learning_rate: how fast the clip norm moves: its logarithm, for each interval.
+        share: of the squared sensitivity, what the vote on the norm takes.
+    """
 
     quantile: OpenProbability = 0.5
     initial: Magnitude = 1.0
@@ -81,16 +98,31 @@ class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
 
     Attributes:
-        aggregate_every, aggregations_per_interval: of the lowest edge servers; a list goes on with the tiers above. In
-            a network of one tier `aggregate_every` may be a mapping: `{trusted: 1, untrusted: 5}`, or names.
+        intervals: K_g, the global aggregations of the run.
+        local_steps: tau, the slots of an interval: steps of SGD on each device; 20 unless `local_epochs` is stated.
         local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
             have no local aggregations.
-        clip_norm: a number, or how it follows a quantile: `{quantile: 0.5, initial: 1.0}`.
+        aggregate_every: slots from one local aggregation to the next, of the lowest edge servers; a list goes on with
+            the tiers above. In a network of one tier it may be a mapping: `{trusted: 1, untrusted: 5}`, or names.
+        aggregations_per_interval: instead of aggregate_every: local aggregations in each interval, of the lowest edge
+            servers; a list goes on with the tiers above.
+        batch_size: expected records of a batch: the sampling rate of a device is this by its number of records.
+        sampling_rate: q, instead of batch_size: the probability that a record is in a batch.
+        step_size: eta of the first interval.
+        step_decay: how the step size falls: `sqrt`, by the root of the interval's number; `linear`, in equal parts
+            towards 0; `none`.
+        clip_norm: the bound on a gradient's norm: a number, or how it follows a quantile,
+            `{quantile: 0.5, initial: 1.0}`; null clips nothing.
+        clip_scope: whether the gradient of a `batch` or of each `record` is clipped.
         clipping: `clip` cuts gradients that are longer than `clip_norm`, `normalized` makes all nearly that long.
         loss: of a record's scores; devices minimise its mean.
+        momentum: of the local steps; it restarts at zero with each received model.
+        sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size; `shuffled`, by epochs.
+        participation: share of each subnet's devices that take part in an interval; at least one device does.
+        weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
+        evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
         public: training of the first model on the records that `data.public` sets aside; null for none.
         until: ends the run after the first interval whose model has this test accuracy; null for none.
-        momentum: of the local steps; it restarts at zero with each received model.
     """
 
     intervals: Count = 200

@@ -15,7 +15,13 @@ Accuracy = Annotated[Literal["accuracy", "validation accuracy"], Expect("accurac
 
 
 class Span(Section):
-    """Numbers from `low` to `high`, whole ones where both ends are; with `log` on a logarithmic scale."""
+    """Numbers from `low` to `high`, whole ones where both ends are.
+
+    Attributes:
+        low: the lowest number.
+        high: the highest number.
+        log: search on a logarithmic scale.
+    """
 
     low: Annotated[int | float, Expect("a finite number")]
     high: Annotated[int | float, Expect("a finite number")]
@@ -45,7 +51,12 @@ Range = Annotated[
 
 
 class Goals(Section):
-    """Several objectives: accuracy on validation records, and costs."""
+    """Several objectives: accuracy on validation records, and costs.
+
+    Attributes:
+        maximize: accuracy on the validation records.
+        minimize: one cost, or a list of costs.
+    """
 
     maximize: Accuracy = "accuracy"
     minimize: Annotated[
@@ -63,7 +74,13 @@ class Goals(Section):
 
 
 class Limits(Section):
-    """Costs that a setting must not exceed; one that does is stopped, and never best."""
+    """Costs that a setting must not exceed; one that does is stopped, and never best.
+
+    Attributes:
+        joules: energy of the whole run.
+        seconds: time of the whole run on the simulated clock.
+        bytes: that devices send in the whole run, as planned.
+    """
 
     joules: Positive | None = None
     seconds: Positive | None = None
@@ -92,6 +109,7 @@ class TuneSection(Section):
         law: of a random number of trials: the shape of a truncated negative binomial, 1 is geometric.
         final_run: under `account`, whether epsilon covers one run of the best setting too, or the best trial is all.
         width: trials that are chosen together, and can be computed side by side.
+        objective: `accuracy` on the validation records, or it and costs: `{maximize: accuracy, minimize: joules}`.
     """
 
     ranges: Annotated[

@@ -70,7 +70,12 @@ class Softmax(ModelOptions):
 
 @CHOICES.register
 class Logistic(ModelOptions):
-    """Logistic regression; `double_softmax` see `architectures.logistic`."""
+    """Logistic regression.
+
+    Attributes:
+        double_softmax: make the outputs probabilities, which the loss takes for scores once more; see
+            `architectures.logistic`.
+    """
 
     description: ClassVar[str] = "softmax regression with a bias"
     builder: ClassVar[str] = "logistic"
@@ -81,7 +86,11 @@ class Logistic(ModelOptions):
 
 @CHOICES.register
 class Mlp(ModelOptions):
-    """A perceptron; `hidden` is the width of its hidden layer."""
+    """A perceptron.
+
+    Attributes:
+        hidden: the width of its hidden layer.
+    """
 
     description: ClassVar[str] = "a perceptron with one hidden layer"
     builder: ClassVar[str] = "mlp"
@@ -122,6 +131,16 @@ class AliCnn32(ModelOptions):
 
 
 @CHOICES.register
+class FedAvgCnn(ModelOptions):
+    """The network of ALI-DPFL's program."""
+
+    description: ClassVar[str] = "two unpadded 5x5 convolutions, 512 units; the model of ALI-DPFL's program"
+    builder: ClassVar[str] = "fedavg_cnn"
+    parameters: ClassVar[int] = 582_026
+    name: Literal["fedavg-cnn"] = "fedavg-cnn"
+
+
+@CHOICES.register
 class FemnistCnn(ModelOptions):
     """LEAF's network of FEMNIST."""
 
@@ -133,7 +152,14 @@ class FemnistCnn(ModelOptions):
 
 @CHOICES.register
 class Lstm(ModelOptions):
-    """An embedding of word numbers with an LSTM; `vocabulary` is the largest number."""
+    """An embedding of word numbers with an LSTM.
+
+    Attributes:
+        vocabulary: the largest number of a word.
+        embedding: dimensions of a word.
+        hidden: the width of the LSTM's state.
+        bidirectional: read texts backwards, too.
+    """
 
     description: ClassVar[str] = "an embedding of words with a (bidirectional) LSTM; Upcycled-FL's model of Sent140"
     builder: ClassVar[str] = "lstm"

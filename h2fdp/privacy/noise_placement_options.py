@@ -11,7 +11,7 @@ from h2fdp.config.fields import LARGEST_INTEGER, Count, Expect, Flag, Magnitude,
 from h2fdp.config.named_options import Choices
 from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
-from h2fdp.privacy.mechanisms.dp_sgd import DpSgd, Normalize
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
 from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps, LocalSteps
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
@@ -60,11 +60,15 @@ Bits = Annotated[int, Field(ge=8, le=32), Expect("a whole number of bits from 8 
 
 
 class SecureSumSection(Section):
-    """What secure sums withstand: `colluding` devices that tell their shares of the noise, and `dropouts`.
+    """What secure sums withstand, and what they cost.
 
-    `dropouts` is a number of devices, or a share below 1 of those that begin. `key_bits` and `share_bits` are the sizes
-    of what they exchange for every sum, a public key and a share of a secret. With `rounding: b` what they add up are
-    integers modulo 2^b under discrete noise. With `cloud: true` the cloud holds one too, of what its children send.
+    Attributes:
+        colluding: devices that tell their shares of the noise.
+        dropouts: devices that may be lost while a sum is made: a number, or a share below 1 of those that begin.
+        key_bits: bits of a public key, of which devices exchange one for every sum.
+        share_bits: bits of a share of a secret, of which devices exchange some for every sum.
+        rounding: b: what is added up are integers modulo 2^b under discrete noise; null adds up numbers.
+        cloud: whether the cloud holds a secure sum too, of what its children send.
     """
 
     colluding: Whole = 0
@@ -85,10 +89,13 @@ class SecureSumSection(Section):
 
 @NOISE_PLACEMENTS.register
 class HierarchicalOptions(NoisePlacementOptions):
-    """Noise where trust ends; with an `input_bound`, a public one, softmax regression needs no clipping.
+    """Noise where trust ends.
 
-    `noise` says what untrusted devices add it to: `uploads`, or each of their local `steps`; `secure_sum` what the sums
-    of `secure-sum` edge servers withstand.
+    Attributes:
+        noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
+        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
+            then; null has none.
+        secure_sum: what the sums of `secure-sum` edge servers withstand; null is nobody colluding, nobody lost.
     """
 
     name: Literal["hierarchical"] = "hierarchical"
@@ -105,7 +112,13 @@ class HierarchicalOptions(NoisePlacementOptions):
 
 @NOISE_PLACEMENTS.register
 class LocalOptions(NoisePlacementOptions):
-    """Noise at every device; `noise` and `input_bound` see hierarchical."""
+    """Noise at every device.
+
+    Attributes:
+        noise: what devices add it to: `uploads`, or each of their local `steps`.
+        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
+            then; null has none.
+    """
 
     name: Literal["local"] = "local"
     noise: Literal["uploads", "steps"] = "uploads"
@@ -118,7 +131,11 @@ class LocalOptions(NoisePlacementOptions):
 
 @NOISE_PLACEMENTS.register
 class CentralOptions(NoisePlacementOptions):
-    """Noise at the cloud; a `noise_multiplier` of null is calibrated."""
+    """Noise at the cloud.
+
+    Attributes:
+        noise_multiplier: the noise divided by the sensitivity; null is calibrated.
+    """
 
     name: Literal["central"] = "central"
     noise_multiplier: Magnitude | None = None
@@ -130,11 +147,20 @@ class CentralOptions(NoisePlacementOptions):
 
 @NOISE_PLACEMENTS.register
 class DpSgdOptions(NoisePlacementOptions):
-    """Noise on every local step; a `noise_multiplier` of null is calibrated."""
+    """Noise on every local step.
+
+    Attributes:
+        noise_multiplier: the noise divided by the sensitivity; null is calibrated.
+        normalize: what a sum of gradients is divided by: the `expected` size of a batch, the number `drawn`, or a
+            number that is stated.
+        rc_search: how many iterations the target allows: `safe`, or the search of the `paper`, which overspends.
+    """
 
     name: Literal["dp-sgd"] = "dp-sgd"
     noise_multiplier: Magnitude | None = None
-    normalize: Normalize = "expected"
+    normalize: Annotated[
+        Literal["expected", "drawn"] | Magnitude, Expect("expected, drawn or a number from 1e-9 to 1e9")
+    ] = "expected"
     rc_search: RcSearch = "safe"
 
     def build(self) -> NoisePlacement:
@@ -144,7 +170,12 @@ class DpSgdOptions(NoisePlacementOptions):
 
 @NOISE_PLACEMENTS.register
 class OutputOptions(NoisePlacementOptions):
-    """Noise on the clipped model, whose norm is `model_norm`, tau; a `noise_std` (sigma) of null is calibrated."""
+    """Noise on the clipped model.
+
+    Attributes:
+        model_norm: tau, to which a device cuts its model.
+        noise_std: sigma; null is calibrated.
+    """
 
     name: Literal["output"] = "output"
     model_norm: Magnitude = 1.0
@@ -157,7 +188,14 @@ class OutputOptions(NoisePlacementOptions):
 
 @NOISE_PLACEMENTS.register
 class ObjectivePerturbationOptions(NoisePlacementOptions):
-    """A random linear term in the objective; a `rate` of null is calibrated."""
+    """A random linear term in the objective.
+
+    Attributes:
+        rate: of the density of the term, exp(-rate ||n||); null is calibrated.
+        u1: the bound on the gradient of a record's loss; null is that of softmax regression on the divided inputs.
+        u2: the bound on the curvature of a record's loss by its score; null is that of softmax regression.
+        input_bound: a public bound on the norm of inputs, which are divided by it; every record is checked.
+    """
 
     name: Literal["objective"] = "objective"
     rate: Magnitude | None = None

@@ -83,7 +83,9 @@ class DeviceGroup:
         return replace(drawn, steps=order.steps, expected=self.expected_batches(order))
 
     def expected_batches(self, order: Order) -> np.ndarray | None:
-        """(s,) q_i D_i where the sums of batches are divided by that; None: by what was drawn."""
+        """(s,) q_i D_i, or a stated number, where the sums of batches are divided by that; None: by what was drawn."""
+        if self.mechanism.divisor is not None:
+            return np.full(len(order.rows), self.mechanism.divisor)
         if not self.mechanism.by_expected_batch:
             return None
         return np.asarray((self.sampler.rates * self.sampler.sizes)[order.rows])

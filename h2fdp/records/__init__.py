@@ -5,11 +5,20 @@ from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, line_num
 from h2fdp.records.line_sums import check_lines
 from h2fdp.records.lock import in_use
 from h2fdp.records.log import about, logged_to
-from h2fdp.records.metrics import DEVICE_SCHEMA, METRICS_SCHEMA, MetricsRows, metrics_schema, write_columns
+from h2fdp.records.metrics import (
+    DEVICE_SCHEMA,
+    EPSILONS_BY,
+    METRICS_SCHEMA,
+    MetricsRows,
+    header_of,
+    metrics_schema,
+    write_columns,
+)
 from h2fdp.records.summary import PACKAGE, SCHEMA_VERSION, read_summary, versions
 
 __all__ = [
     "DEVICE_SCHEMA",
+    "EPSILONS_BY",
     "METRICS_SCHEMA",
     "PACKAGE",
     "SCHEMA_VERSION",
@@ -21,6 +30,7 @@ __all__ = [
     "check_lines",
     "check_start",
     "cut",
+    "header_of",
     "in_use",
     "line_number",
     "logged_to",

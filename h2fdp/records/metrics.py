@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 from h2fdp.records.arrays import column_of, words_of
 from h2fdp.records.tables import write_table
 
+EPSILONS_BY = "rdp"  # the accountant of all columns epsilon_<observer>; `pld` would take longer than many an interval
 METRICS_SCHEMA = pa.schema(
     [("interval", pa.int64()), ("slot", pa.int64())]
     + [(name, pa.float64()) for name in ("accuracy", "loss")]
@@ -45,6 +47,19 @@ def metrics_schema(*prefixes: str, observers: Sequence[str] = (), others: Sequen
     columns = [*(f"epsilon_{observer}" for observer in observers), *others]
     more += [pa.field(name, pa.float64()) for name in columns if name not in METRICS_SCHEMA.names]
     return pa.schema([*METRICS_SCHEMA, *more])
+
+
+def header_of(table: pa.Table) -> dict[bytes, bytes] | None:
+    """Metadata by which pandas heads the columns with the accountant of the epsilons; null where none is known.
+
+    pandas prints the name of the columns in the corner of a table, also of some of them, and keeps it in computations.
+    """
+    epsilons = [name for name in table.column_names if name.startswith("epsilon_") and name != "epsilon_claimed"]
+    if all(table[name].null_count == table.num_rows for name in epsilons):
+        return None
+    text = {"pandas_type": "unicode", "numpy_type": "object", "metadata": {"encoding": "UTF-8"}}
+    index = {"name": f"epsilon_* by {EPSILONS_BY}", "field_name": None, **text}
+    return {b"pandas": json.dumps({"index_columns": [], "columns": [], "column_indexes": [index]}).encode()}
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> None:
@@ -94,7 +109,8 @@ class MetricsRows:
         columns = [
             column_of(np.array(self._values[field.name]), _known(self._known[field.name])) for field in self._schema
         ]
-        write_table(path, pa.Table.from_arrays(columns, schema=self._schema))
+        table = pa.Table.from_arrays(columns, schema=self._schema)
+        write_table(path, table.replace_schema_metadata(header_of(table)))
 
     def state(self) -> dict[str, Any]:
         """All rows as arrays, for a checkpoint."""

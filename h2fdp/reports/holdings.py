@@ -38,7 +38,8 @@ def draw_holdings(counts: NDArray[np.int64], names: Sequence[str], path: Path) -
         axes = picture.add_subplot()
         held = np.ma.masked_equal(counts, 0)
         most, least = int(counts.max()), int(counts[counts > 0].min())
-        norm = Normalize(0, most) if most < _DECADE * least else LogNorm(1, most)
+        lowest = min(1, most - 1)  # what is white is on no scale
+        norm = Normalize(lowest, most) if most < _DECADE * least else LogNorm(1, most)
         mesh = axes.pcolormesh(range(classes), range(devices), held, cmap="cividis_r", norm=norm, shading="nearest")
         axes.grid(False)
         axes.invert_yaxis()
@@ -47,7 +48,7 @@ def draw_holdings(counts: NDArray[np.int64], names: Sequence[str], path: Path) -
         as_written(axes.get_yticklabels())
         axes.set_xticks(range(0, classes, -(-classes // 20)))
         axes.set_xlabel("label")
-        picture.colorbar(mesh, label="records")
+        picture.colorbar(mesh, label="records (white: none)")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             picture.savefig(path)

@@ -12,7 +12,7 @@ import pandas as pd
 from h2fdp.records.atomic import write_text
 from h2fdp.reproduction.decisions import decide
 from h2fdp.reproduction.plan import FigurePart, Reproduction
-from h2fdp.reproduction.results import Results
+from h2fdp.reproduction.results import NO_RUNS, Results
 from h2fdp.reproduction.reuse import borrow
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.sweeps.conduct import conduct
@@ -91,7 +91,7 @@ def results_of(part: FigurePart, study: Study, out: Path) -> Results | str:
     """What the runs of a part found, or why there is nothing to say."""
     directory = SweepDirectory(part.path(out).absolute())
     if not directory.table.is_file():
-        return "no runs were made"
+        return NO_RUNS
     entries, code = read_entries(directory), package_digest()
     wanted = {planned.point.name: planned for planned in study.runs}
     for name, planned in wanted.items():

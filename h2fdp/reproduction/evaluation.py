@@ -14,7 +14,7 @@ from h2fdp.reproduction.measures import MEASURES, reachable
 from h2fdp.reproduction.plan import FigurePart
 from h2fdp.reproduction.points import Point, points_of
 from h2fdp.reproduction.quantities import Finding, find
-from h2fdp.reproduction.results import Results
+from h2fdp.reproduction.results import NO_RUNS, Results
 from h2fdp.reproduction.verdict import Verdict, remark, verdict
 
 
@@ -64,7 +64,7 @@ def evaluate(claims: list[Claim], found: Found) -> list[Row]:
 
 
 def _judged(claim: Claim, data_set: str, found: Found, column: Column) -> JudgedClaim:
-    results = found.get(FigurePart(claim.figure, data_set, column), "no runs were made")
+    results = found.get(FigurePart(claim.figure, data_set, column), NO_RUNS)
     if isinstance(results, str):
         return JudgedClaim(Verdict.NOT_RUN, why=results, absent=isinstance(results, NoColumn))
     return judge(claim, data_set, results)
@@ -83,7 +83,7 @@ def judge(claim: Claim, data_set: str, results: Results) -> JudgedClaim:
     numbers = [_numbers(claim.measure, ladder, seeds, results, target) for ladder in ladders]
     if any(np.isnan(each).any() for each in numbers):
         return JudgedClaim(Verdict.NOT_RUN, why=f"{claim.measure} is not known of all runs")
-    finding = find(claim.how, numbers)
+    finding = find(claim.how, numbers, results.looks)
     found = (claim.relation, claim.paper[data_set] or 0, claim.tolerance, finding.size, finding.direction)
     judged = verdict(*found)
     if judged is Verdict.HOLDS and target is not None and target != claim.target:

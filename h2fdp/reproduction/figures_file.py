@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Expect, Flag, Number, Text
+from h2fdp.config.fields import Count, Expect, Flag, Number, Text
 from h2fdp.reproduction.measures import MEASURES
 from h2fdp.reproduction.points import At, Ladder
 
@@ -85,9 +85,15 @@ Panel = Annotated[
 
 
 class DataSet(Section):
-    """A data set on which figures are made: what it changes, and, where it is usually not run, why."""
+    """A data set on which figures are made: what it changes, and, where it is usually not run, why.
+
+    Attributes:
+        like: another one, whose figures and claims are this one's too: the same data under another model. It is shown
+            where it has runs.
+    """
 
     title: Text
+    like: Text | None = None
     set: Keys = Field(default_factory=dict)
     not_run: Text | None = None
 
@@ -99,6 +105,8 @@ class Figure(Section):
         file: its sweep.
         table: instead of a sweep, a CSV of runs that a program of its own made (`results.from_table`).
         keys: the columns of the table that points name.
+        looks: how often its runs were looked at to decide whether to add seeds: intervals keep their confidence over
+            all of these looks.
         apart: of another paper than the others, and made by its name only.
         decided: only what the controller decides is wanted, which no training changes.
         data_sets: on which the paper shows it.
@@ -111,6 +119,7 @@ class Figure(Section):
     file: Text | None = None
     table: Text | None = None
     keys: Annotated[list[Text], Expect("a list of columns")] = Field(default_factory=list)
+    looks: Count = 1
     apart: Flag = False
     title: Text
     decided: Flag = False

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from h2fdp.records.atomic import write_text
-from h2fdp.reproduction.claims import Claim
 from h2fdp.reproduction.evaluation import JudgedClaim, Row
 from h2fdp.reproduction.figures_file import COLUMNS, Column
-from h2fdp.reproduction.measures import MEASURES
 from h2fdp.reproduction.plan import Reproduction
-from h2fdp.reproduction.quantities import Estimate
+from h2fdp.reproduction.results import NO_RUNS
 from h2fdp.reproduction.verdict import UNDECIDED, Verdict
-
-BEGIN, END = "<!-- results begin: h2fdp reproduce --check writes them -->", "<!-- results end -->"
-_SIGNS = {"at least": "≥", "at most": "≤"}
+from h2fdp.reproduction.wording import found_words, paper_words
 
 
 @dataclass(frozen=True)
@@ -36,20 +29,17 @@ class FigureResults:
     accounted: Mapping[Column, float]
 
 
-def write_page(page: Path, of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureResults]) -> None:
-    """Replace what is between the markers of a page; a missing page is created."""
-    text = page.read_text() if page.is_file() else f"# Reproduction\n\n{BEGIN}\n{END}\n"
-    if BEGIN not in text or END not in text:
-        text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"
-    head, tail = text.split(BEGIN)[0], text.split(END)[1]
-    body = "\n".join(_body(of, rows, figures))
-    write_text(page, f"{head}{BEGIN}\n{body}\n{END}{tail}")
+def details(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureResults]) -> str:
+    """The region of the results: totals, and a section for each figure."""
+    return "\n".join(_body(of, rows, figures))
 
 
 def _body(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureResults]) -> Iterator[str]:
     yield from _totals(of, rows)
     for name, figure in of.file.figures.items():
         own = [row for row in rows if row.claim.figure == name]
+        if not own:
+            continue
         results = figures.get(name, FigureResults(None, (), {}))
         head = "" if figure.apart else f"Figure {name.removeprefix('fig')}: "
         yield f"\n### {head}{figure.title}\n"
@@ -100,8 +90,14 @@ def _table(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
         cells = [row.claim.words, row.claim.source, of.file.data_sets[row.data_set].title, paper_words(row)]
         for column in COLUMNS:
             judged = row.columns[column]
-            cells += [found_words(row.claim, judged), "–" if judged.absent else verdict_words(judged)]
+            cells += [found_words(row.claim, judged), "–" if judged.absent else _verdict(judged)]
         yield "| " + " | ".join(cells) + " |"
+
+
+def _verdict(judged: JudgedClaim) -> str:
+    """In bold, its remark aside."""
+    remark = f" ({judged.remark})" if judged.remark and judged.remark != UNDECIDED else ""
+    return f"**{UNDECIDED if judged.remark == UNDECIDED else judged.verdict}**{remark}"
 
 
 def _not_run(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
@@ -111,54 +107,8 @@ def _not_run(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
         data_set = of.file.data_sets[row.data_set]
         for column, judged in row.columns.items():
             if judged.verdict is Verdict.NOT_RUN:
-                why = data_set.not_run if judged.why == "no runs were made" and data_set.not_run else judged.why
+                why = data_set.not_run if judged.why == NO_RUNS and data_set.not_run else judged.why
                 where = data_set.title if why == data_set.not_run else f"{data_set.title}, {COLUMNS[column]}"
                 reasons[f"{where}: {why}"] = None
     if reasons:
         yield "\nNot run. " + " ".join(f"{reason}." for reason in reasons)
-
-
-def paper_words(row: Row) -> str:
-    """What the paper says, as a relation to a number with its unit."""
-    number, at_least = row.claim.paper[row.data_set], row.claim.relation == "at least"
-    tolerance = f" ({'−' if at_least else '+'} {row.claim.tolerance:g})" if row.claim.tolerance else ""
-    if number is None:
-        return ("> 0" if row.claim.comparison not in ("least rise", "least fall") else "every step") + tolerance
-    return f"{_SIGNS[row.claim.relation]} {number:g} {row.claim.unit}{tolerance}"
-
-
-def found_words(claim: Claim, judged: JudgedClaim) -> str:
-    """What was found, with its interval over n seeds; a dash where nothing was."""
-    if judged.finding is None:
-        return "–"
-    places = 2 if claim.how.unit == "times the gain" else MEASURES[claim.measure].places if not claim.how.unit else 1
-    words = f"{estimate_words(judged.finding.size, places)}, n = {judged.finding.seeds}"
-    return words if judged.target is None else f"{words}, at {judged.target:.1f} %"
-
-
-def verdict_words(judged: JudgedClaim) -> str:
-    """The verdict, with what it leaves out."""
-    if judged.remark == UNDECIDED:  # a verdict and its opposite do not stand in one cell
-        return f"**{UNDECIDED}**"
-    return f"**{judged.verdict}**" + (f" ({judged.remark})" if judged.remark else "")
-
-
-def estimate_words(estimate: Estimate, places: int) -> str:
-    """A number and its interval; a multiple of no gain is none.
-
-    >>> estimate_words(Estimate(6.04, 5.5, 7.25), 1)
-    '6.0 [5.5, 7.2]'
-    """
-    if math.isinf(estimate.value):
-        return "no gain to compare with"
-    value = _number(estimate.value, places)
-    if math.isnan(estimate.low):
-        return value
-    return f"{value} [{_number(estimate.low, places)}, {_number(estimate.high, places)}]"
-
-
-def _number(value: float, places: int) -> str:
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    text = f"{value:.{places}f}"
-    return f"−{text[1:]}" if text.startswith("-") and float(text) else text.removeprefix("-")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,14 +109,39 @@ def read_reproduction(folder: Path) -> Reproduction:
         text = f"no {FIGURES} here; expected the experiments folder of a checkout of h2fdp (--experiments)"
         raise UserError(text, str(folder))
     document, claimed = read_document(folder / FIGURES), read_document(folder / CLAIMS)
-    found = Reproduction(folder, document, check(FiguresFile, document), check(ClaimsFile, claimed))
+    found = _with_alike(Reproduction(folder, document, check(FiguresFile, document), check(ClaimsFile, claimed)))
     problems = [*_strange_data_sets(found), *_strange_claims(found, claimed), *_strange_panels(found)]
     if problems:
         raise UserError(problems)
     return found
 
 
+def _with_alike(of: Reproduction) -> Reproduction:
+    """Data sets that are like another one have its figures and claims."""
+    alike = [(name, data_set.like) for name, data_set in of.file.data_sets.items() if data_set.like is not None]
+    figures = {
+        name: figure.model_copy(
+            update={"data_sets": [*figure.data_sets, *(new for new, old in alike if old in figure.data_sets)]}
+        )
+        for name, figure in of.file.figures.items()
+    }
+    claims = [
+        claim.model_copy(
+            update={"paper": {**claim.paper, **{new: claim.paper[old] for new, old in alike if old in claim.paper}}}
+        )
+        for claim in of.claims.claims
+    ]
+    return replace(
+        of,
+        file=of.file.model_copy(update={"figures": figures}),
+        claims=of.claims.model_copy(update={"claims": claims}),
+    )
+
+
 def _strange_data_sets(of: Reproduction) -> Iterator[Problem]:
+    for name, shown in of.file.data_sets.items():
+        if shown.like is not None and shown.like not in of.file.data_sets:
+            yield _unknown(of.document, ("data_sets", name, "like"), shown.like, of.file.data_sets)
     for name, figure in of.file.figures.items():
         for data_set in figure.data_sets:
             if data_set not in of.file.data_sets:

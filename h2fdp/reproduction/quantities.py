@@ -4,7 +4,9 @@ Points are compared under the same seeds: what differs between seeds - networks,
 difference within them. An interval lies between the 2.5 and 97.5 percentiles of the comparison of drawn means
 (`h2fdp.reproduction.student`). The least of k numbers is below a bound as soon as one of them is, and above it only if
 all are: its interval goes from the least of their low ends to the least of their high ends, these taken at the level
-divided by k (Bonferroni); the largest is its mirror image.
+divided by k (Bonferroni); the largest is its mirror image. Where seeds were added after looks at the intervals, the
+level is divided by the number of looks too: the interval at which one stopped then covers at least as often as one of
+a fixed number of seeds.
 
 A ladder is a list of points; `m` are means over seeds.
 
@@ -126,11 +128,12 @@ COMPARISONS: Mapping[str, Comparison] = {
 }
 
 
-def find(comparison: Comparison, ladders: Sequence[Floats]) -> Finding:
+def find(comparison: Comparison, ladders: Sequence[Floats], looks: int = 1) -> Finding:
     """Compare the numbers of runs.
 
     Args:
         ladders: each of shape (seeds, points), the same seeds in the same order.
+        looks: how often intervals are looked at, seeds being added where they are too wide.
     """
     seeds = len(ladders[0])
     means = [ladder.mean(axis=0, keepdims=True) for ladder in ladders]
@@ -139,16 +142,18 @@ def find(comparison: Comparison, ladders: Sequence[Floats]) -> Finding:
     else:
         sizes = np.cumsum([ladder.shape[1] for ladder in ladders])[:-1]
         draws = np.split(drawn_means(np.concatenate(ladders, axis=1)), sizes, axis=1)
-    return Finding(_estimate(comparison.size, means, draws), _estimate(comparison.direction, means, draws), seeds)
+    size, direction = (_estimate(each, means, draws, looks) for each in (comparison.size, comparison.direction))
+    return Finding(size, direction, seeds)
 
 
-def _estimate(quantity: Quantity, means: Sequence[Floats], draws: Sequence[Floats] | None) -> Estimate:
+def _estimate(quantity: Quantity, means: Sequence[Floats], draws: Sequence[Floats] | None, looks: int) -> Estimate:
     pick = np.max if quantity.largest else np.min
     found = _numbers(quantity, means, -math.inf)
     value, count = float(pick(found)), found.shape[1]
     if draws is None:
         return Estimate(value, math.nan, math.nan)
-    below, above = (_BEYOND / count, _BEYOND) if quantity.largest else (_BEYOND, _BEYOND / count)
+    beyond = _BEYOND / looks
+    below, above = (beyond / count, beyond) if quantity.largest else (beyond, beyond / count)
     low = pick(_quantile(_numbers(quantity, draws, -math.inf), below))
     high = pick(_quantile(_numbers(quantity, draws, math.inf), 1 - above))
     return Estimate(value, float(low), float(high))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEED = "seed"
+NO_RUNS = "no runs were made"
 _OF_A_TABLE = ("data_set", SEED, "accuracy")
 
 
@@ -28,10 +29,12 @@ class Results:
     Attributes:
         values: run -> swept key -> value, of all runs of the grid.
         table: the rows of the runs that are finished, by interval: `run`, `interval`, and what was measured.
+        looks: how often its intervals were looked at before the last seed was added, this time counted.
     """
 
     values: Mapping[str, Mapping[str, Any]]
     table: pd.DataFrame
+    looks: int = 1
 
     def runs_at(self, point: Point) -> dict[int, str]:
         """Seed -> finished run at a point."""
@@ -45,7 +48,7 @@ class Results:
         return sorted(set.intersection(*found)) if found else []
 
 
-def from_table(path: Path, data_set: str, keys: Sequence[str]) -> Results:
+def from_table(path: Path, data_set: str, keys: Sequence[str], looks: int = 1) -> Results:
     """The runs of a CSV on one data set.
 
     Its columns are `data_set`, `seed`, `accuracy` (0 to 1, at the end of a run), the keys that points name, and any
@@ -70,7 +73,7 @@ def from_table(path: Path, data_set: str, keys: Sequence[str]) -> Results:
                 raise UserError("another line has this point and seed", where)
             values[f"line-{line}"] = point
             rows.append({"run": f"line-{line}", "interval": 1, "accuracy": accuracy})
-    return Results(values, pd.DataFrame(rows, columns=["run", "interval", "accuracy"]))
+    return Results(values, pd.DataFrame(rows, columns=["run", "interval", "accuracy"]), looks)
 
 
 def _lines_of(path: Path, columns: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:

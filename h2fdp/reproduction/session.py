@@ -11,9 +11,15 @@ from pathlib import Path
 from h2fdp.reproduction.conduct import made_by, make, results_of
 from h2fdp.reproduction.evaluation import Found, NoColumn, Row, evaluate
 from h2fdp.reproduction.figures_file import Column
-from h2fdp.reproduction.page import FigureResults, write_page
+from h2fdp.reproduction.overview import overview
+from h2fdp.reproduction.page import FigureResults, details
 from h2fdp.reproduction.plan import FigurePart, Reproduction
+from h2fdp.reproduction.regions import RESULTS, SETTINGS, write_regions
+from h2fdp.reproduction.regions import VERDICTS as VERDICTS_REGION
 from h2fdp.reproduction.results import Results, from_table, largest_accounted, makers_of
+from h2fdp.reproduction.settings.markup import settings_region
+from h2fdp.reproduction.settings.session import SettingsSession
+from h2fdp.reproduction.verdict_store import VERDICTS, Place, Provenance, VerdictStore, read_verdicts
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study
@@ -30,12 +36,14 @@ class Session:
     Attributes:
         out: where the runs of all parts are, of this and of earlier commands.
         command: how the user said it.
+        only: the data sets that are drawn, judged and written down; None for all.
     """
 
     of: Reproduction
     out: Path
     quick: bool
     command: str
+    only: tuple[str, ...] | None = None
     _shared: SharedInputs = field(default_factory=SharedInputs)
 
     def plan(self, figures: Iterable[str], data_sets: Iterable[str]) -> dict[FigurePart, Study]:
@@ -54,24 +62,27 @@ class Session:
     def found(self) -> Found:
         """What there is of every part, whichever command made it; asked for once all is made."""
         found: dict[FigurePart, Results | str] = {}
-        for part in self.of.parts(self.of.file.figures, self.of.file.data_sets, self.quick):
+        for part in self.of.parts(self.of.file.figures, self.only or self.of.file.data_sets, self.quick):
             table, figure = self.of.table(part.figure), self.of.file.figures[part.figure]
             why = self.of.one_column(part.figure, part.data_set, self.quick)
             if why is not None:
                 found[replace(part, column="accounted")] = NoColumn(why)
             if table is not None:
-                found[part] = from_table(table, part.data_set, figure.keys)
+                found[part] = from_table(table, part.data_set, figure.keys, figure.looks)
             elif part.path(self.out).is_dir():
                 found[part] = results_of(part, self.of.study(part, self.quick, self._shared), self.out)
         return found
 
     def evaluate(self) -> list[Row]:
-        """All claims."""
-        return evaluate(self.of.claims.claims, self.found)
+        """All claims; those about a data set that is like another one only where it has runs."""
+        made = {part.data_set for part, found in self.found.items() if isinstance(found, Results)}
+        sets = self.of.file.data_sets
+        shown = [name for name in self.only or sets if sets[name].like is None or name in made]
+        return [row for row in evaluate(self.of.claims.claims, self.found) if row.data_set in shown]
 
     def picture(self, figure: str) -> Path:
         """Where a figure is drawn."""
-        return self.out / f"{figure}.png"
+        return self.out / f"{'-'.join([figure, *(self.only or ())])}.png"
 
     def draw(self, figures: Iterable[str]) -> list[Path]:
         """Draw figures; those that could be."""
@@ -80,34 +91,74 @@ class Session:
         results = {part: found for part, found in self.found.items() if isinstance(found, Results)}
         return [self.picture(figure) for figure in figures if draw(self.of, figure, results, self.picture(figure))]
 
-    def write_page(self, page: Path, rows: list[Row]) -> None:
-        """Write all claims into a page, and all pictures beside it."""
-        results = {}
-        for figure in self.of.file.figures:
-            pictures = self.draw([figure])
-            if pictures:
-                (page.parent / PICTURES).mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(pictures[0], page.parent / PICTURES / pictures[0].name)
-            results[figure] = FigureResults(
-                f"{PICTURES}/{pictures[0].name}" if pictures else None, self._made(figure), self._accounted(figure)
-            )
-        write_page(page, self.of, rows, results)
+    def complete(self, rows: list[Row]) -> list[Row]:
+        """Rows in which what has no runs here is as it was found before; with --quick nothing was."""
+        return rows if self.quick else self._before.completed(rows)
 
-    def _made(self, figure: str) -> list[str]:
-        """How the runs that are shown were made, each way once."""
-        table = self.of.table(figure)
-        notes: dict[str, None] = {} if table is None else dict.fromkeys(makers_of(table))
+    @cached_property
+    def _before(self) -> VerdictStore:
+        return read_verdicts(self.of.folder / VERDICTS, self.of.file.figures)
+
+    def store(self, rows: list[Row]) -> None:
+        """Keep the verdicts on what has runs here, for pages to come.
+
+        Raises:
+            UserError: what is kept already is damaged.
+        """
+        figures = {claim.id: claim.figure for claim in self.of.claims.claims}
+        fresh = self._fresh()
+        if fresh:
+            self._before.updated(rows, fresh).write(self.of.folder / VERDICTS, figures)
+
+    def _fresh(self) -> dict[Place, Provenance]:
+        """Figures and data sets that have runs here."""
+        places = {(part.figure, part.data_set) for part, found in self.found.items()
+                  if isinstance(found, Results) and self.of.table(part.figure) is None}  # fmt: skip
+        return {place: Provenance(self._made(*place), self._accounted(*place)) for place in sorted(places)}
+
+    def write_page(self, page: Path, rows: list[Row], settings: SettingsSession | None) -> None:
+        """Write all claims into a page, and all pictures beside it."""
+        rows, known = self.complete(rows), self._fresh()
+        if not self.quick:
+            known = {**self._before.provenance, **known}
+        shown, shown_sets = {}, {row.data_set for row in rows}
+        for figure in self.of.file.figures:
+            pictures, picture = self.draw([figure]), page.parent / PICTURES / self.picture(figure).name
+            if pictures:
+                picture.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(pictures[0], picture)
+            table = self.of.table(figure)
+            own = [each for (name, data_set), each in known.items() if name == figure and data_set in shown_sets]
+            made = [*(() if table is None else makers_of(table)), *(note for each in own for note in each.made)]
+            accounted: dict[Column, float] = {}
+            for each in own:
+                accounted |= {
+                    column: max(share, accounted.get(column, share)) for column, share in each.accounted.items()
+                }
+            path = f"{PICTURES}/{picture.name}" if picture.is_file() else None
+            shown[figure] = FigureResults(path, list(dict.fromkeys(made)), accounted)
+        results, counted, first = None, {}, next(iter(self.only or self.of.file.data_sets))
+        bodies = {RESULTS: details(self.of, rows, shown)}
+        if settings is not None and settings.data_set == first:
+            results, counted = settings.results(), settings.counted
+            axes = settings.file.axes
+            bodies[SETTINGS] = settings_region(settings.claims, settings.data_set, results, counted, axes)
+        write_regions(page, {VERDICTS_REGION: overview(self.of, rows, results, counted, first), **bodies})
+
+    def _made(self, figure: str, data_set: str) -> list[str]:
+        """How the runs of a figure on a data set were made, each way once."""
+        notes: dict[str, None] = {}
         for part, results in self.found.items():
-            if part.figure == figure and isinstance(results, Results):
+            if (part.figure, part.data_set) == (figure, data_set) and isinstance(results, Results):
                 by = made_by(part.path(self.out))
                 notes |= {by[run]: None for run in results.table["run"].unique() if by.get(run)}
         return list(notes)
 
-    def _accounted(self, figure: str) -> dict[Column, float]:
+    def _accounted(self, figure: str, data_set: str) -> dict[Column, float]:
         """Column -> the largest of `largest_accounted` of its runs."""
         found: dict[Column, float] = {}
         for part, results in self.found.items():
-            if part.figure == figure and isinstance(results, Results):
+            if (part.figure, part.data_set) == (figure, data_set) and isinstance(results, Results):
                 runs = SweepDirectory(part.path(self.out))
                 epsilons = [largest_accounted(runs.run(name)) for name in results.table["run"].unique()]
                 known = [epsilon for epsilon in (*epsilons, found.get(part.column)) if epsilon is not None]

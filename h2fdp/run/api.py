@@ -44,6 +44,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.yaml_text import yaml_text
+from h2fdp.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,13 +227,15 @@ class Experiment:
     def _repr_html_(self) -> str:
         """For notebooks: what is trained, on which network, under which target."""
         config, network = self.config, self.topology
+        size = f"{counted(network.devices, 'device')} under {counted(network.edges, 'edge server')}"
+        how = f" ({config.privacy.calibration})" if config.privacy.calibration else ""
         facts = {
             "method": name_of(config.method),
-            "network": f"{network.name}: {network.devices:,} devices under {network.edges:,} edge servers",
+            "network": f"{network.name}: {size}",
             "data": config.data.name,
             "model": config.model.name,
             "intervals": config.training.intervals,
-            "epsilon": f"{config.privacy.epsilon:g} ({config.privacy.calibration}), delta {config.privacy.delta:g}",
+            "epsilon": f"{config.privacy.epsilon:g}{how}, delta {config.privacy.delta:g}",
             "seed": config.seed,
         }
         return facts_html(f"experiment {config.name}", facts)

@@ -12,6 +12,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import inline_workers
 from h2fdp.runtime.step_time import seconds_per_step
+from h2fdp.wording import counted
 
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts beside it
 
@@ -57,8 +58,8 @@ def _secure_sums(run: RunSetup) -> dict[str, str]:
         return {}
     more = run.exchange_sizes.keys_and_shares(max(sizes))
     bits = round(more * run.costs.message_bits)
-    text = f"{len(sizes)} edge servers; keys and shares of a device: {bits} bits a sum, {more:.2g} of a model's message"
-    return {"secure sums": text}
+    servers, share = counted(len(sizes), "edge server"), f"{more:.2g} of a model's message"
+    return {"secure sums": f"{servers}; keys and shares of a device: {bits} bits a sum, {share}"}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from h2fdp.run.forecast import noise_choice
 from h2fdp.run.identity import store_identity
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
-from h2fdp.run.model_scores import ModelScores
+from h2fdp.run.model_scores import model_scores
 from h2fdp.run.notices import notices
 from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks
 from h2fdp.run.result import Run
@@ -147,12 +147,12 @@ def run_intervals(
     5. recorders complete the interval's row of the metrics (epsilon, energy, delay, simulated time), keep it, write a
        checkpoint when it is due, and show it.
     """
-    models = ModelScores(setup)
     total = setup.config.training.intervals
     cut(directory.decisions, state.decisions.bytes if state.decisions else 0)  # the later ones are made again
     with (
         JsonLines(directory.ledger, state.ledger) as ledger,
         JsonLines(directory.decisions, state.decisions) as decisions,
+        model_scores(setup) as models,
         start_hosts(setup.blueprint, setup.config.runtime) as edges,
     ):
         hosts_alike = setup.noise is None or alike(edges)

@@ -14,7 +14,7 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.protocol import IntervalPlan
-from h2fdp.records import RunDirectory, about
+from h2fdp.records import EPSILONS_BY, RunDirectory, about
 from h2fdp.records.atomic import write_text
 from h2fdp.records.events import EventFile
 from h2fdp.run.recorders import Recorder, Row
@@ -100,13 +100,18 @@ class _MLflow(Sink):
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """The finite numbers of a row, by column.
+    """The finite numbers of a row, by column; an accounted epsilon with its accountant's name.
 
-    >>> scalars({"interval": 3, "accuracy": 0.5, "loss": float("inf"), "epsilon_edge": None})
-    {'accuracy': 0.5}
+    >>> scalars({"interval": 3, "accuracy": 0.5, "loss": float("inf"), "epsilon_peer": None, "epsilon_edge": 2.5})
+    {'accuracy': 0.5, 'epsilon_edge_rdp': 2.5}
     """
     kept = {key: value for key, value in row.items() if key not in _PLACES and value is not None}
-    return {key: float(value) for key, value in kept.items() if math.isfinite(value)}
+    return {_tag(key): float(value) for key, value in kept.items() if math.isfinite(value)}
+
+
+def _tag(column: str) -> str:
+    accounted = column.startswith("epsilon_") and column != "epsilon_claimed"
+    return f"{column}_{EPSILONS_BY}" if accounted else column
 
 
 def _tensorboard(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,8 +15,9 @@ from torch import Tensor, nn
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.local_hosts import blocks
-from h2fdp.training import evaluate
+from h2fdp.runtime.local_hosts import blocks, worker_threads
+from h2fdp.runtime.section import chosen_backend, inline_workers
+from h2fdp.training import Evaluator, evaluate
 from h2fdp.training.device_records import device_records
 
 MOST_DEVICES_SCORED = 100_000
@@ -22,21 +26,25 @@ MOST_DEVICES_SCORED = 100_000
 class ModelScores:
     """Evaluates models on the test data, and on the validation split where one is held out.
 
+    Args:
+        threads: where batches are evaluated side by side; see `model_scores`.
+        at_once: how many of them.
+
     Attributes:
         steering_loss: the column by which a schedule judges models. That of the validation split where there is one; it
             is held out of devices' records, though, and under noise nothing may depend on these outside the account:
             then it is the test data's.
     """
 
-    def __init__(self, run: RunSetup) -> None:
+    def __init__(self, run: RunSetup, threads: Executor | None = None, at_once: int = 1) -> None:
         self._device = run.blueprint.device
-        self._loss = run.blueprint.loss
-        self._module = run.blueprint.module().to(self._device)
+        modules = [run.blueprint.module().to(self._device) for _ in range(at_once)]
+        self._evaluator = Evaluator(modules, run.blueprint.loss, threads)
         self._sets = {"": device_records(run.data, run.data.test).to(self._device)}
         if run.data.validation is not None:
             self._sets["validation_"] = device_records(run.data, run.data.validation).to(self._device)
         self.steering_loss = "validation_loss" if run.data.validation is not None and run.noise is None else "loss"
-        self._personal = PersonalScores(run, self._module) if run.blueprint.objective.personal else None
+        self._personal = PersonalScores(run, modules[0]) if run.blueprint.objective.personal else None
 
     def scores(self, cloud: Cloud) -> dict[str, float]:
         """Metrics columns: accuracy and loss of the global model on each set, and of the devices' own models."""
@@ -46,9 +54,18 @@ class ModelScores:
         """The same of any global model (M,)."""
         found = {}
         for prefix, records in self._sets.items():
-            result = evaluate(self._module, model.to(self._device), records, self._loss)
+            result = self._evaluator.evaluate(model.to(self._device), records)
             found[f"{prefix}accuracy"], found[f"{prefix}loss"] = result.accuracy_whole, result.loss_whole
         return found
+
+
+@contextmanager
+def model_scores(run: RunSetup) -> Iterator[ModelScores]:
+    """Scores while a run is under way. Inline, the threads that train wait meanwhile, and as many evaluate."""
+    inline = chosen_backend(run.config.runtime) == "inline" and run.blueprint.device.type == "cpu"
+    at_once = inline_workers(run.config.runtime) if inline else 1
+    with worker_threads(at_once) as threads:
+        yield ModelScores(run, threads, at_once)
 
 
 def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
@@ -89,7 +106,7 @@ class PersonalScores:
 
     def __init__(self, run: RunSetup, module: nn.Module) -> None:
         self._run = run
-        self._module = module
+        self._evaluator = Evaluator([module], run.blueprint.loss)
         self._device = run.blueprint.device
         test, owners = run.data.test, run.data.test_owners
         if owners is None:
@@ -128,9 +145,9 @@ class PersonalScores:
             records = self._own[device]
             if records is None:
                 return 0.0, 0.0, 0.0
-            result = evaluate(self._module, model, records, self._run.blueprint.loss)
+            result = self._evaluator.evaluate(model, records)
             return float(len(records.y)), result.accuracy_whole, result.loss_whole
-        result = evaluate(self._module, model, self._everyones, self._run.blueprint.loss)
+        result = self._evaluator.evaluate(model, self._everyones)
         mix = self._mixes[device]
         return 1.0, float(mix @ result.accuracy), float(mix @ result.loss)
 

@@ -10,6 +10,7 @@ from typing import Any
 from h2fdp.config import read_document
 from h2fdp.data.source import PUBLIC_RECORDS
 from h2fdp.errors import UserError
+from h2fdp.experiment.sections import PrivacySection
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import FROM, WARM_STARTED
 from h2fdp.privacy import (
@@ -26,7 +27,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.adaptive_clipping import MOVES
 from h2fdp.privacy.adjacency import Adjacency, Replaced
 from h2fdp.privacy.ledger_rows import release_of
-from h2fdp.privacy.statement import statement
+from h2fdp.privacy.statement import epsilons, statement
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
 from h2fdp.run.noise_key import BY_SEED
 from h2fdp.topology import read as read_topology
@@ -38,6 +39,10 @@ class RunPrivacy:
     Args:
         run: a run directory, or a ledger file by itself.
         delta: None for the run's own.
+
+    Attributes:
+        accountant: what `epsilon` accounts by unless told otherwise: the run's `privacy.accountant`, by which a target
+            is met; the default of that key for a ledger by itself.
     """
 
     def __init__(self, run: Path, delta: float | None = None) -> None:
@@ -52,6 +57,7 @@ class RunPrivacy:
         self._kinds: set[ReleaseKind] = set()
         self.adjacency: Adjacency = "null-record"
         self.delta = delta if delta is not None else _delta_of(run)
+        self.accountant = _accountant_of(run)
         self.notes = _notes_of(run)
         topology = run / "topology.yaml"
         if run.is_dir() and topology.exists():
@@ -66,7 +72,7 @@ class RunPrivacy:
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._run)!r}, delta={self.delta:g})"
+        return f"{type(self).__name__}({str(self._run)!r}, delta={self.delta:g}, accountant={self.accountant!r})"
 
     def _releases(self, sizes: Mapping[str, int] | None) -> Iterator[Release]:
         for release in releases_of_ledger(self._ledger, sizes):
@@ -119,8 +125,13 @@ class RunPrivacy:
         found: str | None = summary.get("noise_key_id")
         return found
 
-    def epsilon(self, observer: Observer, accountant: str = "rdp", device: str | None = None) -> float | None:
-        """What an observer holds about a device (default: the worst one); None where it received nothing private."""
+    def epsilon(self, observer: Observer, accountant: str | None = None, device: str | None = None) -> float | None:
+        """What an observer holds about a device (default: the worst one); None where it received nothing private.
+
+        Args:
+            accountant: a name of `ACCOUNTANTS`; null is `accountant` of the run.
+        """
+        accountant = accountant or self.accountant
         known = self.accounts.observers
         if observer not in known:
             raise UserError(f'expected one of {", ".join(known)}, found "{observer}"', key="observer")
@@ -128,12 +139,12 @@ class RunPrivacy:
             raise UserError(f'expected one of {", ".join(ACCOUNTANTS)}, found "{accountant}"', key="accountant")
         if device is not None and device not in self.names:
             raise UserError(f'there is no device "{device}" in this run', key="device")
-        found = [
-            ACCOUNTANTS[accountant].epsilon(each.composition, self.delta)
+        held = [
+            each.composition
             for each in self.accounts.classes(observer)
             if device is None or self.names.index(device) in each.devices
         ]
-        return max(found, default=None)
+        return epsilons(accountant, held, self.delta)[1] if held else None
 
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
         """All observers and devices; see `privacy.statement`; and `notes` that belong to every number."""
@@ -204,6 +215,12 @@ def _placement(run: Path) -> NoisePlacement:
     if not isinstance(method, dict) or "privacy" not in method:
         raise UserError("there is no method.privacy in the run's config.yaml", str(run))
     return noise_placement_of(method["privacy"])
+
+
+def _accountant_of(run: Path) -> str:
+    section = _configuration(run).get("privacy") if run.is_dir() else None
+    stated = section.get("accountant") if isinstance(section, dict) else None
+    return str(stated or PrivacySection.model_fields["accountant"].default)
 
 
 def _delta_of(run: Path) -> float:

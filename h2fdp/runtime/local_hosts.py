@@ -110,8 +110,7 @@ def inline_nodes(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> 
     most = devices_in_lockstep(ParameterLayout(blueprint.module()).size)
     runs = blocks(blueprint.topology.sizes, numbers, workers, most)
     alone, engine = len(runs) == 1, blueprint.local_engine()
-    with ThreadPoolExecutor(workers, "devices", initializer=set_arithmetic) as pool:
-        threads = pool if workers > 1 else None
+    with worker_threads(workers) as threads:
         yield LockstepNodes(
             [subnet.name for subnet in blueprint.topology.subnets],
             runs,
@@ -120,6 +119,13 @@ def inline_nodes(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> 
             keep=blueprint.data.values <= LARGEST_HELD,  # else each block gets its own when its turn comes
             device=blueprint.device,
         )
+
+
+@contextmanager
+def worker_threads(count: int) -> Iterator[Executor | None]:
+    """Threads that compute as a run does; None for a single one: the caller's does the same without them."""
+    with ThreadPoolExecutor(count, "devices", initializer=set_arithmetic) as pool:
+        yield pool if count > 1 else None
 
 
 @contextmanager

@@ -33,7 +33,22 @@ Address = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_re
 
 
 class RuntimeSection(Section):
-    """`runtime:`; what contradicts itself is refused, not ignored."""
+    """`runtime:`; what contradicts itself is refused, not ignored.
+
+    Attributes:
+        backend: `inline`, this process; `ray`, Ray actors; `auto`, inline unless another key asks for Ray.
+        placement: which nodes share a host: whole subnets are `packed`; a host for each `subnet`, for each `entity`
+            (device, edge server, cloud), or for each of the topology's `labels`.
+        hosts: the number of Ray actors, or of threads with `inline`; `auto` is one for each CPU.
+        cpus_per_host: CPUs that Ray keeps for a host; `auto` is 1 for `packed`, otherwise an even share of all.
+        memory_gib_per_host: memory that Ray keeps for a host, GiB: a reservation, not a limit; null reserves none.
+        gpus_per_host: GPUs of a host; may be a fraction.
+        address: of a Ray cluster that is there already, HOST:PORT, or `auto` on one of its machines; null starts one.
+        timeout_s: the longest time without an answer from a host, in seconds; then the run stops and names it.
+        engine: the code that trains devices; `auto` chooses by the experiment alone, `fastest` by timing.
+        checkpoint_every: intervals between checkpoints.
+        checkpoint_seconds: seconds between checkpoints, if these are sooner; null counts intervals alone.
+    """
 
     backend: Literal["auto", "inline", "ray"] = "auto"
     placement: Literal["packed", "subnet", "entity", "labels"] = "packed"

@@ -141,7 +141,8 @@ class AliOptions(_AliTraits, ScheduleOptions):
     """`ali-dpfl`, the second version.
 
     Attributes:
-        curvature, heterogeneity: mu and Gamma; null has devices measure them.
+        curvature: mu, of the strong convexity of the loss; null has devices measure it.
+        heterogeneity: Gamma, how far the devices' optima lie apart; null has devices measure it.
         curvature_from: measure mu by `gradients`, as the paper, or by `parameters`, as its program.
         form: 2 + 1/T as in the `paper`, or 2 + 2/T as in the `program`.
         iterations: R_c; null is what the privacy budget allows.
@@ -172,7 +173,8 @@ class AliFirstOptions(_AliTraits, DriftOptions):
     """`ali-dpfl-v1`, the first version.
 
     Attributes:
-        nearness, least_gap: omega and lambda.
+        nearness: omega of its bound.
+        least_gap: lambda of its bound.
         iterations: R_c; null is what the privacy budget allows.
     """
 

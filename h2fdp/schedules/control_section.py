@@ -16,7 +16,13 @@ Weight = Annotated[float, Field(ge=0, le=1e12), Expect("a number from 0 to 1e12"
 
 
 class BudgetForm(Section):
-    """What a run may spend; what is not stated is unlimited. `seconds` are of delay, added up as problem P does."""
+    """What a run may spend; what is not stated is unlimited.
+
+    Attributes:
+        joules: energy of the whole run.
+        seconds: delay of the whole run, added up over devices as problem P does.
+        epsilon: the same as `privacy.epsilon`, the target of the account.
+    """
 
     joules: Positive | None = None
     seconds: Positive | None = None
@@ -32,8 +38,12 @@ class BudgetForm(Section):
 class TargetForm(Section):
     """A test accuracy, and what is to be least until it is reached: joules, seconds, or joules + seconds weighed so.
 
-    `noise`, with `turns`, is the most that there may be in the model, as a share of the way that it goes; null weighs
-    cost against noise.
+    Attributes:
+        accuracy: the run ends with the first interval whose model has it on the test data.
+        joules: weight of energy.
+        seconds: weight of delay.
+        noise: with `turns`, the most that there may be in the model, as a share of the way that it goes; null weighs
+            cost against noise.
     """
 
     accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
@@ -52,6 +62,7 @@ class ControlSection(Section):
     """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off.
 
     Attributes:
+        enabled: let the cloud plan each interval: its length, who takes part, the step size.
         budget: instead of the alphas: least noise for what may be spent.
         target: instead of the alphas: least cost until an accuracy is reached.
         devices: which take part: drawn at `random`, or those whose `channel` is cheapest in the interval.
@@ -60,13 +71,21 @@ class ControlSection(Section):
             interval by interval, with all of them.
         trust: with `turns`, whether trusted edge servers are `used`, so that they add one noise to the sum of their
             devices, or it is `weighed` whether devices rather add noise to their own steps and send less.
-        alpha1, alpha2, alpha3: weights of energy, delay and the privacy gap in problem P.
+        alpha1: weight of energy in problem P.
+        alpha2: weight of delay in problem P.
+        alpha3: weight of the privacy gap in problem P.
         phi: brings the gap to the range of the other two; null chooses it so that they start alike.
         tau_max: the longest interval.
-        slots: T; null is intervals x local_steps.
+        slots: T, the local steps of the whole run; null is intervals x local_steps.
+        solver: `exact`, or `two-level` as in the paper: one level of participation for all trusted subnets, one for the
+            others.
+        allow_idle: whether a whole subnet may skip an interval.
         channel: `known` plans with the fading of the coming interval, `expected` with its mean.
         estimates: where beta, sigma, zeta and zeta_c come from (Sec. 10).
-        beta, sigma, zeta, zeta_c: the operator's own values, until (or where) there are no estimates.
+        beta: your own value of how fast gradients change, until (or where) there are no estimates.
+        sigma: the same of how far the gradient of a mini-batch lies from that of all records of the device.
+        zeta: the same of how far a subnet's gradient lies from the global one.
+        zeta_c: the same of how far a device's gradient lies from that of its subnet.
         beta_max: the largest beta believed. Estimates from released vectors err upwards, the more so the smaller the
             step size that follows from them, and private ones need a range. Null is ten times the smallest beta used.
     """

@@ -122,8 +122,9 @@ class NoiseDecayOptions(ScheduleOptions):
     """`noise-decay` around the fixed schedule.
 
     Attributes:
-        factor, patience, least: the noise is multiplied by `factor` each time the loss has fallen for `patience`
-            intervals in a row, down to `least` of it.
+        factor: the noise is multiplied by this each time the loss has fallen often enough.
+        patience: for how many intervals in a row the loss must fall.
+        least: the smallest share of the first noise that is left.
     """
 
     name: Literal["noise-decay"] = "noise-decay"

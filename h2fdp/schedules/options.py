@@ -19,7 +19,9 @@ class DriftOptions(ScheduleOptions):
     """Options of schedules that plan with how far local steps drift apart.
 
     Attributes:
-        lipschitz, smoothness, divergence: rho, beta and delta (or xi); null has devices measure them.
+        lipschitz: rho, how fast each device's loss changes; null has devices measure it.
+        smoothness: beta, how fast each device's gradient changes; null has devices measure it.
+        divergence: delta (or xi), how far the devices' gradients lie from the global one; null has devices measure it.
     """
 
     lipschitz: NonNegative | None = None

@@ -33,6 +33,7 @@ class BudgetControl:
         control_parameter: phi; 0.025 served an SVM, 5e-5 a CNN.
         growth: gamma, how many times longer the next interval may be.
         longest: tau_max.
+        constant: a tau that is not searched for, as in what the controller is compared with.
 
     Raises:
         UserError: a number out of its range.
@@ -41,12 +42,15 @@ class BudgetControl:
     control_parameter: float
     growth: float = 10.0
     longest: int = 100
+    constant: int | None = None
 
     def __post_init__(self) -> None:
         phi = self.control_parameter
         require(0 < phi < math.inf, "control_parameter", phi, "a finite number above 0")
         require(1 <= self.growth < math.inf, "growth", self.growth, "a finite number of at least 1")
         require_count(self.longest, 1, "longest")
+        if self.constant is not None:
+            require_count(self.constant, 1, "constant")
 
 
 class ResourceBudgetSchedule(Schedule):
@@ -208,6 +212,8 @@ class ResourceBudgetSchedule(Schedule):
 
     def _wanted(self, interval: int) -> int:
         """tau', before budgets cut it."""
+        if self._control.constant is not None:
+            return self._control.constant
         if self._last_tau is None or self._constants is None:
             return 1
         control = self._control
@@ -234,9 +240,15 @@ class ResourceBudgetOptions(DriftOptions):
     """`resource-budget`.
 
     Attributes:
-        joules, seconds, units: budgets; seconds are those of the simulated clock; null is unlimited.
-        step_cost, aggregation_cost: c and b of `units`.
-        control_parameter, growth, longest: phi, gamma and tau_max.
+        joules: the energy that the run may spend; null is unlimited.
+        seconds: the time on the simulated clock that the run may take; null is unlimited.
+        units: a budget of your own, at the prices `step_cost` and `aggregation_cost`; null is unlimited.
+        step_cost: c, what a local step costs in `units`.
+        aggregation_cost: b, what a global aggregation costs in `units`.
+        control_parameter: phi, what a step brings, which nobody knows; 0.025 served an SVM, 5e-5 a CNN.
+        growth: gamma, how many times longer the next interval may be.
+        longest: tau_max, the longest interval.
+        constant: a fixed tau within the same budget, instead of a search.
     """
 
     name: Literal["resource-budget"] = "resource-budget"
@@ -252,16 +264,17 @@ class ResourceBudgetOptions(DriftOptions):
     control_parameter: Magnitude = 0.025
     growth: Annotated[float, Field(ge=1, le=1e6), Expect("a number from 1 to 1e6")] = 10.0
     longest: Annotated[int, Field(ge=1, le=10_000), Expect("a whole number from 1 to 10000")] = 100
+    constant: Annotated[int, Field(ge=1, le=10_000), Expect("a whole number from 1 to 10000")] | None = None
 
     @property
     def metered(self) -> bool:
         return self.joules is not None or self.seconds is not None
 
     def longest_interval(self, horizon: Horizon) -> int:
-        return self.longest
+        return self.constant or self.longest
 
     def build(self, context: ScheduleContext) -> ResourceBudgetSchedule:
-        control = BudgetControl(self.control_parameter, self.growth, self.longest)
+        control = BudgetControl(self.control_parameter, self.growth, self.longest, self.constant)
         return ResourceBudgetSchedule(
             self._budgets(context), control, context.step_size, context.participation, self.drift
         )

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from h2fdp.streams.compiled_once import CompiledOnce
 
 _FACTORS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
@@ -129,13 +131,4 @@ def _normals(key: NDArray[np.uint64], counter: NDArray[np.uint64], out: NDArray[
     return int(begin * _HALVES + at)
 
 
-def _entry() -> Callable[[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.float32]], int]:
-    """Its machine code is kept on disk, where there is a place to write to; see the kernels of training."""
-    try:
-        compiled = njit(nogil=True, cache=True)(_normals)
-    except RuntimeError:
-        compiled = njit(nogil=True)(_normals)
-    return cast("Callable[[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.float32]], int]", compiled)
-
-
-normals = _entry()
+normals = CompiledOnce(_normals)

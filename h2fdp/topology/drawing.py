@@ -28,6 +28,7 @@ from h2fdp.topology.picture import (
 )
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.wheel import draw_wheel
+from h2fdp.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,7 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
     axes.set_aspect("equal")
     axes.axis("off")
     every = list(topology.servers())
-    servers = "1 edge server" if len(every) == 1 else f"{len(every):,} edge servers"
+    servers = counted(len(every), "edge server")
     servers += f" in {topology.depth} tiers" if topology.depth > 1 else ""
     figure.text(
         0.5, 0.965, topology.name, ha="center", va="center", fontsize=12, color=INK, weight="bold", parse_math=False

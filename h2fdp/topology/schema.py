@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -61,7 +61,12 @@ Scalar, Many, Mapping = Tag("scalar"), Tag("list"), Tag("mapping")
 
 
 class UniformDistance(Section):
-    """A distance drawn uniformly; under `seed` instead of the run's seed when one is given."""
+    """A distance drawn uniformly.
+
+    Attributes:
+        uniform: the smallest and the largest distance, m.
+        seed: draw under this seed instead of the run's, so that all runs have the same distances.
+    """
 
     uniform: Annotated[
         list[Positive], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
@@ -70,7 +75,11 @@ class UniformDistance(Section):
 
 
 class UniformCount(Section):
-    """A number of devices drawn uniformly, both ends included."""
+    """A number of devices drawn uniformly.
+
+    Attributes:
+        uniform: the smallest and the largest number, both included.
+    """
 
     uniform: Annotated[
         list[Count], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
@@ -101,7 +110,13 @@ HowMany = Annotated[
 
 
 class DeviceSection(Section):
-    """One device."""
+    """One device.
+
+    Attributes:
+        name: of the device; null is the edge server's name and a number.
+        distance_m: from the device to its edge server, m.
+        power_dbm: with which the device sends.
+    """
 
     name: Name | None = None
     distance_m: Distance = DEFAULT_DISTANCE_M
@@ -109,7 +124,13 @@ class DeviceSection(Section):
 
 
 class DevicesSection(Section):
-    """All devices of an edge server at once."""
+    """All devices of an edge server at once.
+
+    Attributes:
+        count: how many, or `{uniform: [least, most]}`.
+        distance_m: from each device to the edge server, m, or `{uniform: [least, most]}`.
+        power_dbm: with which each device sends.
+    """
 
     count: HowMany
     distance_m: Distances = DEFAULT_DISTANCE_M
@@ -125,7 +146,12 @@ class DevicesSection(Section):
 
 
 class LinkSection(Section):
-    """The link from an edge server to the node above it."""
+    """The link from an edge server to the node above it.
+
+    Attributes:
+        rate_mbps: of the link.
+        power_dbm: with which the edge server sends.
+    """
 
     rate_mbps: Rate = 100.0
     power_dbm: Decibels = 38.0
@@ -142,7 +168,16 @@ TrustLevel = Annotated[Trust, Expect(f"one of {', '.join(TRUSTS)}")]
 
 
 class _ServerSection(Section):
-    """What every edge server has, at any height."""
+    """What every edge server has, at any height.
+
+    Attributes:
+        name: of the edge server; {i} is the number of a repeated one, {parent} the name of the edge server above.
+        repeat: how many of these there are.
+        trusted: whether it may see raw updates: true or false is short for `trust`.
+        trust: `trusted`, `secure-sum` or `untrusted`; where neither key is stated it is drawn.
+        host: the host of the subnet under `runtime.placement: labels`.
+        link: to the node above; null is `cloud.link`.
+    """
 
     name: Name
     repeat: Count = 1
@@ -167,13 +202,20 @@ class EdgeSection(_ServerSection):
     """One edge server with devices, or `repeat` of them with {i} in the name.
 
     {parent} in a name or a host stands for the name of the edge server above.
+
+    Attributes:
+        devices: one by one, or `{count: 5}` of a kind.
     """
 
     devices: Devices
 
 
 class UpperEdgeSection(_ServerSection):
-    """One edge server above other edge servers, or `repeat` of them, each with edge servers of its own."""
+    """One edge server above other edge servers, or `repeat` of them, each with edge servers of its own.
+
+    Attributes:
+        edges: the edge servers below it.
+    """
 
     edges: Edges
 
@@ -207,7 +249,11 @@ UpperEdgeSection.model_rebuild()
 
 
 class CloudSection(Section):
-    """The cloud; its link is the default for every edge server of every tier."""
+    """The cloud.
+
+    Attributes:
+        link: the default for every edge server of every tier.
+    """
 
     link: LinkSection = LinkSection()
 
@@ -216,24 +262,38 @@ PerStep = Annotated[float, Field(ge=0, le=1e9), Expect("a number from 0 to 1e9")
 
 
 class ComputeSection(Section):
-    """The cost of one local step."""
+    """The cost of one local step.
+
+    Attributes:
+        seconds_per_step: s of the simulated clock.
+        joules_per_step: J of the device.
+    """
 
     seconds_per_step: PerStep = 0.0
     joules_per_step: PerStep = 0.0
 
 
 class SharesSection(Section):
-    """Shares of the edge servers, of two levels of trust."""
+    """Shares of the edge servers, of two levels of trust.
+
+    Attributes:
+        trusted: the share that is trusted.
+        secure-sum: the share that learns sums alone.
+    """
 
     trusted: Probability = 0.0
     secure_sum: Probability = Field(default=0.0, alias="secure-sum")
 
 
 class TrustSection(Section):
-    """How trust is drawn for an edge server that states none (H2FDP, Eq. 27): `probability` says that it is trusted.
+    """How trust is drawn for an edge server that states none (H2FDP, Eq. 27).
 
-    With three levels, `trusted` and `secure-sum` are the probabilities of these two. With `share`, just this share of
-    the edge servers is trusted; or `{trusted, secure-sum}`, the shares of these two.
+    Attributes:
+        probability: that an edge server is trusted.
+        trusted: with three levels, the probability that an edge server is trusted.
+        secure-sum: with three levels, the probability that an edge server learns sums alone.
+        share: instead of probabilities: just this share of the edge servers is trusted; or `{trusted, secure-sum}`, the
+            shares of these two.
     """
 
     probability: Probability | None = None
@@ -268,7 +328,21 @@ class TrustSection(Section):
 
 
 class TopologyFile(Section):
-    """A whole topology file."""
+    """A whole topology file.
+
+    Attributes:
+        name: of the network.
+        cloud: the root of the tree.
+        radio: the wireless channel from devices to edge servers.
+        compute: the cost of one local step.
+        trust: how trust is drawn where an edge server states none; null is the probability 0.5.
+        edges: the edge servers, with their devices or with edge servers below them.
+    """
+
+    other_names: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("servers", "edge_servers", "clusters"), "edges"),
+        **dict.fromkeys(("clients", "num_clients", "users"), "devices"),
+    }
 
     name: Name = "topology"
     cloud: CloudSection = CloudSection()

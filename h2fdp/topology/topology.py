@@ -17,6 +17,7 @@ from h2fdp.topology.network import CLOUD, Aggregator, Compute, Integers, Subnet
 from h2fdp.topology.star import star_of
 from h2fdp.topology.templates import ExpandedNetwork
 from h2fdp.wireless import Radio
+from h2fdp.wording import counted
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Topology:
         order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
         in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
         object.__setattr__(self, "aggregators", in_order)
+
+    def __repr__(self) -> str:
+        trusted = sum(subnet.trusted for subnet in self.subnets)
+        size = f"{counted(self.devices, 'device')} under {counted(self.edges, 'edge server')}, {trusted:,} trusted"
+        return f"Topology({self.name!r}: {size})"
 
     def _repr_html_(self) -> str:
         """For notebooks: what it is called, its size, and its first edge servers."""

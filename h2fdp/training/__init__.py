@@ -4,7 +4,7 @@ from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import ENGINES, Engine, build_engine, chosen_engine, engines_for
-from h2fdp.training.evaluation import Evaluation, evaluate
+from h2fdp.training.evaluation import Evaluation, Evaluator, evaluate
 
 __all__ = [
     "ENGINES",
@@ -14,6 +14,7 @@ __all__ = [
     "DeviceRecords",
     "Engine",
     "Evaluation",
+    "Evaluator",
     "build_engine",
     "chosen_engine",
     "engines_for",

@@ -30,8 +30,8 @@ class Batches:
         indices: (slots, devices, width) positions within the device, 0 .. D_i - 1, in the first `counts` of a row.
         counts: (slots, devices) records really drawn; 0 is an empty Poisson batch.
         steps: (devices,) local steps that each device really does, in the first slots; None: in all of them.
-        expected: (devices,) q_i D_i, where the sum of a batch's gradients is divided by that; None: by the records
-            really drawn.
+        expected: (devices,) q_i D_i, or a stated number, where the sum of a batch's gradients is divided by that; None:
+            by the records really drawn.
     """
 
     indices: np.ndarray

@@ -137,7 +137,7 @@ class LossOptions(Options):
         """The loss with these options."""
 
 
-LOSSES: Choices[LossOptions] = Choices(OwnKind("a loss"))
+LOSSES: Choices[LossOptions] = Choices(OwnKind("a loss", arguments=2))
 
 
 @LOSSES.register
@@ -153,7 +153,11 @@ class CrossEntropyOptions(LossOptions):
 
 @LOSSES.register
 class LabelSmoothingOptions(LossOptions):
-    """`smoothing` is what of a label's weight all classes share."""
+    """Cross-entropy against smoothed labels.
+
+    Attributes:
+        smoothing: what of a label's weight all classes share.
+    """
 
     name: Literal["label-smoothing"] = "label-smoothing"
     smoothing: Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")] = 0.1
@@ -165,7 +169,11 @@ class LabelSmoothingOptions(LossOptions):
 
 @LOSSES.register
 class HingeOptions(LossOptions):
-    """`margin` is by how much the label's score must exceed the others."""
+    """The multiclass hinge loss.
+
+    Attributes:
+        margin: by how much the label's score must exceed the others.
+    """
 
     name: Literal["hinge"] = "hinge"
     margin: Annotated[float, Field(gt=0, le=1e6), Expect("a number above 0 and at most 1e6")] = 1.0

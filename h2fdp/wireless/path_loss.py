@@ -42,6 +42,11 @@ PATH_LOSSES: Choices[Options] = Choices(
 class LogDistance(PathLoss, Options):
     """beta_0 - 10 alpha log10(d / d_0) dB (H2FDP, Appendix D).
 
+    Attributes:
+        beta0_db: beta_0, the gain at the reference distance.
+        exponent: alpha, how fast the gain falls with the distance.
+        reference_m: d_0, the reference distance, m.
+
     >>> LogDistance().gain_db(np.array([1.0, 10.0, 100.0]), np.random.default_rng()).tolist()
     [-30.0, -67.5, -105.0]
     """

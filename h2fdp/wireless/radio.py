@@ -38,7 +38,13 @@ else:
 
 
 class _Models(Section):
-    """The keys that name a model, its options, or a user's own."""
+    """The keys that name a model, its options, or a user's own.
+
+    Attributes:
+        access: how devices of a subnet share the channel: `tdma` or `ofdma`, or a model of your own.
+        fading: of the channel, drawn for each interval: `rayleigh` or `none`, or a model of your own.
+        pathloss: how the mean gain falls with the distance, or a model of your own.
+    """
 
     access: AccessChoice = Tdma()
     fading: FadingChoice = Rayleigh()
@@ -46,7 +52,14 @@ class _Models(Section):
 
 
 class RadioSection(_Models):
-    """The wireless channel."""
+    """The wireless channel.
+
+    Attributes:
+        bandwidth_mhz: of the channel of each subnet.
+        noise_dbm_per_hz: power of the thermal noise for each hertz.
+        fading_floor_db: the worst fading that is drawn; deeper ones count as this one.
+        bits_per_parameter: of the model, in every message.
+    """
 
     bandwidth_mhz: Bandwidth = 1.0
     noise_dbm_per_hz: Decibels = -173.0

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from h2fdp import UserError
 from h2fdp.cli.main import app
+from h2fdp.cli.sweep import _end
 from h2fdp.cli.sweep_progress import SweepCounts
 from h2fdp.run import steps
 from h2fdp.sweeps.task import Outcome
@@ -30,12 +31,18 @@ def test_it_ends_with_a_line_for_each_combination_and_its_directory(tmp_path):
     assert "4/4 runs done" in done.stderr
 
 
+def test_the_end_of_an_interval_beyond_what_there_can_be_is_said_to_be_that():
+    assert [_end(share) for share in (-0.471, 0.0, 0.6543, 1.0, 2.07)] == ["<0", "0", "0.654", "1", ">1"]
+
+
 def test_json_for_machines(tmp_path):
     done = called(study(tmp_path), "--out", tmp_path / "out", "--json", "--quiet", "--set", "sweep.seed=[4]")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["runs"], found["finished"], found["failed"]) == (2, 2, [])
     assert len(json.loads(CliRunner().invoke(app, ["runs", str(tmp_path / "out"), "--json"]).stdout)) == 2
+    told = CliRunner().invoke(app, ["runs", str(tmp_path)], env={"COLUMNS": "120"}).stdout  # a folder of sweeps
+    assert (told.count("out/seed=4,privacy.epsilon=1 "), told.count("out/seed=4,privacy.epsilon=20 ")) == (1, 1)
     assert [(row["privacy.epsilon"], row["interval"], row["n"]) for row in found["last"]] == [(1, 3, 1), (20, 3, 1)]
     assert found["last"][0]["accuracy_low"] is None  # of one run nothing is known about spread
     assert done.stderr == ""

@@ -126,6 +126,12 @@ def test_options_that_a_class_does_not_take_are_refused(folder):
     assert refusal("part_options:Rule", folder, SERVER) == "part_options:Rule needs the option `size`"
 
 
+def test_what_a_function_is_called_with_is_none_of_its_options(folder):
+    (folder / "part_records.py").write_text("def records(device, size=3):\n    pass\n")
+    text = refusal("part_records:records", folder, OwnKind("records", arguments=1), device=1)
+    assert text == "`device` means nothing for part_records:records; it takes size"
+
+
 @pytest.mark.parametrize("reference", ["a:", ":b", "a:b:c", "a b", "a:1"])
 def test_what_is_no_reference_is_refused(folder, reference):
     assert refusal(reference, folder).startswith("expected module:Name, as mymodule:Net, found")

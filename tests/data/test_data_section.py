@@ -62,12 +62,13 @@ def test_a_resolved_section_is_read_back_equal(value):
         (
             {"name": "fashion-mnist", "alpha": 1},
             "x.yaml: data.alpha: `alpha` means nothing for fashion-mnist; allowed "
-            "here: name, validation, public, partition, normalize",
+            "here: name, validation, public, partition, normalize, device_test_share",
         ),
         ({"name": "synthetic", "partition": "iid"}, "data.partition: `partition` means nothing for synthetic"),
         ({"name": "synthetic", "normalize": "unit"}, "data.normalize: `normalize` means nothing for synthetic"),
         ({"name": "synthetic", "iid": True, "beta": 1}, "data.beta: `beta` means nothing with `iid: true`"),
         ({"name": "digits", "path": "a.npz"}, "data.path: `path` means nothing for digits"),
+        ({"name": "cifar10-features", "size": 1001}, "data.size: expected a whole number from 1 to 1000, found 1001"),
         ({"name": "digits", "normalize": "wild"}, "data.normalize: expected"),
         ({"name": "digits", "validation": 1}, "data.validation: expected a number of at least 0 and below 1, found 1"),
         ({"name": "digits", "partitions": "iid"}, "data.partitions: unknown key; did you mean `partition`?"),
@@ -104,7 +105,7 @@ def test_a_resolved_section_has_null_for_the_options_of_other_data_sets():
     assert resolved == {
         "name": "synthetic", "validation": 0.0, "public": 0.0, "normalize": None, "path": None, "classes": 10,
         "features": 20, "iid": True, "alpha": None, "beta": None, "log_size_mean": 4.0, "log_size_deviation": 2.0,
-        "smallest_size": 50, "test_share": 0.1, "partition": None,
+        "smallest_size": 50, "test_share": 0.1, "partition": None, "device_test_share": None,
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from h2fdp.data import DATA_SETS, FederatedData, Records, Scaling, from_function, load
+from h2fdp.data.source import Pool
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -37,6 +38,32 @@ def test_unit_normalisation_only_divides():
     x = digits(normalize="unit")
     assert x.scaling == Scaling(16.0)
     assert (x.train.x * x.scaling.scale + x.scaling.shift).max() == 1.0
+
+
+def test_symmetric_normalisation_goes_from_minus_one_to_one():
+    data = digits(normalize="symmetric")
+    x = data.train.x * data.scaling.scale + data.scaling.shift
+    assert (x.min(), x.max()) == (-1.0, 1.0)
+
+
+def test_devices_test_on_their_own_share_of_all_records():
+    data, plain = digits(device_test_share=0.25), digits()
+    held = data.sizes + np.bincount(data.test_owners, minlength=20)
+    assert held.sum() == len(plain.train) + len(plain.test)
+    np.testing.assert_array_equal(np.bincount(data.test_owners, minlength=20), held // 4)
+    assert data.sizes.min() >= 1
+    for device in range(20):
+        own = data.test.y[data.test_owners == device].tolist() + data.device(device).y.tolist()
+        assert len(set(own)) == 3  # labels on a device, by default
+    both = np.concatenate([data.train.y[data.order], data.test.y])
+    np.testing.assert_array_equal(np.bincount(both), np.bincount(np.concatenate([plain.train.y, plain.test.y])))
+
+
+def test_records_that_are_tested_by_nobody_go_to_no_device():
+    owned = np.arange(8) % 2
+    pool = Pool(Records(np.ones((8, 2)), np.arange(8) % 2), Records(np.ones((2, 2)), np.arange(2)), 2, Scaling(), owned)
+    with pytest.raises(UserError, match="nobody holds the test records"):
+        pool.together()
 
 
 def test_a_scaling_for_each_channel_broadcasts_over_an_image():

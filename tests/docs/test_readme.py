@@ -1,6 +1,6 @@
 """What README.md sums up is what the pages say."""
 
-from h2fdp.reproduction.page import BEGIN
+from h2fdp.reproduction.regions import RESULTS, begin
 from h2fdp.reproduction.verdict import Verdict
 from tests.docs.reader import REPOSITORY
 
@@ -12,7 +12,7 @@ def cells(line):
 
 
 def test_the_counts_of_verdicts_are_those_of_the_page():
-    results = (REPOSITORY / "docs" / "reproduction.md").read_text().split(BEGIN)[1].splitlines()
+    results = (REPOSITORY / "docs" / "reproduction.md").read_text().split(begin(RESULTS))[1].splitlines()
     head = cells(results[1])
     shown = [number for number, cell in enumerate(head) if cell.startswith("Fashion-MNIST, ")]
     assert len(shown) == 2

@@ -42,6 +42,11 @@ def test_ali_cnn_28_has_26010_parameters():
     assert size("ali-cnn-28", (1, 28, 28)) == convolutions + (32 * 4 * 4 * 32 + 32) + (32 * 10 + 10) == 26_010
 
 
+def test_fedavg_cnn_has_the_parameters_of_ali_dpfl_s_program():
+    assert size("fedavg-cnn", (1, 28, 28)) == 582_026
+    assert size("fedavg-cnn", (3, 32, 32)) == 878_538
+
+
 def test_ali_cnn_32_follows_table_vi():
     widths = [(3, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 128)]
     convolutions = sum(9 * narrow * wide + wide for narrow, wide in widths)

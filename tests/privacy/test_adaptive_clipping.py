@@ -191,7 +191,7 @@ def test_over_several_noisy_steps_votes_add_up_under_the_noise_of_every_step():
     adaptive = AdaptiveClipping(1.0, share=0.3)
     _, records, module, model = situation(5, 7, scale=3.0)
     draws = np.ones((4, 7), dtype=bool)
-    made = group(records, module, draws, 0.5, adaptive, "stacked", NoisyGradients(True), mean_too=False)
+    made = group(records, module, draws, 0.5, adaptive, "stacked", NoisyGradients("expected"), mean_too=False)
     found = made.train(model, order(4, 0.5, 1e6, level=[0.2])).updates[0]
     noise = STREAMS.open("edge/1", "noise-votes", 2, 7).standard_normal() * 0.2 * 2  # the root of four steps
     assert float(found[-1]) == pytest.approx(0.5 * (4 * 7 * adaptive.vote(1e6) + noise) / 3.5, rel=1e-6)
@@ -209,7 +209,7 @@ def test_noise_on_votes_has_the_level_of_the_steps_noise_times_the_root_of_their
     """Chi-square of 4,000 draws: accepted at the stated deviation, rejected at 2/3 and 3/2 of it, error rate 1e-6."""
     steps = np.tile([1, 4], 2000)
     noise = DeviceNoise(STREAMS, lambda row: f"edge/{row}", np.arange(4000), np.full(4000, 0.8), 3, 5, 9)
-    drawn = NoisyGradients(True).noise_on_votes(noise, steps) / (0.8 * wrong * np.sqrt(steps))
+    drawn = NoisyGradients("expected").noise_on_votes(noise, steps) / (0.8 * wrong * np.sqrt(steps))
     lowest, highest = stats.chi2.ppf([ERROR / 2, 1 - ERROR / 2], 4000)
     assert (lowest <= (drawn**2).sum() <= highest) == (wrong == 1.0)
 

@@ -95,7 +95,19 @@ def test_drawn_divides_noise_and_gradients_by_what_is_drawn(engine):
         assert accepts(update, 1e3 * 4 / max(count, 1))
 
 
-@pytest.mark.parametrize("normalize", ["expected", "drawn"])
+def test_a_stated_number_divides_noise_and_gradients_of_all_devices():
+    """Where nothing is drawn there is only noise; and a number equal to the expected batch changes nothing."""
+    run = prepared({"name": "dp-sgd", "normalize": 64}, batch_size=None, sampling_rate=1e-6)
+    for update in steps_of(run):
+        assert accepts(update, 1e3 * 4 / 64)
+    stated, expected = (
+        prepared({"name": "dp-sgd", "normalize": normalize}, batch_size=4) for normalize in (4, "expected")
+    )
+    for one, other in zip(steps_of(stated), steps_of(expected), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("normalize", ["expected", "drawn", 64])
 def test_the_loop_and_the_stack_take_the_same_noisy_steps(normalize):
     runs = [prepared({"name": "dp-sgd", "normalize": normalize}, engine=engine) for engine in ("loop", "stacked")]
     one, other = (

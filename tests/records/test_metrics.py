@@ -57,6 +57,17 @@ def test_the_table_tells_nan_from_null(rows, tmp_path):
     assert table["epsilon_edge"].isna().all()
 
 
+def test_pandas_heads_a_table_of_epsilons_with_their_accountant(rows, tmp_path):
+    rows.append({"interval": 4, "epsilon_claimed": 1.0})
+    rows.write(tmp_path / "plain.parquet")
+    assert pd.read_parquet(tmp_path / "plain.parquet").columns.name is None
+    rows.append({"interval": 5, "epsilon_edge": 2.5})
+    rows.write(tmp_path / "metrics.parquet")
+    table = pd.read_parquet(tmp_path / "metrics.parquet")
+    assert str(table[["interval", "epsilon_edge"]].tail(1)).splitlines()[0].split()[:3] == ["epsilon_*", "by", "rdp"]
+    assert table["epsilon_edge"].iloc[-1] == 2.5
+
+
 def test_no_rows_are_an_empty_table(tmp_path):
     MetricsRows(METRICS_SCHEMA).write(tmp_path / "metrics.parquet")
     assert pd.read_parquet(tmp_path / "metrics.parquet").empty

@@ -35,6 +35,7 @@ accounted: {privacy.epsilon: 20, privacy.calibration: accounted}
 data_sets:
   digits: {title: Digits}
   other: {title: Other, set: {seed: 7}, not_run: it would be the same}
+  wide: {title: "Digits, wide", like: digits, set: {model: mlp}}
 figures:
   one:
     file: one.yaml

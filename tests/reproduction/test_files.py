@@ -29,7 +29,7 @@ def told(path, **changed):
         (("    target: 99\n", ""), "claims.yaml:12: claims[1]: energy to target needs a target"),
         (("at most", "about"), 'claims.yaml:10: claims[0].relation: expected one of at least, at most, found "about"'),
         (("figure: two", "figure: four"), 'claims.yaml:13: claims[1].figure: expected one of one, two, three, found'),
-        (("{digits: 10}", "{other: 10}"), 'claims.yaml:20: claims[1].paper: expected one of digits, found "other"'),
+        (("{digits: 10}", "{other: 10}"), 'claims.yaml:20: claims[1].paper: expected one of digits, wide, found'),
         (("id: energy", "id: noise-costs"), "claims.yaml:12: claims[1].id: another claim has this id"),
         (("[0.3, 0.03]", "[0.3, 0.04]"), "claims.yaml:19: claims[1].points: expected a point of the grid of two.yaml, "
          "which has it not: {training.step_size: 0.04}"),
@@ -46,10 +46,11 @@ def test_a_claim_that_cannot_be_evaluated_is_told_by_its_line(tmp_path, claims, 
     ("figures", "expected"),
     [
         (("kind: curves", "kind: pie"), "expected a panel of kind curves, bars or levels"),
-        (("[digits, other]", "[digits, numbers]"), "figures.one.data_sets: expected one of digits, other, found"),
+        (("[digits, other]", "[digits, numbers]"), "figures.one.data_sets: expected one of digits, other, wide, found"),
         (("x: [0.3, 0.03]", "x: [0.3, 0.03, 1]"), "expected 3 points, one for each x, found 2"),
         (("at: {method: hfl}", "at: {method: fedavg}"), "has it not: {method: fedavg}"),
         (("measure: final accuracy", "measure: accuracy"), "expected one of final accuracy"),
+        (("like: digits", "like: digit"), "data_sets.wide.like: expected one of digits, other, wide, found"),
         (("decided: true", "decided: certainly"), 'expected true or false, found "certainly"'),
     ],
 )  # fmt: skip
@@ -57,6 +58,14 @@ def test_a_figure_that_cannot_be_made_is_told_by_its_line(tmp_path, figures, exp
     message = told(tmp_path, figures=figures)
     assert expected in message
     assert "figures.yaml:" in message
+
+
+def test_a_data_set_that_is_like_another_has_its_figures_and_claims(tmp_path):
+    of = read_reproduction(folder(tmp_path))
+    assert [part.data_set for part in of.parts(["one"], ["digits", "wide"])] == ["digits"] * 2 + ["wide"] * 2
+    assert {claim.id: claim.paper.get("wide") for claim in of.claims.claims} == {
+        claim.id: claim.paper["digits"] for claim in of.claims.claims
+    }
 
 
 def test_a_wrong_change_is_told_by_its_line(tmp_path):
@@ -87,9 +96,10 @@ def test_every_part_of_the_project_can_be_run_and_quick_is_smaller():
 
 def test_what_was_fitted_for_one_study_serves_no_other():
     of = read_reproduction(EXPERIMENTS)
-    assert [part.column for part in of.parts(["fig5"], of.file.data_sets, quick=True)] == ["claimed"] * 2
+    assert [part.column for part in of.parts(["fig5"], of.file.data_sets, quick=True)] == ["claimed"] * 3
     columns = [(part.data_set, part.column) for part in of.parts(["fig5"], of.file.data_sets)]
-    assert columns == [("fashion-mnist", "claimed"), ("fashion-mnist", "accounted"), ("cifar10", "claimed")]
+    assert columns == [("fashion-mnist", "claimed"), ("fashion-mnist", "accounted"), ("cifar10", "claimed"),
+                       ("cifar10-cnn12", "claimed")]  # fmt: skip
 
 
 def test_each_of_the_papers_figures_has_claims_about_fashion_mnist():
@@ -140,8 +150,14 @@ def test_the_files_of_the_figures_have_what_the_search_found():
             assert (calibration, constant) == ("accounted", pytest.approx(2**0.5))
 
 
+def test_the_runs_of_cifar10_have_what_their_search_found():
+    chosen = json.loads((EXPERIMENTS / "open_cifar10.json").read_text())["chosen"]
+    stated = read_reproduction(EXPERIMENTS).file.data_sets["cifar10"].set
+    assert {key: stated[key] for key in chosen} == chosen
+
+
 def test_the_search_has_seeds_of_its_own():
-    for name in ("open_parameters", "open_alphas"):
+    for name in ("open_parameters", "open_alphas", "open_cifar10"):
         seeds = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())["sweep"]["seed"])
         for number in range(4, 11):
             assert not seeds & set(yaml.safe_load((EXPERIMENTS / f"fig{number}.yaml").read_text())["sweep"]["seed"])

@@ -26,6 +26,14 @@ def few_draws(monkeypatch):
     student._proportions.cache_clear()
 
 
+def test_looks_at_growing_numbers_of_seeds_take_their_share_of_the_level():
+    found = find(COMPARISONS["difference"], [SEEDS], looks=5)
+    differences = SEEDS[:, 0] - SEEDS[:, 2]
+    half = stats.t.ppf(1 - 0.025 / 5, 2) * differences.std(ddof=1) / math.sqrt(3)
+    assert found.size.low == pytest.approx(differences.mean() - half, rel=0.02)
+    assert found.size.high == pytest.approx(differences.mean() + half, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("name", "size", "direction"),
     [

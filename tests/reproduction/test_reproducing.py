@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 from h2fdp import Experiment
 from h2fdp.cli.main import app
 from h2fdp.reproduction.decisions import decisions
-from h2fdp.reproduction.page import BEGIN, END
+from h2fdp.reproduction.regions import RESULTS, begin, end
 from h2fdp.run.setup import RunSetup
 from tests.reproduction.small import folder
+
+BEGIN, END = begin(RESULTS), end(RESULTS)
 
 
 def reproduce(path, *arguments, experiments=None):
@@ -104,6 +106,17 @@ def test_again_nothing_is_made_and_the_same_is_said(done):
     assert (path / "docs" / "reproduction.md").read_text() == page
 
 
+def test_a_page_of_one_data_set_has_its_claims_alone(done, tmp_path):
+    path, _ = done
+    answer = reproduce(path, "all", "--check", "--data-set", "digits", "--page", str(tmp_path / "digits.md"))
+    assert answer.exit_code == 0, answer.output
+    page = (tmp_path / "digits.md").read_text()
+    assert "| noise costs accuracy | Sec. 1 | Digits |" in page
+    assert "](figures/one-digits.png)" in page
+    assert "Other" not in page
+    assert "wide" not in page
+
+
 def test_json_has_findings_and_verdicts(done):
     path, _ = done
     found = json.loads(reproduce(path, "one", "--json", "--quiet").stdout)
@@ -161,8 +174,8 @@ def test_decisions_are_those_of_a_trained_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["fig99"], "NAME: expected one of one, two, three, all, found fig99"),
-        (["one", "--data-set", "cifar"], "--data-set: expected one of digits, other, found cifar"),
+        (["fig99"], "NAME: expected one of one, two, three, all, settings, found fig99"),
+        (["one", "--data-set", "cifar"], "--data-set: expected one of digits, other, wide, found cifar"),
     ],
 )
 def test_unknown_names_are_told(tmp_path, arguments, expected):

@@ -309,7 +309,7 @@ def test_private_estimates_are_in_the_ledger_and_their_noise_is_the_formulas(tmp
         assert row["steps"] == 2
         assert active == len(DISTANCES[row["edge"]]) > 1
         assert (row["sensitivity"], row["noise_std"]) == pytest.approx(expected, rel=1e-9)
-    assert done.privacy.epsilon("cloud") > plain.privacy.epsilon("cloud")
+    assert done.privacy.epsilon("cloud", "rdp") > plain.privacy.epsilon("cloud", "rdp")
 
 
 def test_local_noises_cover_the_most_local_aggregations_that_any_tau_has(tmp_path):

@@ -108,7 +108,7 @@ def test_a_budget_of_a_tier_stops_the_run_before_it_is_exceeded_and_every_tier_i
     run = experiment(**settings, budget={"tier-2": budget, "cloud": 100.0}).run(tmp_path / "run")
     assert (run.summary["state"], run.summary["budget_spent_by"]) == ("budget spent", "tier-2")
     assert 2 <= run.summary["intervals"] <= 4
-    assert run.privacy.epsilon(observer="tier-2") <= budget
+    assert run.privacy.epsilon(observer="tier-2", accountant="rdp") <= budget
     assert run.metrics["epsilon_tier-2"].tolist() == pytest.approx(free.iloc[: run.summary["intervals"]].tolist())
     show_result(run.summary, tmp_path / "run")
     shown = " ".join(capsys.readouterr().out.split())
@@ -133,7 +133,7 @@ def test_metrics_ledger_plan_and_summary_agree(tmp_path, settings):
     made = experiment(**settings, participation=0.6, faults=FAULTS, intervals=3)
     planned, run = planned_accounts(made.prepare()), made.run(tmp_path / "run")
     for observer in OBSERVERS:
-        expected = run.privacy.epsilon(observer=observer)
+        expected = run.privacy.epsilon(observer=observer, accountant="rdp")
         assert run.metrics[f"epsilon_{observer}"].iloc[-1] == pytest.approx(expected)
         assert planned.worst(observer, 1e-5) == pytest.approx(expected)
         assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(expected)

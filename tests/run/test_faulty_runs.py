@@ -184,7 +184,7 @@ def test_a_budget_stops_a_run_with_faults_before_it_is_exceeded(tmp_path, privat
     run = experiment(budget={"cloud": budget}, sampling="fixed").run(tmp_path / "run")
     assert run.summary["state"] == "budget spent"
     assert 0 < run.summary["intervals"] < INTERVALS
-    assert run.privacy.epsilon(observer="cloud") <= budget
+    assert run.privacy.epsilon(observer="cloud", accountant="rdp") <= budget
 
 
 @pytest.mark.parametrize("estimates", ["released", "private", "oracle"])

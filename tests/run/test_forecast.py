@@ -41,7 +41,7 @@ def test_the_accounts_that_are_planned_are_those_that_the_run_ends_with(tmp_path
     made = experiment(participation=0.6, faults=FAULTS)
     run, planned = made.run(tmp_path / "run"), planned_accounts(made.prepare())
     for observer in ("edge", "peer", "cloud", "public"):
-        assert planned.worst(observer, 1e-5) == pytest.approx(run.privacy.epsilon(observer))
+        assert planned.worst(observer, 1e-5) == pytest.approx(run.privacy.epsilon(observer, "rdp"))
 
 
 def test_intervals_that_differ_in_their_step_size_alone_come_as_one():

@@ -26,6 +26,8 @@ def test_each_has_html_and_a_short_text(experiment, tmp_path):
     assert "epsilon (pld)" in html
     assert repr(run).startswith(f"Run('{tmp_path / 'run'}': done, accuracy 0.")
     assert repr(experiment) == "Experiment('a-b': h2fdp on digits, 4 devices)"
+    assert repr(experiment.topology).endswith(": 4 devices under 2 edge servers, 2 trusted)")
+    assert repr(run.privacy).endswith("delta=1e-05, accountant='pld')")
     told = explain(experiment)
     assert str(told).splitlines()[0].startswith("what is learned about")
     assert str(told).splitlines()[0].split(",")[0] in told._repr_html_()

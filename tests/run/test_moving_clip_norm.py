@@ -336,6 +336,8 @@ def test_normalised_updates_have_the_account_of_cut_ones_and_models_of_their_own
         ("the cloud", {"method": {"privacy": "output"}}, "clip_norm", "no clip norm that noise is sized for"),
         ("steps of devices", {"method": {"privacy": {"name": "dp-sgd", "normalize": "drawn"}}, "aggregate_every": 4},
          "normalize", "divided by the public expected size"),
+        ("steps of devices", {"method": {"privacy": {"name": "dp-sgd", "normalize": 64}}, "aggregate_every": 4},
+         "normalize", "divided by the public expected size"),
         ("secure sums", {"method": {"privacy": {"name": "hierarchical", "secure_sum": {"rounding": 20}}}},
          "rounding", "made for one clip norm"),
         ("steps of devices", {"method": {**INSIDE, "objective": "moon"}}, "objective", "updates by the loss"),

@@ -67,6 +67,7 @@ def test_a_device_under_a_trusted_edge_server_has_no_edge_account(tmp_path):
 def test_without_a_guarantee_there_are_no_epsilons(tmp_path):
     run = small(method="hfl").run(tmp_path / "run")
     assert run.metrics[["epsilon_claimed", "epsilon_edge", "epsilon_cloud"]].isna().all(axis=None)
+    assert run.metrics.columns.name is None
     assert run.summary["privacy"] is None
     with pytest.raises(UserError, match="adds no noise"):
         privacy_report(small(method="hfl").prepare())
@@ -79,10 +80,15 @@ def test_accounted_calibration_meets_the_target_of_the_observers_that_are_feared
     assert 1.98 < reached <= 2.0
 
 
-def test_accounted_calibration_by_pld_meets_its_own_target(tmp_path):
+def test_accounted_calibration_by_pld_meets_its_own_target_and_epsilons_are_by_pld_then(tmp_path):
     run = small(calibration="accounted", accountant="pld", epsilon=2.0).run(tmp_path / "run")
-    reached = max(run.privacy.epsilon(observer=observer, accountant="pld") for observer in OBSERVERS)
-    assert 1.97 < reached <= 2.0
+    told = {observer: run.privacy.epsilon(observer=observer) for observer in OBSERVERS}
+    assert 1.97 < max(told.values()) <= 2.0
+    assert told == pytest.approx({name: each["pld"] for name, each in run.summary["privacy"]["worst"].items()})
+    assert run.privacy.epsilon(observer="edge", accountant="rdp") == pytest.approx(run.metrics["epsilon_edge"].max())
+    assert run.metrics["epsilon_edge"].max() > 2.0
+    assert "epsilon_* by rdp" in str(run.metrics[["interval", "epsilon_edge"]].tail(1))
+    assert RunPrivacy(run.directory / "privacy.jsonl", 1e-5).epsilon("edge") == pytest.approx(told["edge"])
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])

@@ -67,7 +67,7 @@ def test_devices_that_hold_the_same_records_are_composed_by_name(runs, tmp_path)
             assert max(alone) < expected < sum(alone) * 1.2
     for name, held in found["devices"].items():
         for observer in OBSERVERS:
-            expected = oracle.epsilon(observer, device=name)
+            expected = oracle.epsilon(observer, "rdp", device=name)
             assert (held[observer]["rdp"] if observer in held else None) == (expected and pytest.approx(expected))
 
 

@@ -51,6 +51,15 @@ def test_the_first_interval_has_one_step_and_the_next_at_most_ten_times_as_many(
     assert taus[:4] == [1, 10, 31, 31]
 
 
+@pytest.mark.parametrize("constants", [None, DRIFT])
+def test_a_constant_tau_fills_the_same_budget_and_ends_with_what_is_left(constants):
+    taus = run(schedule(tokens(95.0), control=BudgetControl(0.025, constant=7), constants=constants))
+    # Four intervals cost 68. A fifth of 7 steps, with a step and an aggregation in reserve, would take 28 more.
+    assert taus == [7, 7, 7, 7, 6]
+    with pytest.raises(UserError, match="constant"):
+        BudgetControl(0.025, constant=0)
+
+
 def test_while_nothing_is_known_there_is_one_local_step():
     of = schedule(constants=None)
     assert of.measures_secants

@@ -275,7 +275,7 @@ def test_nothing_is_compiled_twice_whatever_the_arrays_are():
             assert not drawn.counts.flags.writeable
             trained("compiled", "logistic", None, objective, drawn, held=held, momentum=0.5)
             trained("compiled", "deep", None, objective, draw("poisson", SIZES, RATES, 3), held=held)
-    assert len(kernels._train.signatures) == 1
+    assert len(kernels._train.dispatcher.signatures) == 1
 
 
 class OwnDirection(Plain):
@@ -326,7 +326,7 @@ def test_machine_code_on_disk_is_that_of_these_sources(tmp_path):
     shutil.copytree(kernels.__file__.rpartition("/")[0], folder, ignore=shutil.ignore_patterns("__pycache__"))
     before = kernels.digest_of_sources(folder)
     assert before == kernels.digest_of_sources()
-    assert before in [cell.cell_contents for cell in kernels._train.py_func.__closure__]
+    assert before in [cell.cell_contents for cell in kernels._train.dispatcher.py_func.__closure__]
     for file in sorted(folder.glob("*.py")):
         text = file.read_text()
         file.write_text(text + "\n")

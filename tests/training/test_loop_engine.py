@@ -1,12 +1,14 @@
 """The reference engine against gradients written out in NumPy."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
+from h2fdp.runtime.local_hosts import worker_threads
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, build_engine, evaluate
+from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Evaluator, build_engine, evaluate
 from h2fdp.training.batches import Batches
 
 RNG = np.random.default_rng(0)
@@ -96,6 +98,21 @@ def test_evaluation_counts_each_device_and_the_whole():
     np.testing.assert_allclose(result.accuracy, [right[:5].mean(), right[5:].mean()])
     np.testing.assert_allclose(result.loss, [losses[:5].mean(), losses[5:].mean()], rtol=1e-5)
     assert result.accuracy_whole == right.mean()
+
+
+@pytest.mark.parametrize("at_once", [2, 3, 16])
+def test_evaluation_on_threads_is_the_same_to_the_bit(monkeypatch, at_once):
+    """Batches of five records, of which there are three, on as many threads as there are, and on more."""
+    import h2fdp.training.evaluation as evaluation
+
+    monkeypatch.setattr(evaluation, "_VALUES_AT_ONCE", 5 * RECORDS.x[0].numel())
+    start = torch.from_numpy(START).flatten()
+    alone = evaluate(module(), start, RECORDS)
+    with worker_threads(at_once) as threads:
+        together = Evaluator([module() for _ in range(at_once)], threads=threads).evaluate(start, RECORDS)
+    np.testing.assert_array_equal(together.loss, alone.loss)
+    np.testing.assert_array_equal(together.accuracy, alone.accuracy)
+    assert (together.loss_whole, together.accuracy_whole) == (alone.loss_whole, alone.accuracy_whole)
 
 
 def test_a_small_set_is_scaled_once_and_a_large_one_each_time(monkeypatch):

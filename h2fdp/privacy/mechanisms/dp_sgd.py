@@ -36,7 +36,7 @@ from h2fdp.topology import Trust
 if TYPE_CHECKING:
     from torch import Tensor
 
-Normalize = Literal["expected", "drawn"]
+Normalize = Literal["expected", "drawn"] | float
 DRAWN = (
     "normalize drawn: how many records a batch drew scales its noise, and shows in it, so sampling hides nothing: the "
     "account has no amplification, and holds for neighbours where a record gets a gradient of zero and is still "
@@ -66,6 +66,7 @@ class DpSgdMechanism(Mechanism):
             number by the scale of its noise; given b of D, the record is in the batch with probability b/D, and no
             amplification by q is left.
         plain_steps: whether an upload is the plain sum of its noisy steps.
+        divisor: the stated number that sums are divided by; None for one that follows from the batches.
     """
 
     noise_multiplier: float
@@ -76,6 +77,7 @@ class DpSgdMechanism(Mechanism):
     search: RcSearch | None
     amplified: bool = True
     plain_steps: bool = True
+    divisor: float | None = None
 
     def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """(len(segments), s) standard deviations on the sum."""
@@ -107,7 +109,8 @@ class DpSgdMechanism(Mechanism):
 
     def upload_variance(self, upload: PlannedUpload) -> float:
         """To first order: of independent steps, as if the noise of one did not change the gradients of the next."""
-        of_steps = upload.step_size * upload.noise_std / (upload.sampling_rates * upload.records)
+        divisors = upload.sampling_rates * upload.records if self.divisor is None else self.divisor
+        of_steps = upload.step_size * upload.noise_std / divisors
         return float((upload.steps * (upload.weights * of_steps) ** 2).sum())
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
@@ -159,13 +162,17 @@ class DpSgdMechanism(Mechanism):
 class NoisyGradients(LocalRandomizer):
     """Noise at every step, empty batches included. What comes of the steps may leave as it is."""
 
-    expected: bool
+    normalize: Normalize
     noisy: ClassVar[bool] = True
     noisy_steps: ClassVar[bool] = True
 
     @property
     def by_expected_batch(self) -> bool:
-        return self.expected
+        return self.normalize == "expected"
+
+    @property
+    def divisor(self) -> float | None:
+        return None if isinstance(self.normalize, str) else self.normalize
 
     def step_noise(self, noise: DeviceNoise) -> StepNoise:
         nodes = [noise.name(row) for row in noise.rows.tolist()]
@@ -189,7 +196,8 @@ class DpSgd(NoisePlacement):
     Attributes:
         noise_multiplier: z; None is calibrated to the target for the planned steps. Given, the run ends at R_c: the
             largest number of steps of a device that meets the target.
-        normalize: what a batch's sum is divided by: `expected` q_i D_i, `drawn` the records that are in it.
+        normalize: what a batch's sum is divided by: `expected` q_i D_i, `drawn` the records that are in it, or a number
+            for all devices, as the public program of ALI-DPFL (64).
         rc_search: how R_c is found; `paper` overspends by up to 0.01, see `iteration_budget`.
     """
 
@@ -207,6 +215,10 @@ class DpSgd(NoisePlacement):
     @property
     def tells_batch_sizes(self) -> bool:
         return self.normalize == "drawn"
+
+    @property
+    def states_divisor(self) -> bool:
+        return not isinstance(self.normalize, str)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -234,7 +246,7 @@ class DpSgd(NoisePlacement):
     def local_randomizer(
         self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
     ) -> LocalRandomizer:
-        return NoisyGradients(self.normalize == "expected")
+        return NoisyGradients(self.normalize)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
@@ -242,9 +254,12 @@ class DpSgd(NoisePlacement):
         planned = setting.intervals * setting.local_steps
         noise = self.noise_multiplier or planned_multiplier(setting, exposed)
         search = None if self.noise_multiplier is None else self.rc_search
-        amplified = self.normalize == "expected"
+        amplified = not self.tells_batch_sizes
+        divisor = None if isinstance(self.normalize, str) else self.normalize
         plain = setting.plain_steps
-        return DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified, plain)
+        return DpSgdMechanism(
+            noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified, plain, divisor
+        )
 
 
 def planned_multiplier(setting: MechanismContext, exposed: ReleaseType) -> float:

@@ -84,6 +84,7 @@ class LocalRandomizer(Protocol):
         noisy: devices add noise of their own.
         noisy_steps: devices add it to the gradient of each step.
         by_expected_batch: the sum of a batch's gradients is divided by q_i D_i, not by the records drawn.
+        divisor: the number that it is divided by at every device instead; None where there is none.
         clips_updates: whole updates are clipped, not gradients.
     """
 
@@ -94,6 +95,10 @@ class LocalRandomizer(Protocol):
     @property
     def by_expected_batch(self) -> bool:
         return False
+
+    @property
+    def divisor(self) -> float | None:
+        return None
 
     def linear_terms(self, model: Tensor, noise: DeviceNoise) -> Tensor | None:
         """(s, M) added to every direction of each device's steps; None for nothing."""

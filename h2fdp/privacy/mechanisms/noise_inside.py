@@ -105,7 +105,7 @@ class HierarchicalSteps(HierarchicalDp):
         self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
     ) -> LocalRandomizer:
         if trust == "untrusted":
-            return NoisyGradients(expected=True)
+            return NoisyGradients(normalize="expected")
         return super().local_randomizer(trust, clip_norm, by_record=True)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

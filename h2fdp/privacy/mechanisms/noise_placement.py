@@ -91,6 +91,11 @@ class NoisePlacement(Protocol):
         return False
 
     @property
+    def states_divisor(self) -> bool:
+        """Whether batches' sums are divided by a number of its options."""
+        return False
+
+    @property
     def input_norm(self) -> float | None:
         return None
 

@@ -9,15 +9,13 @@ What is not finite is not assumed away.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from h2fdp.streams.compiled_once import CompiledOnce
 from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Integers, Memory, Network, Rules
 from h2fdp.training.compiled.jit import kernel
 from h2fdp.training.compiled.layers import BLOCK, add_rows, backward, block_of, clear, forward
@@ -244,12 +242,11 @@ def digest_of_sources(folder: Path = Path(__file__).parent) -> int:
     return int.from_bytes(blake2b(b"||".join(texts), digest_size=8).digest(), "little") >> 1
 
 
-def _entry(sources: int) -> Callable[..., None]:
+def _entry(sources: int) -> CompiledOnce[..., None]:
     """The one kernel that Python calls; the others are compiled into it.
 
-    Its machine code is kept on disk: in NUMBA_CACHE_DIR, beside this file or in the user's cache folder, the first that
-    can be written to. Numba would take it from there as long as the date of this file is the same, whatever changed in
-    the others; but what a kernel closes over counts too, so it closes over a digest of them all.
+    Numba would take its machine code from disk as long as the date of this file is the same, whatever changed in the
+    others; but what a kernel closes over counts too, so it closes over a digest of them all.
     """
 
     def train(
@@ -269,11 +266,7 @@ def _entry(sources: int) -> Callable[..., None]:
             for slot in range(first_slot, min(last_slot, batches.steps[device])):
                 _step(chain, rules, records, batches, models, device, slot, used)
 
-    try:
-        compiled = njit(nogil=True, cache=True)(train)
-    except RuntimeError:  # there is no place to write to: each process compiles its own
-        compiled = njit(nogil=True)(train)
-    return cast("Callable[..., None]", compiled)
+    return CompiledOnce(train)
 
 
 _train = _entry(digest_of_sources())

@@ -1,0 +1,100 @@
+"""Write docs/keys.md, a table for each section of the files that users write, from the sections' docstrings.
+
+python -m experiments.keys_page
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+
+from h2fdp.config.descriptions import descriptions_of_keys
+from h2fdp.config.fields import Options
+from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.methods import MethodSection, name_of
+from h2fdp.topology.schema import TopologyFile
+
+PAGE = Path(__file__).parent.parent / "docs" / "keys.md"
+_HEAD = """\
+# Every key
+
+All keys of the [experiment file](experiment-file.md) and of the [topology file](topology-file.md), with their defaults;
+these pages explain how they go together. `h2fdp schema` and `h2fdp schema topology` print the same as JSON Schema, for
+editors. `python -m experiments.keys_page` writes this page from the docstrings of the sections.
+"""
+
+
+def page() -> str:
+    """All of it."""
+    parts = [_HEAD]
+    for title, file in (("The experiment file", ExperimentFile), ("The topology file", TopologyFile)):
+        parts.append(f"## {title}\n\n{_table(file)}")
+        alike: dict[str, list[str]] = {}  # choices with the same keys share a table
+        for name, section in _sections(file, "", {file}):
+            if _keys(section):
+                alike.setdefault(_table(section), []).append(name)
+        parts += [f"### {', '.join(names)}\n\n{table}" for table, names in alike.items()]
+    return "\n".join(parts)
+
+
+def _sections(section: type[BaseModel], path: str, known: set[type]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """The sections below one, by what they are called: `training`, or `model: mlp` for one of several choices."""
+    for key, field in section.model_fields.items():
+        place = f"{path}.{field.alias or key}" if path else (field.alias or key)
+        for below in _models(field.annotation):
+            if below not in known:
+                known.add(below)
+                choice = f": {below.model_fields['name'].default}" if issubclass(below, Options) else ""
+                yield f"`{place}{choice}`", below
+                yield from _sections(below, place, known)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _keys(section: type[BaseModel]) -> list[str]:
+    """All but the name of a choice, which is in the heading."""
+    fields = section.model_fields
+    return [key for key in fields if not (key == "name" and issubclass(section, Options))]
+
+
+def _table(section: type[BaseModel]) -> str:
+    meant = descriptions_of_keys(section)
+    rows = ["| key | default | meaning |", "|---|---|---|"]
+    for key in _keys(section):
+        field = section.model_fields[key]
+        name = field.alias or key
+        default = "required" if field.is_required() else _word(field.get_default(call_default_factory=True))
+        text = meant[name].replace("|", r"\|")
+        rows.append(f"| `{name}` | {default} | {text} |")
+    return "\n".join(rows) + "\n"
+
+
+def _word(value: Any) -> str:
+    """A default as a file would say it."""
+    if isinstance(value, Options):
+        return f"`{value.name}`"
+    if isinstance(value, MethodSection):
+        return f"`{name_of(value)}`"
+    if isinstance(value, BaseModel):
+        stated = value.model_dump(exclude_defaults=True)
+        return f"`{_yaml(stated)}`" if stated else "see there"
+    return "null" if value is None else f"`{_yaml(value)}`"
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=1000, sort_keys=False).removesuffix("\n...\n").strip()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(f"{PAGE}\n")

@@ -1,0 +1,93 @@
+"""How deep should a tree be: the same devices under one, two and three tiers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+import h2fdp
+from experiments.questions.study import Question, accounted, by_seed, difference, ends, mean, picture
+from h2fdp.reproduction.panels import COLOURS
+
+NETWORKS = {  # words, and how many nodes add the noise of a message to the cloud
+    "none": ("8 edge servers,\nnone trusted", 48),
+    "flat-24": ("24 edge\nservers", 24),
+    "flat-8": ("8 edge\nservers", 8),
+    "two-tiers-below": ("8 below 2\nuntrusted", 8),
+    "flat-2": ("2 edge\nservers", 2),
+    "two-tiers": ("8 below 2\nregions", 2),
+    "three-tiers": ("8 below 4\nbelow 2", 2),
+}
+
+
+def noise(adding: int) -> float:
+    """Noise in the cloud's average where so many nodes of equal size add theirs, in that of a single one.
+
+    >>> noise(4)
+    2.0
+    """
+    return math.sqrt(adding)
+
+
+class Depth(Question):
+    """48 devices below the cloud."""
+
+    name = "depth"
+    alternative = "Accuracy and joules of seven networks of 48 devices"
+
+    def rows(self, values: Mapping[str, Any], run: h2fdp.Run) -> Iterator[dict[str, Any]]:
+        """The end of the run."""
+        yield {
+            "network": Path(values["topology"]).stem,
+            "seed": values["seed"],
+            **ends(run),
+            "accounted": accounted(run),
+        }
+
+    def at(self, table: pd.DataFrame, network: str, column: str = "accuracy") -> dict[int, float]:
+        """By seed."""
+        return by_seed(table, column, network=network)
+
+    def answer(self, table: pd.DataFrame) -> str:
+        """Depth against breadth."""
+        deeper = difference(self.at(table, "two-tiers"), self.at(table, "flat-2"))
+        third = difference(self.at(table, "three-tiers"), self.at(table, "two-tiers"))
+        fewer = difference(self.at(table, "flat-2"), self.at(table, "flat-24"))
+        below = difference(self.at(table, "two-tiers-below"), self.at(table, "flat-8"))
+        joules = [mean(self.at(table, network, "energy_j")).value for network in ("three-tiers", "flat-2")]
+        return (
+            "**As shallow as it can be with few nodes at which trust ends: depth itself moves no point, the number of "
+            f"highest trusted servers does.** Two trusted servers instead of 24 are worth {fewer} points. A tier below "
+            f"them changes {deeper}, a third {third}, and untrusted regions above trusted servers {below}; three tiers "
+            f"take {100 * (joules[0] / joules[1] - 1):.0f} % more joules than two servers alone."
+        )
+
+    def draw(self, table: pd.DataFrame) -> Figure:
+        """Bars of accuracy and joules."""
+        figure, panels = picture(2, height=3.4)
+        places = np.arange(len(NETWORKS))
+        for axes, column, word in zip(panels, ("accuracy", "energy_j"), ("test accuracy, %", "joules"), strict=True):
+            means = [mean(self.at(table, network, column)) for network in NETWORKS]
+            colours = [COLOURS[{48: 0, 2: 2}.get(adding, 1)] for _, adding in NETWORKS.values()]
+            axes.bar(
+                places, [each.value for each in means], yerr=[each.half for each in means], color=colours, capsize=3
+            )
+            axes.set_xticks(places, [words for words, _ in NETWORKS.values()], fontsize=7, rotation=60)
+            axes.set_ylabel(word)
+        low = min(mean(self.at(table, network)).value for network in NETWORKS)
+        panels[0].set_ylim(bottom=math.floor(low) - 3)
+        return figure
+
+    def lines(self, table: pd.DataFrame) -> Iterator[str]:
+        """A row for each network."""
+        yield "| network | nodes that add noise | noise, by formula | accuracy, % | joules | seconds |"
+        yield "|---" * 6 + "|"
+        for network, (words, adding) in NETWORKS.items():
+            found = [str(mean(self.at(table, network, column))) for column in ("accuracy", "energy_j", "clock_s")]
+            yield f"| {words.replace(chr(10), ' ')} | {adding} | {noise(adding):.2f} | " + " | ".join(found) + " |"

@@ -1,0 +1,121 @@
+"""Scattering of images: moduli of wavelets, and of wavelets of these, averaged. Nothing in it is learned.
+
+Bruna and Mallat 2013, "Invariant scattering convolution networks"; for private learning Tramer and Boneh 2021,
+"Differentially private learning needs better features (or much more data)". Two scales and eight angles:
+
+    order 0        x                                 averaged over cells
+    order 1        |x * psi_{j, t}|                  j = 0, 1; t = 1..8
+    order 2        ||x * psi_{0, t}| * psi_{1, t'}|  t, t' = 1..8
+
+for each colour: 81 averages of each cell. The wavelets are truncated and the convolutions direct, with the border
+reflected, so values are near those of libraries that work in the Fourier domain, not equal.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ANGLES = 8
+AVERAGES = 1 + 2 * ANGLES + ANGLES**2  # of each colour and cell
+CELLS = 4  # along a side
+SMALLEST_SIDE = 8  # the borders are reflected within the image, and every cell has a pixel of half the resolution
+_WIDTH, _FREQUENCY = 0.8, 3 * math.pi / 4  # of the wavelet at scale 0; one scale on, double and half
+_REACH = (3, 6)  # pixels to each side, by scale
+_LEAST = 1e-12  # under the root of a modulus
+_AT_ONCE = 250
+
+
+def morlet(scale: int, angle: float) -> NDArray[np.complex128]:
+    """The wavelet exp(i xi u) - beta under a Gaussian envelope, truncated; beta makes its sum 0.
+
+    u is along the angle, in pixels; the envelope is half as wide along u as across (a slant of 4 / ANGLES).
+
+    Args:
+        scale: j; the width is 0.8 * 2^j pixels, the frequency xi is 3 pi / 4 / 2^j.
+        angle: in radians, from the second axis (columns) to the first (rows).
+
+    Returns:
+        shape (2 r + 1, 2 r + 1), r = 3 at scale 0 and 6 at scale 1.
+
+    >>> bool(abs(morlet(1, 0.3).sum()) < 1e-12)
+    True
+    """
+    reach, width, frequency = _REACH[scale], _WIDTH * 2**scale, _FREQUENCY / 2**scale
+    slant = 4 / ANGLES
+    down, right = np.mgrid[-reach : reach + 1, -reach : reach + 1].astype(np.float64)
+    along = math.cos(angle) * right + math.sin(angle) * down
+    across = math.cos(angle) * down - math.sin(angle) * right
+    envelope = slant / (2 * math.pi * width**2) * np.exp(-(along**2 + (slant * across) ** 2) / (2 * width**2))
+    wave = envelope * np.exp(1j * frequency * along)
+    found: NDArray[np.complex128] = wave - envelope * (wave.sum() / envelope.sum())
+    return found
+
+
+def scattering(images: NDArray[Any]) -> NDArray[np.float32]:
+    """Roots of the averages of all orders, over CELLS x CELLS cells of each image.
+
+    The root brings the values of dim and bright images nearer to each other, as their logarithm would.
+
+    Args:
+        images: shape (n, colours, side, side), from 0 to 255 if they are bytes, else from 0 to 1; an even side.
+
+    Returns:
+        shape (n, colours * AVERAGES * CELLS * CELLS).
+
+    >>> scattering(np.zeros((1, 3, 32, 32), np.uint8)).shape
+    (1, 3888)
+    """
+    import torch
+
+    side = images.shape[2]
+    assert images.shape[3] == side >= SMALLEST_SIDE, "square images, no smaller than the wavelets"
+    assert side % 2 == 0, "the second scale takes every other pixel"
+    divisor = 255.0 if images.dtype == np.uint8 else 1.0
+    banks = [_bank(scale) for scale in range(2)]
+    found = []
+    with torch.no_grad():
+        for first in range(0, len(images), _AT_ONCE):
+            part = torch.from_numpy(images[first : first + _AT_ONCE]).float() / divisor
+            found.append(_averages(part, banks).numpy())
+    return np.concatenate(found)
+
+
+def _bank(scale: int) -> Tensor:
+    """The wavelets of a scale: real parts by angle, then imaginary ones, (2 ANGLES, 1, ., .)."""
+    import torch
+
+    waves = np.stack([morlet(scale, math.pi * number / ANGLES) for number in range(ANGLES)])
+    return torch.from_numpy(np.concatenate([waves.real, waves.imag])[:, None]).float()
+
+
+def _averages(images: Tensor, banks: list[Tensor]) -> Tensor:
+    import torch
+    from torch.nn import functional
+
+    fine, coarse = _moduli(images, banks[0], 1), _moduli(images, banks[1], 2)
+    # At half the resolution the wavelet of scale 1 is that of scale 0.
+    second = _moduli(functional.avg_pool2d(fine, 2), banks[0], 1)
+    count, colours = images.shape[:2]
+    cells = [
+        functional.adaptive_avg_pool2d(each, CELLS).reshape(count, colours, -1, CELLS, CELLS)
+        for each in (images, fine, coarse, second)
+    ]
+    return torch.cat(cells, 2).flatten(1).sqrt()
+
+
+def _moduli(maps: Tensor, bank: Tensor, stride: int) -> Tensor:
+    """(n, c, side, side) -> (n, c * ANGLES, side / stride, side / stride): each map's modulus with each wavelet."""
+    from torch.nn import functional
+
+    (count, channels, side, _), reach = maps.shape, bank.shape[-1] // 2
+    wide = functional.pad(maps, (reach,) * 4, mode="reflect").reshape(count * channels, 1, *(side + 2 * reach,) * 2)
+    parts = functional.conv2d(wide, bank, stride=stride)
+    moduli = (parts[:, :ANGLES] ** 2 + parts[:, ANGLES:] ** 2 + _LEAST).sqrt()
+    return moduli.reshape(count, channels * ANGLES, *moduli.shape[2:])

@@ -1,0 +1,80 @@
+"""Wang et al.'s SVM: its loss against one that is written out, who holds what, and the grid of its runs."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from experiments.wang_svm import CASES, DECAY, NODES, SmoothSVM, holdings, smooth_hinge
+from experiments.wang_table import ADAPTIVE, DGD_PRICES, FIXED, between, page, settings, word
+from h2fdp.experiment.file import parse_setting
+from tests.docs.reader import REPOSITORY
+
+rng = np.random.default_rng(5)
+DIGITS = rng.integers(0, 10, 200)
+
+
+def test_the_loss_and_its_gradient_are_those_of_a_smooth_svm():
+    model = SmoothSVM(inputs=6)
+    w, x, labels = rng.normal(size=6), rng.normal(size=(40, 6)), rng.integers(0, 2, 40)
+    with torch.no_grad():
+        model.weight.copy_(torch.from_numpy(w))
+    scores = model(torch.from_numpy(x).float())
+    signs = np.where(labels == 0, 1.0, -1.0)  # even digits are +1
+    slack = np.maximum(0, 1 - signs * (x @ w))
+    losses = smooth_hinge(scores, torch.from_numpy(labels))
+    np.testing.assert_allclose(losses.detach(), DECAY / 2 * w @ w + slack**2 / 2, rtol=1e-5)
+    losses.mean().backward()
+    np.testing.assert_allclose(model.weight.grad, DECAY * w - (slack * signs) @ x / 40, rtol=1e-4, atol=1e-6)
+    assert (scores.argmax(dim=1).numpy() == (x @ w < 0)).all()
+    assert not SmoothSVM().weight.any()
+
+
+@pytest.mark.parametrize("case", [1, 2, 4])
+def test_every_record_has_one_holder(case):
+    parts = holdings(case, DIGITS)
+    assert len(parts) == NODES
+    assert sorted(np.concatenate(parts).tolist()) == list(range(200))
+
+
+def test_cases_differ_in_which_digits_a_node_holds():
+    held = {case: [set(DIGITS[part].tolist()) for part in holdings(case, DIGITS)] for case in CASES}
+    assert all(digits == set(range(10)) for case in (1, 3) for digits in held[case])
+    assert held[2] == [{0, 5}, {1, 6}, {2, 7}, {3, 8}, {4, 9}]
+    assert held[4] == [*[{0, 1, 2, 3, 4}] * 3, {6, 8}, {5, 7, 9}]
+    assert all(len(part) == 200 for part in holdings(3, DIGITS))
+
+
+def test_the_grid_has_every_case_with_its_prices_and_the_controller_beside_fixed_taus():
+    for part, taus in FIXED.items():
+        keys, constants = (parse_setting(each) for each in settings(part, Path("/data"), [1, 2])[-2:])
+        assert constants.value == [None, *taus]
+        rows = keys.value
+        assert len(rows) == len(CASES) * (1 if part == "sgd" else 2)
+        if part == "dgd":
+            assert {(Path(path).stem, *prices) for _, path, *prices in rows} == {
+                (f"case-{case}-{seed}", *DGD_PRICES[case]) for case in CASES for seed in (1, 2)
+            }
+
+
+def test_the_table_shows_the_best_fixed_tau_and_how_far_the_controller_is_from_it():
+    rows = [
+        {"data_set": f"case-{case}", "gradients": "dgd", "schedule": word(tau), "seed": seed, "loss": 0.2,
+         "mean_tau": 4, "accuracy": (0.86 if tau is None else 0.87 if tau == 10 else 0.8) + 0.01 * seed}
+        for case in CASES for seed in (1, 2, 3) for tau in (None, *FIXED["dgd"])
+    ]  # fmt: skip
+    lines = list(page(pd.DataFrame(rows)))
+    assert any(line.startswith("| tau = 10 | **89.0 ± 2.5**, 0.2000 |") for line in lines)
+    assert any(line.startswith("| adaptive less the best fixed tau, points | -1.0 ± 0.0 |") for line in lines)
+
+
+@pytest.mark.skipif(not (REPOSITORY / "experiments" / "wang.csv").is_file(), reason="no runs are stored")
+def test_the_page_is_what_the_program_writes():
+    from experiments.wang_table import PAGE
+
+    runs = pd.read_csv(REPOSITORY / "experiments" / "wang.csv", comment="#")
+    assert between(PAGE.read_text(), page(runs)) == PAGE.read_text()
+    assert set(runs.groupby(["gradients", "data_set", "schedule"]).size()) == {5}
+    assert set(runs["schedule"]) >= {ADAPTIVE, "tau = 1", "tau = 100"}
