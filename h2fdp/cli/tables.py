@@ -46,7 +46,7 @@ def print_table(
     if title:
         print_text(title)  # as wide as the terminal, however narrow the table is
     if widths is None:
-        typer.echo("\n\n".join([*([""] if title else []), *(_block(names, row) for row in cells)]))
+        typer.echo(("\n" if title else "") + "\n\n".join(_block(names, row) for row in cells))
         return
     table = Table(
         box=box.SIMPLE_HEAD,

@@ -35,10 +35,12 @@ class Learned:
     Attributes:
         sees: in words.
         epsilon: accounted, of the worst device, the smaller of `rdp` and `pld`; None where there is no account.
+        by: which of the two it is.
     """
 
     sees: str
     epsilon: float | None
+    by: str | None
 
     @property
     def told(self) -> str:
@@ -60,10 +62,11 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     """
     check_explainable(run)
     accounts = planned_accounts(run)
-    learned = {each: Learned(_sees(run, each), _epsilon(run, accounts, each)) for each in run.observers}
+    learned = {each: Learned(_sees(run, each), *_epsilon(run, accounts, each)) for each in run.observers}
     costly, model, others, levels = costliest_release(run), noise_on_model(run), neighbours(run), noises(run)
     delta = f"delta {run.config.privacy.delta:g}{_of_public(run)}"
-    head = [_heading(run, f"what is learned about {_unit(run)}, {delta}")]
+    by = " or ".join(sorted({each.by for each in learned.values() if each.by is not None}))
+    head = [_heading(run, f"what is learned about {_unit(run)}, {delta}{f', by {by}' if by else ''}")]
     head += _of_observers(learned)
     head += [_of_bound(costly), *_of_votes(run), _of_noises(levels)]
     head += [
@@ -98,9 +101,12 @@ def _unit(run: RunSetup) -> str:
     return "a whole device" if run.placement.clips == "update" else f"one record ({run.config.privacy.adjacency})"
 
 
-def _epsilon(run: RunSetup, accounts: Accounts, observer: Observer) -> float | None:
+def _epsilon(run: RunSetup, accounts: Accounts, observer: Observer) -> tuple[float | None, str | None]:
+    """The smaller of two upper bounds, and which it is; of equal ones `pld`."""
     held = [each.composition for each in accounts.classes(observer)]
-    return min(epsilons(name, held, run.config.privacy.delta)[1] for name in ("rdp", "pld")) if held else None
+    if not held:
+        return None, None
+    return min((epsilons(name, held, run.config.privacy.delta)[1], name) for name in ("pld", "rdp"))
 
 
 def _sees(run: RunSetup, observer: Observer) -> str:

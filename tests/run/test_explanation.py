@@ -113,6 +113,7 @@ def test_ten_lines_of_eighty_columns_name_every_observer_and_its_epsilon(setting
         assert observer in text
         if told["epsilon"] is not None:
             assert f"epsilon {told['epsilon']:.3g}" in text
+            assert f", by {told['by']}" in found["lines"][0]
     assert [name for name, told in found["observers"].items() if told["epsilon"] is None] == [
         observer for observer in run.observers if not list(planned_accounts(run).classes(observer))
     ]
