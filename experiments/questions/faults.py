@@ -120,7 +120,7 @@ class Faults(Question):
             [self.word(table, trust, fault) for trust in ("none", "all")] for fault in (DROPPED, OFFLINE)
         )
         return (
-            "**Nobody's account grows when devices fail, so the price is accuracy; in epsilon it is this: with 30 % of "
+            "**Whatever fails, accounts are held to their epsilon, so the price is accuracy. In epsilon: with 30 % of "
             f"the devices dropping out of an interval, a network held to {self.epsilon:g} is as accurate as "
             "one without "
             f"faults at {dropped[0]} where nobody is trusted and at {dropped[1]} where all edge servers are.** Edge "
