@@ -96,5 +96,6 @@ def _row(over: ClaimOverSettings) -> dict[str, Any]:
         "holds": over.holds,
         "fully": over.fully,
         "undecided": over.undecided,
-        "mean as in the paper": over.reached,
+        "sign by mean": over.signs,
+        "as in the paper by mean": over.reached,
     }

@@ -22,6 +22,7 @@ from h2fdp.reproduction.settings.judged import (
     JudgedSetting,
     accuracy_at,
     chosen,
+    never_together,
     over_settings,
     why_not,
     within,
@@ -159,6 +160,9 @@ def test_claims_are_counted_over_settings_and_the_axis_they_go_with_is_named():
     over = over_settings(claim(), "d", found, axes, {})
     assert (over.judged, over.holds, over.fully, over.reached, over.best) == (8, 5, 2, 4, 1)
     assert over.goes_with == ("batch", pytest.approx(-1))
+    assert over.signs == 6
+    most = claim(comparison="difference", points=[[{"a": 1}, {"a": 2}]], relation="at most")
+    assert over_settings(most, "d", found, axes, {}).signs == 7  # 7 and less
     elsewhere = {**axes, "batch": Axis(least=1, most=9, figures=["fig5"])}
     assert over_settings(claim(), "d", found, elsewhere, {}).goes_with is None
     assert over_settings(claim(), "d", found[:5], axes, {}).goes_with is None  # too few to tell
@@ -168,6 +172,20 @@ def test_what_is_run_again_is_the_setting_that_meets_most_claims_and_the_one_tha
     found = judged_settings([2, 8, 7, 1], [Verdict.FAILS] * 4, plausibilities=[50, 70, 60, 65])
     assert chosen([claim()], "d", found) == {FAVOURABLE: 2, PLAUSIBLE: 4}  # 2 is taken
     assert chosen([claim()], "d", []) == {}
+
+
+def test_claims_that_no_setting_meets_together_are_found():
+    low, high, any_sign = claim(id="low", relation="at most"), claim(id="high"), claim(id="sign", paper={"d": None})
+    found = []
+    for number, values in enumerate([(9, 9, 1), (3, 2, 1), (20, 0, 1)], 1):
+        estimates = [Estimate(value, value, value) for value in values]
+        judged = {
+            name: JudgedClaim(Verdict.FAILS, Finding(each, each, 3))
+            for name, each in zip(("low", "high", "sign"), estimates, strict=True)
+        }
+        found.append(JudgedSetting(number, {}, judged=judged))
+    assert never_together([low, high, any_sign], "d", found) == [(low, high)]
+    assert never_together([low, high], "d", found[1:]) == []  # the second is met nowhere
 
 
 def test_the_projects_settings_fit_its_figures_and_claims():

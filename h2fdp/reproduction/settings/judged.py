@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from scipy.stats import spearmanr
 
@@ -17,7 +18,7 @@ from h2fdp.reproduction.results import Results
 from h2fdp.reproduction.settings.design import Axis, Setting
 from h2fdp.reproduction.settings.file import Requirement
 from h2fdp.reproduction.settings.stored_runs import StoredRun, in_words_of_claims, results_from
-from h2fdp.reproduction.verdict import Verdict
+from h2fdp.reproduction.verdict import UNDECIDED, Verdict
 
 _LEAST_SETTINGS = 6  # below, no correlation is worth a word
 _LEVEL = 0.05
@@ -96,6 +97,7 @@ class ClaimOverSettings:
     Attributes:
         holds: in how many it holds, at least in direction; in `fully` of them by as much as the paper says.
         undecided: in how many the interval is too wide to say.
+        signs: in how many the mean alone has the claimed sign; for a claim "at most", is as small as the paper says.
         reached: in how many the mean alone is as large as the paper says, and `best` which of them is the most so.
         goes_with: the axis whose ranks agree best with those of what was found, and their correlation; None where none
             differs from chance at 5 %, all axes considered (Bonferroni).
@@ -106,6 +108,7 @@ class ClaimOverSettings:
     holds: int
     fully: int
     undecided: int
+    signs: int
     reached: int
     best: int | None
     goes_with: tuple[str, float] | None
@@ -127,16 +130,18 @@ def over_settings(
     mattering = [name for name, axis in axes.items() if axis.matters_to(claim.figure)]
     verdicts = [judged.verdict for _, judged in found.values()]
     fully = verdicts.count(Verdict.HOLDS)
-    sizes = {number: judged.finding.size.value for number, (_, judged) in found.items() if judged.finding}
     sign = 1 if claim.relation == "at least" else -1
-    reached = [number for number, (_, judged) in found.items()
-               if judged.finding and meets(claim, data_set, judged.finding.size)]  # fmt: skip
+    findings = {number: judged.finding for number, (_, judged) in found.items() if judged.finding is not None}
+    reached = [number for number, finding in findings.items() if meets(claim, data_set, finding.size)]
+    sizes = {number: finding.size.value for number, finding in findings.items()}
+    signs = len(reached) if sign < 0 else sum(finding.direction.value > 0 for finding in findings.values())
     return ClaimOverSettings(
         claim,
         len(found),
         fully + verdicts.count(Verdict.IN_DIRECTION),
         fully,
-        sum(judged.remark == "undecided" for _, judged in found.values()),
+        sum(judged.remark == UNDECIDED for _, judged in found.values()),
+        signs,
         len(reached),
         max(reached, key=lambda number: sign * sizes[number], default=None),
         _strongest(
@@ -195,6 +200,25 @@ def chosen(claims: Sequence[Claim], data_set: str, settings: Sequence[JudgedSett
     others = [each for each in able if each is not favourable and each.plausibility is not None]
     plausible = max(others, key=lambda each: each.plausibility or 0.0, default=favourable)
     return {FAVOURABLE: favourable.number, PLAUSIBLE: plausible.number}
+
+
+def never_together(
+    claims: Sequence[Claim], data_set: str, settings: Sequence[JudgedSetting]
+) -> list[tuple[Claim, Claim]]:
+    """Pairs of a figure's claims with numbers of the paper's that no setting meets both by its means, though each is
+    met in some."""
+    met = {}
+    for claim in claims:
+        findings = {each.number: each.judged[claim.id].finding for each in settings if claim.id in each.judged}
+        met[claim.id] = {
+            number for number, found in findings.items() if found is not None and meets(claim, data_set, found.size)
+        }
+    return [
+        (one, other)
+        for one, other in combinations(claims, 2)
+        if one.figure == other.figure and None not in (one.paper[data_set], other.paper[data_set])
+        if met[one.id] and met[other.id] and not met[one.id] & met[other.id]
+    ]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from h2fdp.reproduction.cells import cell, share_cell
 from h2fdp.reproduction.claims import Claim
 from h2fdp.reproduction.figures_file import COLUMNS
 from h2fdp.reproduction.settings.design import Axis, Setting
-from h2fdp.reproduction.settings.judged import ClaimOverSettings, JudgedSetting, SettingsResults
+from h2fdp.reproduction.settings.judged import ClaimOverSettings, JudgedSetting, SettingsResults, never_together
 from h2fdp.reproduction.wording import claimed_words, found_words, verdict_text
 
 
@@ -28,6 +28,9 @@ def settings_region(
     lines = list(_tried(found.settings))
     if of_training:
         lines += ["", *_map(of_training, data_set, working, counted, axes)]
+        for one, other in never_together(of_training, data_set, working):
+            both = " and ".join(f"“{claim.words}” ({claimed_words(claim, data_set)})" for claim in (one, other))
+            lines.append(f"\nNo setting has, by its means, both {both}, though each is so in some.")
     if of_decisions:
         lines += ["", "And the claims about what the controller decides, in settings of its own parameters:", ""]
         lines += _map(of_decisions, data_set, found.decisions, counted, axes)
@@ -54,8 +57,8 @@ def _map(
     """Claims by settings, these in the order of what noise at every device costs."""
     ordered = sorted(settings, key=_cost_of_noise)
     heads = "".join(f'<th title="{escape(_words(each.setting), quote=True)}">{each.number}</th>' for each in ordered)
-    yield '<div class="verdicts"><table>'
-    yield f"<thead><tr><th>setting</th><th>holds in</th><th>goes with</th>{heads}</tr></thead><tbody>"
+    yield '<div class="verdicts map"><table>'
+    yield f"<thead><tr><th>setting</th><th>holds in</th><th>by mean</th>{heads}</tr></thead><tbody>"
     for name in _shown(ordered, axes, claims):
         values = "".join(f"<td>{escape(_short(each.setting[name]))}</td>" for each in ordered)
         yield f'<tr class="value"><th>{escape(_key(name))}</th><td></td><td></td>{values}</tr>'
@@ -67,13 +70,19 @@ def _map(
     for claim in claims:
         over = counted[claim.id]
         cells = "".join(cell(claim, each.judged.get(claim.id), f"setting {each.number}") for each in ordered)
-        goes = "" if over.goes_with is None else f"{_key(over.goes_with[0])} ({_sign(over.goes_with[1])})"
         told = f"paper {claimed_words(claim, data_set)}"
         yield (
             f'<tr><th title="{escape(told, quote=True)}">{escape(claim.words)}</th>{_share(over)}'
-            f"<td>{escape(goes)}</td>{cells}</tr>"
+            f"<td>{over.signs}</td>{cells}</tr>"
         )
     yield "</tbody></table></div>"
+    goes = [
+        f"“{claim.words}” with {_key(over.goes_with[0])} ({_sign(over.goes_with[1])})"
+        for claim in claims
+        if (over := counted[claim.id]).goes_with is not None
+    ]
+    if goes:
+        yield f"\nGoes with: {'; '.join(goes)}."
 
 
 def _shown(settings: Sequence[JudgedSetting], axes: Mapping[str, Axis], claims: Sequence[Claim]) -> list[str]:
@@ -130,7 +139,7 @@ def _key(name: str) -> str:
 
 
 def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.2g}" if isinstance(value, float) else str(value)
 
 
 def _sign(correlation: float) -> str:
