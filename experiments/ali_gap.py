@@ -4,10 +4,10 @@
     python -m experiments.ali_gap --page
 
 The first runs `ali-gap.yaml`: three seeds of each reading, five of the program's differences together, and these with
-the program's own sampling rate and noise (0.05 and 2.0, which allow 109 steps). Finished runs are kept, so the command
-can be repeated until all are. It writes `OUT/ali-gap.csv`, of the runs that are finished, after each of its sweeps and
-when it is asked for none of them (`--sweeps` and nothing). The second writes `experiments/ali-gap.csv` as a table into
-docs/comparisons.md.
+the program's own sampling rate and noise (0.05 and 2.0, which allow 109 steps), and the first version with the
+program's model. Finished runs are kept, so the command can be repeated until all are. It writes `OUT/ali-gap.csv`, of
+the runs that are finished, after each of its sweeps and when it is asked for none of them (`--sweeps` and nothing). The
+second writes `experiments/ali-gap.csv` as a table into docs/comparisons.md.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ DEFAULTS = ("training.sampling_rate=0.05", "method.privacy.noise_multiplier=2.0"
 SWEEPS = {
     "all": (),
     "together": ("sweep.seed=[4, 5]", f"sweep.{KEY}=[[program, fedavg-cnn, {ALL}]]"),
+    "first-version-model": (
+        f"sweep.{KEY}=[[first-version-model, fedavg-cnn, {{shards: 400, per_device: 40}}, 75, 0, standard, 0.5]]",
+    ),
     "defaults": (*DEFAULTS, f"sweep.{KEY}=[[small-defaults, ali-cnn-28, {ALL}]]"),
     "program-defaults": (*DEFAULTS, "sweep.seed=[1, 2]", f"sweep.{KEY}=[[program-defaults, fedavg-cnn, {ALL}]]"),
 }
@@ -53,6 +56,7 @@ READINGS = {
     "small-defaults": "all five but the model, q = 0.05 and sigma = 2.0, the program's defaults",
     "program-defaults": "all five, q = 0.05 and sigma = 2.0",
     "first-version": "as the first version's text has it: 400 shards, 40 to each device, sums divided by 75",
+    "first-version-model": "as the first version's text has it, with the program's model: the text names none",
     "steps": "the second version's text with ten times the step size",
     "first-version-steps": "the first version's text with ten times the step size",
     "program-steps": "all five with ten times the step size",
