@@ -98,7 +98,7 @@ def conclusions(runs: pd.DataFrame) -> Iterator[str]:
     gains = {each: gain for each, gain in gains.items() if len(gain)}
     if gains:
         best = max(gains, key=lambda each: gains[each].mean())
-        gain = f"{gains[best].mean():+.1f} points"
+        gain = f"{gains[best].mean():+.1f} points, seeds: {len(gains[best])}"
         yield f"- The best of the five differences by itself ({gain}): {READINGS[best]}."
     means = by_seed.mean()
     stated = means.drop([each for each in UNSTATED if each in means])

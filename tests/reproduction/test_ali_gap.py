@@ -34,7 +34,7 @@ def test_gains_are_taken_seed_by_seed_and_the_words_follow_the_numbers():
     assert table[3].endswith("| 49.0 ± 76.2 | 2 | +4.0 ± 12.7 | 31.2 |")
     assert table[4].endswith("| 30.0 | 1 | -10.0 | 50.2 |")
     best, reached, longer = conclusions(found)
-    assert "(+4.0 points): Dirichlet(1)" in best
+    assert "(+4.0 points, seeds: 2): Dirichlet(1)" in best
     assert "No reading of a paper or of the program reaches 80.17 %. The best has 61.0 %: all five" in reached
     assert "70.0 %: the second version's text" in longer
     *_, reached = conclusions(runs(text=[0.4], program=[0.81]))
