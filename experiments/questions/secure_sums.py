@@ -69,14 +69,14 @@ class SecureSums(Question):
         sizes = values_at(table, "size")
         lost = {size: difference(self.at(table, SECURE, size), self.at(table, "all", size)) for size in sizes}
         won = {size: difference(self.at(table, SECURE, size), self.at(table, "none", size)) for size in sizes}
-        least, most = sizes[0], sizes[-1]
+        words = [
+            f"with {size:g} devices they end {lost[size]} points from trusted servers and {won[size]} above none"
+            for size in sizes
+        ]
         return (
-            "**Secure sums replace trusted edge servers wherever a subnet has a handful of devices: with "
-            f"{most:g} they end {lost[most]} points from trusted servers and {won[most]} above none, with "
-            f"{least:g} they "
-            f"end {lost[least]} points from trusted servers and {won[least]} above none.** At equal epsilon they need "
-            r"$\sqrt{s/(s-1)}$ times the noise of a trusted server of $s$ devices, because one device knows its own "
-            r"share, where untrusted servers make devices add $\sqrt s$ times."
+            f"**The larger a subnet, the more nearly secure sums replace trust: {'; '.join(words)}.** At equal epsilon "
+            r"they need $\sqrt{s/(s-1)}$ times the noise of a trusted server of $s$ devices, because one device knows its "
+            r"own share, where untrusted servers make devices add $\sqrt s$ times; for $s = 2$ that is the same."
         )
 
     def draw(self, table: pd.DataFrame) -> Figure:
