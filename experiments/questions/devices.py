@@ -25,6 +25,7 @@ from experiments.questions.study import (
 )
 
 NETWORKS = ("none", "all")
+WANTED = 75.0  # per cent
 
 
 class Devices(Question):
@@ -57,24 +58,26 @@ class Devices(Question):
         return None
 
     def answer(self, table: pd.DataFrame) -> str:
-        """Needed devices for 70 %."""
+        """Devices that are needed with and without trust."""
 
         def word(trust: str, epsilon: float) -> str:
-            found = self.needed(table, trust, epsilon, 70.0)
+            found = self.needed(table, trust, epsilon, WANTED)
             return "more than " + f"{values_at(table, 'devices')[-1]:g}" if found is None else f"{found:g}"
 
         low, high = values_at(table, "epsilon")
+        pairs = [f"{self.at(table, 'all', each, 20)} and {self.at(table, 'none', each, 100)} %" for each in (low, high)]
         return (
-            f"**For 70 % at an accounted epsilon of {high:g}, {word('none', high)} devices do where nobody is "
-            "trusted and "
-            f"{word('all', high)} where every edge server is; at epsilon {low:g} it takes {word('none', low)} and "
-            f"{word('all', low)}.** (Of the sizes that were run, the smallest whose 95 % interval lies above "
-            "70 %.) Each "
-            "device brings records and its part of the averaging: at equal epsilon the noise in the cloud's "
-            "average falls "
-            r"as $1/\sqrt N$ with the number $N$ of devices where nobody is trusted, and is $1/\sqrt s$ times "
-            r"that below "
-            r"trusted servers of $s$ devices each."
+            f"**For {WANTED:g} % at an accounted epsilon of {high:g} it takes {word('none', high)} devices "
+            "where nobody is "
+            f"trusted and {word('all', high)} where every edge server is: to trust servers of five devices is "
+            "worth five "
+            "times the network.** 20 devices below trusted servers and 100 below untrusted ones end at "
+            f"{pairs[1]}, and at "
+            f"{pairs[0]} at epsilon {low:g}. At equal epsilon the noise in the cloud's average falls as "
+            "$1/\\sqrt N$ with "
+            "the number $N$ of devices where nobody is trusted, and is $1/\\sqrt s$ times that below trusted "
+            "servers of $s$ "
+            "devices each. (Of the sizes that were run, the smallest whose 95 % interval lies above the accuracy.)"
         )
 
     def draw(self, table: pd.DataFrame) -> Figure:

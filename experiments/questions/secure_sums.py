@@ -75,7 +75,8 @@ class SecureSums(Question):
         ]
         return (
             f"**The larger a subnet, the more nearly secure sums replace trust: {'; '.join(words)}.** At equal epsilon "
-            r"they need $\sqrt{s/(s-1)}$ times the noise of a trusted server of $s$ devices, because one device knows its "
+            r"they need $\sqrt{s/(s-1)}$ times the noise of a trusted server of $s$ devices, because one "
+            r"device knows its "
             r"own share, where untrusted servers make devices add $\sqrt s$ times; for $s = 2$ that is the same."
         )
 
