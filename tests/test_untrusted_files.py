@@ -99,6 +99,17 @@ def test_a_network_of_one_is_all_that_a_local_cluster_listens_on():
     assert ray_constants.ENABLE_RAY_CLUSTER is before
 
 
+def test_nobody_else_enters_the_folder_of_a_local_cluster():
+    """Ray opens the folder that it is told to use to everybody."""
+    from h2fdp.runtime.ray_session import _own_folder
+
+    with _own_folder() as folder:
+        folder.chmod(0o777)  # as Ray does with the folder that it is given
+        assert folder.parent.stat().st_mode & 0o777 == 0o700
+        assert folder.parent.parent == Path("/tmp")
+    assert not folder.parent.exists()
+
+
 def test_topologies_are_plain_data(tmp_path):
     (tmp_path / "t.yaml").write_text("edges: !!python/object/apply:os.system ['touch executed']\n")
     with pytest.raises(UserError, match=r"t\.yaml:1: .*tag"):

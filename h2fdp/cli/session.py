@@ -70,7 +70,7 @@ def interruptible() -> Iterator[Interrupt]:
 
 
 if TYPE_CHECKING:
-    from h2fdp.experiment.sections import ExperimentFile, PrivacySection
+    from h2fdp.experiment.sections import ExperimentFile
     from h2fdp.run import Run
     from h2fdp.run.recorders import RunCallbacks
 
@@ -99,7 +99,7 @@ def watch(
             display.started()
 
         try:
-            intervals, target = config.training.intervals, _target(config.privacy)
+            intervals, target = config.training.intervals, _target(config)
             with progress(intervals, quiet=quiet, verbose=verbose, target=target) as display:
                 done = run(RunCallbacks(started, display.update, interrupt.asked))
         except KeyboardInterrupt:
@@ -115,9 +115,11 @@ def watch(
         raise typer.Exit(interrupt.exit_code)
 
 
-def _target(privacy: PrivacySection) -> str:
-    accounted = privacy.calibration == "accounted"
-    return f"target {privacy.epsilon:.4g} by {privacy.accountant}" if accounted else ""
+def _target(config: ExperimentFile) -> str:
+    from h2fdp.run.inputs import accountant_of
+
+    privacy = config.privacy
+    return f"target {privacy.epsilon:.4g} by {accountant_of(config)}" if privacy.calibration == "accounted" else ""
 
 
 def _how_to_go_on(directory: Path) -> str:

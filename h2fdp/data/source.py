@@ -24,6 +24,10 @@ Classes = Annotated[int, Field(ge=2, le=65_536), Expect("a whole number from 2 t
 HeldOut = Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")]
 
 
+DEVICES_TEST = (
+    "data: accuracy and loss are measured, without noise, on records that belong to the devices; no account covers "
+    "these records"
+)
 PUBLIC_RECORDS = (
     "data.public: the first model is trained on a share of the training records that counts as public; no account "
     "covers these records"

@@ -19,7 +19,8 @@ class TrustModel:
     """What a noise placement makes of the trust in an edge server.
 
     All that nodes, accounts and audits want to know of it they ask here. Another level of trust is another object, or a
-    subclass: see `SecureSum`.
+    subclass: see `SecureSum`. Edge servers whose trust models are equal are planned and accounted alike, so a subclass
+    with more attributes is a frozen dataclass too, which compares them.
 
     Attributes:
         noise_from: who adds the noise: nobody, each device, the edge server, or the cloud.

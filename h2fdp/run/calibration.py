@@ -52,7 +52,7 @@ def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = plann
     setup = replace(setup, noise=noise, iterations=iterations, uncalibrated=noise)
     _check_that_it_protects(setup)
     if noise is not None and not given:
-        accountant = ACCOUNTANTS["rdp"] if setup.adapts else accountant
+        accountant = ACCOUNTANTS[setup.accountant]
         setup = _scaled_to_target(setup, noise, accountant, foreseen(setup))
         if setup.placement.rounding is not None:
             setup = _settled(setup, accountant, foreseen)
@@ -64,6 +64,7 @@ def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = plann
             setup = replace(setup, reserve=_kept(setup, accountant, foreseen(setup)))
     if noise is not None:
         _check_holdable(setup)
+        _check_what_decides(setup)
     return setup
 
 
@@ -200,6 +201,19 @@ def _who(observer: Observer) -> str:
     if observer == "cloud":
         return "the cloud"
     return f"every edge server of this {'network' if observer == 'edge' else 'tier'}"
+
+
+def _check_what_decides(setup: RunSetup) -> None:
+    """Where there is a guarantee, no decision may hang on scores that are measured on devices' records."""
+    if setup.data.test_owners is None:
+        return
+    why = "the test records belong to devices here, and no account covers what is decided by them"
+    if setup.config.training.until is not None:
+        key = "control.target" if setup.config.control.target is not None else "training.until"
+        raise UserError(f"{why}; expected no accuracy to stop at, or test records that are nobody's", key=key)
+    if setup.schedule().scores:
+        text = f"{setup.config.method.schedule.name} decides by the loss on the test records; {why}"
+        raise UserError(f"{text}; expected another schedule, or test records that are nobody's", key="method.schedule")
 
 
 def _check_holdable(setup: RunSetup) -> None:

@@ -9,7 +9,7 @@ from typing import Self
 from torch import Tensor
 
 from h2fdp.data import DeviceData
-from h2fdp.data.source import PUBLIC_RECORDS
+from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
@@ -31,6 +31,22 @@ SUMS_ALONE = (
     "secure sums: the account of edge servers, or of the cloud, assumes that they see the sum of what is sent to them "
     "and nothing else; whoever uses such a network must have secure aggregation in it"
 )
+
+FILTERED = (
+    "method.schedule: what is released depends on what was released before, so the guarantee is that of a privacy "
+    "filter, by rdp; what other accountants say of the releases that were made is indicative"
+)
+
+
+def adapts(config: ExperimentFile) -> bool:
+    """Whether decisions depend on what a run releases."""
+    traits = chosen(config.method.schedule)
+    return traits.reads_releases and not traits.foreseen
+
+
+def accountant_of(config: ExperimentFile) -> str:
+    """By which a target is met: `privacy.accountant`, or `rdp` where a privacy filter meets it."""
+    return "rdp" if adapts(config) else config.privacy.accountant
 
 
 @dataclass(frozen=True)
@@ -113,7 +129,12 @@ class RunInputs:
     @property
     def adapts(self) -> bool:
         """Whether decisions depend on what the run releases, so that its forecast bounds nothing."""
-        return self.traits.reads_releases and not self.traits.foreseen
+        return adapts(self.config)
+
+    @property
+    def accountant(self) -> str:
+        """By which a target is met, see `accountant_of`."""
+        return accountant_of(self.config)
 
     @property
     def chooses_noise(self) -> bool:
@@ -201,6 +222,10 @@ class RunInputs:
         by_seed = self.noise is not None and not self.has_noise_key
         sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts)
         conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
+        if self.noise is not None and self.data.test_owners is not None:
+            conditions[DEVICES_TEST] = True
+        if self.noise is not None and self.adapts:
+            conditions[FILTERED] = True
         if self.noise is not None and self.data.public is not None:
             conditions[PUBLIC_RECORDS] = True
         if self.noise is not None and self.warm_start is not None:

@@ -192,11 +192,11 @@ class LiveAccounts(Recorder):
         found = statement(self.accounts, names, self._delta, ("rdp", "pld"))
         for observer, numbers in found["worst"].items():
             numbers["attained"] = self._attained(observer)
-            accounted = min(numbers["rdp"], numbers["pld"])
+            accounted = numbers["rdp"] if self._setup.adapts else min(numbers["rdp"], numbers["pld"])
             numbers["left"] = self._left(observer, accounted)
             numbers["verdict"] = self._setup.verdict(observer, claimed, accounted, numbers["attained"])
         notes = list(self._setup.notes)
-        by = None if self._setup.target is None else self._setup.config.privacy.accountant
+        by = None if self._setup.target is None else self._setup.accountant
         return {"claimed": claimed, "target": self._setup.target, "target_by": by, "notes": notes, **found}
 
     def _left(self, observer: Observer, accounted: float) -> float | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from h2fdp.config import read_document
-from h2fdp.data.source import PUBLIC_RECORDS
+from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import PrivacySection
 from h2fdp.experiment.training_section import UNTIL
@@ -29,6 +29,7 @@ from h2fdp.privacy.adjacency import Adjacency, Replaced
 from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.statement import epsilons, statement
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
+from h2fdp.run.inputs import FILTERED
 from h2fdp.run.noise_key import BY_SEED
 from h2fdp.topology import read as read_topology
 
@@ -41,8 +42,9 @@ class RunPrivacy:
         delta: None for the run's own.
 
     Attributes:
-        accountant: what `epsilon` accounts by unless told otherwise: the run's `privacy.accountant`, by which a target
-            is met; the default of that key for a ledger by itself.
+        accountant: what `epsilon` accounts by unless told otherwise: that by which the run's target is met
+            (`privacy.accountant`; `rdp` where a privacy filter meets it); the default of that key for a ledger by
+            itself.
     """
 
     def __init__(self, run: Path, delta: float | None = None) -> None:
@@ -199,8 +201,11 @@ def _notes_of(run: Path) -> tuple[str, ...]:
     training = training if isinstance(training, dict) else {}
     early = placement.private and bool(training.get("until"))
     moves = placement.private and isinstance(training.get("clip_norm"), dict)
+    summary = read_summary(run) or {}
     conditions = {
         BY_SEED: by_seed,
+        DEVICES_TEST: placement.private and bool(summary.get("tested_on_devices")),
+        FILTERED: placement.private and bool(summary.get("adaptive")),
         PUBLIC_RECORDS: public,
         WARM_STARTED: warm,
         UNTIL: early,
@@ -218,6 +223,9 @@ def _placement(run: Path) -> NoisePlacement:
 
 
 def _accountant_of(run: Path) -> str:
+    summary = read_summary(run) if run.is_dir() else None
+    if summary is not None and summary.get("accountant"):
+        return str(summary["accountant"])
     section = _configuration(run).get("privacy") if run.is_dir() else None
     stated = section.get("accountant") if isinstance(section, dict) else None
     return str(stated or PrivacySection.model_fields["accountant"].default)

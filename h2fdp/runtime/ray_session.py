@@ -179,14 +179,19 @@ def _read_token_anew() -> None:
 
 @contextmanager
 def _own_folder() -> Iterator[Path]:
-    """A new folder for Ray's files, removed at the end; those that killed runs left are removed before."""
+    """A new folder for Ray's files, removed at the end; those that killed runs left are removed before.
+
+    Ray opens the folder that it is given to everybody, so it gets one within ours, which nobody else can enter.
+    """
     prefix = f"h2fdp-ray-{os.getuid()}-"
     for left in _FOLDERS.glob(f"{prefix}*"):
         _remove_unless_used(left)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_FOLDERS))
     with FileLock(folder / "lock"):  # held by the process, so it ends with it however that ends
         try:
-            yield folder
+            inner = folder / "r"  # a short name: sockets lie deep in it, and their paths have a limit
+            inner.mkdir()
+            yield inner
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

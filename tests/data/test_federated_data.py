@@ -59,6 +59,22 @@ def test_devices_test_on_their_own_share_of_all_records():
     np.testing.assert_array_equal(np.bincount(both), np.bincount(np.concatenate([plain.train.y, plain.test.y])))
 
 
+def test_neither_validation_nor_public_records_are_tested_on_by_devices():
+    data = digits(device_test_share=0.25, validation=0.2, public=0.1)
+    assert data.validation is not None
+    assert data.public is not None
+    assert data.test_owners.min() >= 0
+    everything = [data.train.x[data.order], data.test.x, data.validation.x, data.public.x]
+    plain = digits()
+    whole = np.concatenate([plain.train.x, plain.test.x])
+    assert sum(map(len, everything)) == len(whole)
+    by_rows = [
+        np.sort(each.reshape(len(each), -1).astype(float) @ np.arange(64.0))
+        for each in (np.concatenate(everything), whole)
+    ]
+    np.testing.assert_array_equal(*by_rows)
+
+
 def test_records_that_are_tested_by_nobody_go_to_no_device():
     owned = np.arange(8) % 2
     pool = Pool(Records(np.ones((8, 2)), np.arange(8) % 2), Records(np.ones((2, 2)), np.arange(2)), 2, Scaling(), owned)

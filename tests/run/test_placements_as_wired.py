@@ -19,6 +19,7 @@ import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.run.inputs import FILTERED
 from h2fdp.run.privacy_report import privacy_report
 from tests.run.test_noise_as_wired import (
     CLIP,
@@ -298,6 +299,10 @@ def test_noise_that_falls_with_the_loss_ends_the_run_before_the_target_is_exceed
     np.testing.assert_allclose(falls, np.rint(falls), atol=1e-9)
     assert run.summary["state"] == "budget spent"
     assert max(run.privacy.epsilon(observer=observer, accountant="rdp") for observer in OBSERVERS) <= 4.0
+    # A filter by rdp holds what depends on what was released, whatever the accountant of other targets is.
+    assert run.privacy.accountant == "rdp"
+    assert FILTERED in run.privacy.notes
+    assert FILTERED in run.summary["privacy"]["notes"]
 
 
 @pytest.mark.parametrize("momentum", [0.5, 0.9])

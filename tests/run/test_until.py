@@ -3,13 +3,16 @@
 import pytest
 
 from h2fdp import Experiment, Run, Topology, UserError, resume
+from h2fdp.data.source import DEVICES_TEST
+from h2fdp.reports.publication import published
+from h2fdp.reports.run_view import RunView
 from h2fdp.run import steps
 
 
 def small(method="hfl", **settings):
     topology = Topology.regular(edges=1, devices=2, trust=1, seed=1)
     fixed = {"intervals": 12, "local_steps": 4, "aggregate_every": 4, "batch_size": 8, "noise_key": "seed"}
-    return Experiment(topology=topology, data="digits", method=method, **{**fixed, **settings})
+    return Experiment(topology=topology, method=method, **{"data": "digits", **fixed, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,37 @@ def test_the_account_says_that_the_planned_intervals_count(tmp_path):
     told = "the epsilon to rely on is that of all planned intervals"  # a controller may plan fewer than the file
     assert any(told in note for note in run.summary["privacy"]["notes"])
     assert any(told in note for note in run.privacy.notes)
+
+
+OF_DEVICES = {"name": "digits", "device_test_share": 0.25, "partition": "iid"}
+DP_SGD = {"privacy": {"name": "dp-sgd", "normalize": 50.0}}
+NOISY = {"aggregate_every": None, "aggregations_per_interval": 0, "sampling_rate": 0.1, "batch_size": None}
+
+
+@pytest.mark.parametrize(
+    ("key", "method", "more"),
+    [
+        ("training.until", DP_SGD, {"until": {"accuracy": 0.3}, "epsilon": 8.0, "calibration": "accounted"}),
+        ("method.schedule", {"privacy": "dp-sgd", "schedule": "noise-decay"}, {"epsilon": 8.0}),
+    ],
+)
+def test_nothing_is_decided_by_test_records_of_devices_where_there_is_a_guarantee(key, method, more):
+    with pytest.raises(UserError, match="the test records belong to devices here") as refused:
+        small(method, **{**NOISY, **more, "data": OF_DEVICES}).prepare()
+    assert [each.key for each in refused.value.problems] == [key]
+    small("hfl", until={"accuracy": 0.3}, data=OF_DEVICES).prepare()
+
+
+def test_that_devices_test_is_said_beside_the_account_and_left_out_of_pages(tmp_path):
+    run = small(DP_SGD, **NOISY, epsilon=8.0, calibration="accounted", data=OF_DEVICES).run(tmp_path / "run")
+    assert any(note == DEVICES_TEST for note in run.summary["privacy"]["notes"])
+    assert DEVICES_TEST in run.privacy.notes
+    shown = published(RunView.read(tmp_path / "run", "run"))
+    assert "accuracy" in run.metrics
+    assert not {name for name in shown.metrics if name.startswith(("accuracy", "loss"))}
+    assert shown.summary["accuracy"] is None
+    assert shown.summary["best_accuracy"] is None
+    run.report(tmp_path / "page.html")
 
 
 def test_an_accuracy_is_a_share():

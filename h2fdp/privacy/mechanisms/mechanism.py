@@ -76,7 +76,10 @@ class AggregationCounts:
 
 
 class Mechanism(Protocol):
-    """The noises of a run, what its uploads release, and what is said about that; a frozen value."""
+    """The noises of a run, what its uploads release, and what is said about that; a frozen value.
+
+    What it answers does not hang on an edge server's name: of those that look alike one is asked.
+    """
 
     def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """(len(segments), s) levels of noise from devices, (.., 1) from the edge server, (.., 0) from neither.
