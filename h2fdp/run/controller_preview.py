@@ -16,6 +16,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.multiplier_controller import MultiplierController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
+from h2fdp.schedules.registry import chosen
 from h2fdp.schedules.schedule import Decision
 from h2fdp.schedules.solvers import solve
 from h2fdp.schedules.turns_controller import TurnsController
@@ -106,6 +107,10 @@ def plan(
         if not path.config.control.enabled:
             raise UserError('expected control={"enabled": True}, found it disabled', "h2fdp.plan", "control")
         return first_decision(path.prepare(data_root))
+    schedule = Experiment.from_file(path, settings).config.method.schedule
+    if not (chosen(schedule).controlled or chosen(schedule).as_stated):
+        text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
+        raise UserError(text, str(path), "method.schedule")
     experiment = Experiment.from_file(path, [*settings, "control.enabled=true"])
     return first_decision(experiment.prepare(data_root))
 

@@ -243,6 +243,13 @@ def test_plan_is_the_same_by_file_and_in_python(tmp_path):
         h2fdp.plan(h2fdp.Experiment(**made))
 
 
+def test_what_is_no_schedule_of_the_controller_has_no_plan(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text("topology: {edges: [{name: e, devices: {count: 3}}]}\ndata: digits\nmethod: ali-dpfl\n")
+    with pytest.raises(UserError, match=r"study\.yaml: method\.schedule: .* expected fixed or h2fdp, found ali-dpfl"):
+        h2fdp.plan(file)
+
+
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
