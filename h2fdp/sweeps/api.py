@@ -42,6 +42,10 @@ class Sweep:
     directory: Path
     names: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        done = len(SweepDirectory(self.directory).finished(self.names))
+        return f"{type(self).__name__}({str(self.directory)!r}: {done} of {len(self.names)} runs done)"
+
     @property
     def table(self) -> pd.DataFrame:
         """A row for each finished run and interval: the run, the swept values, the metrics."""

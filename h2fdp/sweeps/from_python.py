@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,14 @@ def study_of_experiment(
 
 
 def grid_setting(grid: Mapping[str, Sequence[Any]]) -> Setting:
-    """The setting that replaces a document's grid."""
+    """The setting that replaces a document's grid.
+
+    Raises:
+        UserError: values of a key that are no sequence; a text is one of letters, which nobody means.
+    """
+    for key, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise UserError(f"expected a list of values, [{values!r}], found {values!r}", WHERE, key)
     return Setting(SWEEP, {key: list(values) for key, values in grid.items()}, WHERE)
 
 

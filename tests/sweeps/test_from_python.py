@@ -24,6 +24,7 @@ def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
         experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True
     )
     assert not found.failures
+    assert repr(found) == f"Sweep({str(tmp_path / 'all')!r}: 4 of 4 runs done)"
     assert list(found.runs) == [f"training.step_size={size},seed={seed}" for size in (0.1, 0.5) for seed in (1, 2)]
     alone = Experiment(
         topology=NETWORK, data=(X, Y), test_data=0.2, model=Net, partition="iid", step_size=0.5, seed=2, **SETTINGS
@@ -67,6 +68,11 @@ def test_a_files_grid_can_be_given_from_python(tmp_path):
         ({}, r"grid: expected grid=\{"),
         ({"grid": {"topology.trust.probability": [0, 1]}}, "this network is given as it was drawn"),
         ({"grid": {"training.intervls": [1]}}, "training.intervls: unknown key; did you mean"),
+        (
+            {"grid": {"training.step_size": 0.1}},
+            r"step_size: expected a list of values, \[0\.1\], found 0\.1",
+        ),
+        ({"grid": {"method": "hfl"}}, r"method: expected a list of values, \['hfl'\], found 'hfl'"),
         ({"grid": {"seed": [1]}, "settings": ["seed=2"]}, "an Experiment has its settings"),
     ],
 )
