@@ -192,6 +192,8 @@ def _check_allowed(setup: RunSetup, state: RunState, directory: RunDirectory, wh
             f"{why}, so intervals from {first} on would get fresh noise, and what was released of them before would "
             f"count too; expected the same environment, or --fresh-noise (fresh_noise=True) to spend that"
         )
+        if setup.config.privacy.calibration == "accounted":
+            text += "; the run then ends before a device releases more than was planned, which may be at once"
         raise UserError(text, str(directory.path))
 
 
