@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 import h2fdp
 from experiments.frontier_page import Mean
 from experiments.questions.study import (
+    OFTEN,
     SECURE,
+    SELDOM,
     STYLES,
     Question,
     accounted,
@@ -23,6 +25,7 @@ from experiments.questions.study import (
     logarithmic,
     mean,
     picture,
+    rhythm_word,
     trust_word,
     values_at,
 )
@@ -30,7 +33,6 @@ from experiments.questions.trust import Trust
 from h2fdp.reproduction.panels import COLOURS
 
 NOTHING, DROPPED, OFFLINE, SLOW = "nothing fails", "30 % drop out", "27 % offline", "half are stragglers"
-OFTEN, SELDOM = "a message after each step", "a message after ten steps"
 MARKS, PLACES = {DROPPED: "v", OFFLINE: "X"}, {DROPPED: 1.08, OFFLINE: 0.93}  # beside the curve
 
 
@@ -74,7 +76,7 @@ class Faults(Question):
         """The end of the run."""
         yield {
             "trust": trust_word(values["topology.trust"]),
-            "rhythm": OFTEN if values["training.local_steps"] == 1 else SELDOM,
+            "rhythm": rhythm_word(values["training.local_steps"]),
             "fault": fault_word(values["faults"]),
             "seed": values["seed"],
             **ends(run),

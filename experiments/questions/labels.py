@@ -11,10 +11,21 @@ from matplotlib.figure import Figure
 
 import h2fdp
 from experiments.frontier_page import Mean
-from experiments.questions.study import Question, accounted, by_seed, difference, ends, mean, picture, values_at
+from experiments.questions.study import (
+    OFTEN,
+    SELDOM,
+    Question,
+    accounted,
+    by_seed,
+    difference,
+    ends,
+    mean,
+    picture,
+    rhythm_word,
+    values_at,
+)
 from h2fdp.reproduction.panels import COLOURS
 
-OFTEN, SELDOM = "a message after each step", "a message after ten steps"
 NO_NOISE, EPSILON = "no noise", "epsilon 0.3"
 
 
@@ -28,7 +39,7 @@ class Labels(Question):
         """The end of the run."""
         noisy = values["method"] != "hfl"
         yield {
-            "rhythm": OFTEN if values["training.local_steps"] == 1 else SELDOM,
+            "rhythm": rhythm_word(values["training.local_steps"]),
             "noise": EPSILON if noisy else NO_NOISE,
             "labels": values["data.partition.labels_per_device"],
             "seed": values["seed"],

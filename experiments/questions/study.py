@@ -24,6 +24,7 @@ FOLDER = Path(__file__).parent
 DOCS = FOLDER.parents[1] / "docs"
 END = "<!-- ends -->"
 TRUST_WORDS = {0.0: "none", 0.5: "half", 1.0: "all"}
+OFTEN, SELDOM = "a message after each step", "a message after ten steps"
 SECURE = "secure sums"
 STYLES: Mapping[str, tuple[str, Any, str]] = {  # colour, dash, marker
     "none": (COLOURS[0], (0, (6, 2)), "o"),
@@ -31,6 +32,15 @@ STYLES: Mapping[str, tuple[str, Any, str]] = {  # colour, dash, marker
     "all": (COLOURS[1], "-", "s"),
     SECURE: (COLOURS[3], (0, (2, 1.5)), "D"),
 }
+
+
+def rhythm_word(local_steps: int) -> str:
+    """How often messages go, by the local steps of an interval, of one or ten.
+
+    >>> rhythm_word(1)
+    'a message after each step'
+    """
+    return OFTEN if local_steps == 1 else SELDOM
 
 
 def trust_word(trust: Mapping[str, Any]) -> str:
