@@ -11,9 +11,10 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.topology.graph_files import read_graphml, read_node_link
 from h2fdp.topology.graph_import import tree_document
 from h2fdp.topology.naming import name_problems
-from h2fdp.topology.schema import TopologyFile, TrustSection
+from h2fdp.topology.schema import TopologyFile
 from h2fdp.topology.templates import expand
 from h2fdp.topology.topology import Topology
+from h2fdp.topology.trust_section import TrustSection
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
 

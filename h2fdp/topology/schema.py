@@ -1,6 +1,6 @@
 """A topology file, key by key, in the units that users write.
 
-Defaults are those of the paper (H2FDP, Appendix D); it is silent on distances, where 50 m is ours.
+Defaults are those of the paper (H2FDP, Appendix D).
 """
 
 from __future__ import annotations
@@ -9,140 +9,25 @@ import difflib
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from h2fdp.config.fields import (
-    Count,
-    Expect,
-    Flag,
-    Positive,
-    Probability,
-    Section,
-    Whole,
-    shape,
-)
-from h2fdp.topology.trust import TRUSTS, Trust, TrustProbabilities, TrustShares, trust_of
+from h2fdp.config.fields import Count, Expect, Flag, Section
+from h2fdp.topology.devices_section import Devices, Name
+from h2fdp.topology.trust import Trust, trust_of
+from h2fdp.topology.trust_section import TrustLevel, TrustSection
 from h2fdp.wireless import RadioSection
 from h2fdp.wireless.path_loss import Decibels
 
-DEFAULT_DISTANCE_M = 50.0
-DEFAULT_POWER_DBM = 24.0
-DEFAULT_TRUST_PROBABILITY = 0.5
 UNLIMITED = "unlimited"
-LARGEST_NAME = 200
-
-
-def _printable(value: str) -> str:
-    if not value.isprintable() or value != value.strip():
-        raise ValueError("a name has printable characters only, and no blank at either end")
-    return value
-
-
-def _ordered(value: list[Any]) -> list[Any]:
-    if value[0] > value[1]:
-        raise ValueError(f"expected the lowest value first, found [{value[0]:g}, {value[1]:g}]")
-    return value
 
 
 def _unlimited(value: Any) -> Any:
     return float("inf") if value == UNLIMITED else value
 
 
-Name = Annotated[
-    str,
-    Field(min_length=1, max_length=LARGEST_NAME),
-    AfterValidator(_printable),
-    Expect(f"a text of 1 to {LARGEST_NAME} characters"),
-]
 Rate = Annotated[
     float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_unlimited), Expect(f"a number above 0, or `{UNLIMITED}`")
 ]
-Scalar, Many, Mapping = Tag("scalar"), Tag("list"), Tag("mapping")
-
-
-class UniformDistance(Section):
-    """A distance drawn uniformly.
-
-    Attributes:
-        uniform: the smallest and the largest distance, m.
-        seed: draw under this seed instead of the run's, so that all runs have the same distances.
-    """
-
-    uniform: Annotated[
-        list[Positive], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
-    ]
-    seed: Whole | None = None
-
-
-class UniformCount(Section):
-    """A number of devices drawn uniformly.
-
-    Attributes:
-        uniform: the smallest and the largest number, both included.
-    """
-
-    uniform: Annotated[
-        list[Count], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
-    ]
-
-
-_DRAWN = "{uniform: [lowest, highest]}"
-Distance = Annotated[
-    Annotated[Positive, Scalar] | Annotated[UniformDistance, Mapping],
-    Discriminator(shape),
-    Expect(f"a finite number above 0 or {_DRAWN}"),
-]
-Distances = Annotated[
-    Annotated[Positive, Scalar] | Annotated[list[Positive], Many] | Annotated[UniformDistance, Mapping],
-    Discriminator(shape),
-    Expect(f"a finite number above 0, a list of them, or {_DRAWN}"),
-]
-Powers = Annotated[
-    Annotated[Decibels, Scalar] | Annotated[list[Decibels], Many],
-    Discriminator(shape),
-    Expect("a number from -300 to 100 or a list of them"),
-]
-HowMany = Annotated[
-    Annotated[Count, Scalar] | Annotated[UniformCount, Mapping],
-    Discriminator(shape),
-    Expect(f"a whole number of at least 1 or {_DRAWN}"),
-]
-
-
-class DeviceSection(Section):
-    """One device.
-
-    Attributes:
-        name: of the device; null is the edge server's name and a number.
-        distance_m: from the device to its edge server, m.
-        power_dbm: with which the device sends.
-    """
-
-    name: Name | None = None
-    distance_m: Distance = DEFAULT_DISTANCE_M
-    power_dbm: Decibels = DEFAULT_POWER_DBM
-
-
-class DevicesSection(Section):
-    """All devices of an edge server at once.
-
-    Attributes:
-        count: how many, or `{uniform: [least, most]}`.
-        distance_m: from each device to the edge server, m, or `{uniform: [least, most]}`.
-        power_dbm: with which each device sends.
-    """
-
-    count: HowMany
-    distance_m: Distances = DEFAULT_DISTANCE_M
-    power_dbm: Powers = DEFAULT_POWER_DBM
-
-    @model_validator(mode="after")
-    def _one_value_for_each_device(self) -> Self:
-        for key, values in (("distance_m", self.distance_m), ("power_dbm", self.power_dbm)):
-            if isinstance(values, list) and len(values) != self.count:
-                count = self.count if isinstance(self.count, int) else "a drawn number"
-                raise ValueError(f"expected as many {key} as devices: found {len(values)} for a count of {count}")
-        return self
 
 
 class LinkSection(Section):
@@ -155,16 +40,6 @@ class LinkSection(Section):
 
     rate_mbps: Rate = 100.0
     power_dbm: Decibels = 38.0
-
-
-Devices = Annotated[
-    Annotated[list[DeviceSection], Field(min_length=1), Many] | Annotated[DevicesSection, Mapping],
-    Discriminator(shape),
-    Expect("a list of at least one device or {count: ...}, or `edges:` in its place"),
-]
-
-
-TrustLevel = Annotated[Trust, Expect(f"one of {', '.join(TRUSTS)}")]
 
 
 class _ServerSection(Section):
@@ -271,60 +146,6 @@ class ComputeSection(Section):
 
     seconds_per_step: PerStep = 0.0
     joules_per_step: PerStep = 0.0
-
-
-class SharesSection(Section):
-    """Shares of the edge servers, of two levels of trust.
-
-    Attributes:
-        trusted: the share that is trusted.
-        secure-sum: the share that learns sums alone.
-    """
-
-    trusted: Probability = 0.0
-    secure_sum: Probability = Field(default=0.0, alias="secure-sum")
-
-
-class TrustSection(Section):
-    """How trust is drawn for an edge server that states none (H2FDP, Eq. 27).
-
-    Attributes:
-        probability: that an edge server is trusted.
-        trusted: with three levels, the probability that an edge server is trusted.
-        secure-sum: with three levels, the probability that an edge server learns sums alone.
-        share: instead of probabilities: just this share of the edge servers is trusted; or `{trusted, secure-sum}`, the
-            shares of these two.
-    """
-
-    probability: Probability | None = None
-    trusted: Probability | None = None
-    secure_sum: Probability | None = Field(default=None, alias="secure-sum")
-    share: Probability | SharesSection | None = None
-
-    @model_validator(mode="after")
-    def _probabilities(self) -> Self:
-        levels = self.trusted is not None or self.secure_sum is not None
-        if levels + (self.probability is not None) + (self.share is not None) > 1:
-            raise ValueError("expected `probability:`, `share:`, or `trusted:` and `secure-sum:`, found several")
-        for what, drawn in (("probabilities", self.drawn), ("shares", self.shares)):
-            if drawn is not None and drawn.trusted + drawn.secure_sum > 1:
-                found = f"{drawn.trusted:g} and {drawn.secure_sum:g}"
-                raise ValueError(f"expected {what} whose sum is at most 1, found {found}")
-        return self
-
-    @property
-    def shares(self) -> TrustShares | None:
-        """The exact shares, where these are asked for."""
-        if isinstance(self.share, SharesSection):
-            return TrustShares(self.share.trusted, self.share.secure_sum)
-        return None if self.share is None else TrustShares(self.share)
-
-    @property
-    def drawn(self) -> TrustProbabilities:
-        """The probabilities; trusted and secure-sum are 0 where only the other one is stated."""
-        if self.trusted is None and self.secure_sum is None:
-            return TrustProbabilities(DEFAULT_TRUST_PROBABILITY if self.probability is None else self.probability)
-        return TrustProbabilities(self.trusted or 0.0, self.secure_sum or 0.0)
 
 
 class TopologyFile(Section):

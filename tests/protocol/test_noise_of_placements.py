@@ -95,11 +95,18 @@ def test_drawn_divides_noise_and_gradients_by_what_is_drawn(engine):
         assert accepts(update, 1e3 * 4 / max(count, 1))
 
 
-def test_a_stated_number_divides_noise_and_gradients_of_all_devices():
-    """Where nothing is drawn there is only noise; and a number equal to the expected batch changes nothing."""
-    run = prepared({"name": "dp-sgd", "normalize": 64}, batch_size=None, sampling_rate=1e-6)
-    for update in steps_of(run):
-        assert accepts(update, 1e3 * 4 / 64)
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize(("factor", "accepted"), FACTORS)
+def test_a_stated_number_divides_the_noise_of_all_devices(engine, factor, accepted):
+    """Where nothing is drawn there is only noise, and it does not know how large a batch was expected."""
+    run = prepared({"name": "dp-sgd", "normalize": 50}, batch_size=None, sampling_rate=1e-6, engine=engine)
+    for steps in (1, 4):
+        for update in steps_of(run, steps):
+            assert accepts(update, factor * 1e3 * 4 / 50 * steps**0.5) is accepted
+
+
+def test_a_stated_number_divides_the_gradients_too():
+    """So a number equal to the expected batch changes nothing."""
     stated, expected = (
         prepared({"name": "dp-sgd", "normalize": normalize}, batch_size=4) for normalize in (4, "expected")
     )
