@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_from_rdp, rdp_of
+from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, Accountant, ReleaseType, epsilon_from_rdp, rdp_of
 from h2fdp.privacy.adjacency import Replaced
 from h2fdp.privacy.observing import OBSERVERS, Observer, height_of, observers
 from h2fdp.privacy.releases import AlikeReleases, Release, rows_in
@@ -268,6 +268,18 @@ class Accounts:
         """Accounted epsilon of the worst device, by `rdp`; None where the observer received no private release."""
         divergences = self.rdp(observer)
         return float(np.max(epsilon_from_rdp(divergences, delta))) if divergences.size else None
+
+    def exceeds(self, observer: Observer, most: float, delta: float, accountant: Accountant) -> bool:
+        """Whether this observer holds more than `most` about some device, by `rdp` and by this accountant.
+
+        Either is a bound from above, so the lower one counts; `rdp`, which costs next to nothing, answers first.
+        """
+        worst, rdp = self.worst(observer, delta), ACCOUNTANTS["rdp"]
+        if worst is None or worst <= most:
+            return False
+        held = [each.composition for each in self.classes(observer)]
+        above = [each for each in held if rdp.epsilon(each, delta) > most]
+        return any(accountant.epsilon(each, delta) > most for each in above)
 
     def place_of(self, device: int) -> tuple[str, int]:
         """Edge server and row within the subnet of a device of the network."""

@@ -16,7 +16,7 @@ from h2fdp.privacy.sightings import Sightings
 from h2fdp.privacy.statement import statement
 from h2fdp.protocol import IntervalPlan
 from h2fdp.run.attaining import attained_about, is_attackable, seen_interval
-from h2fdp.run.forecast import accounts_of_one_interval, planned_accounts
+from h2fdp.run.forecast import accounts_of_one_interval
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
 
@@ -67,7 +67,7 @@ class LiveAccounts(Recorder):
         self.sightings = Sightings(setup.sizes)
         self._attackable = is_attackable(setup)
         self._filter = setup.watched
-        self._keeps_to_plan = setup.reserve is not None
+        self._keeps_to_plan, self._keeps_to_target = setup.reserve is not None, False
         if setup.noise is not None and budgets and self._filter is None:
             interval = accounts_of_one_interval(setup)
             self._filter = BudgetFilter.planned(budgets, self._delta, interval)
@@ -98,16 +98,29 @@ class LiveAccounts(Recorder):
         return None
 
     def _exceeded(self, releases: Sequence[Release]) -> Observer | None:
-        """The observer whose budget, or whose reserve of planned releases, does not allow what was just entered."""
+        """The observer whose budget, reserve of planned releases, or target does not allow what was just entered."""
         if self._filter is not None and (observer := self._filter.exceeded(self.accounts)) is not None:
             return observer
-        return self._reserve.exceeded(self.accounts, releases) if self._keeps_to_plan else None
+        if self._keeps_to_plan:
+            return self._reserve.exceeded(self.accounts, releases)
+        return self._above_target() if self._keeps_to_target else None
 
     @cached_property
     def _reserve(self) -> Reserve:
-        """What noise was calibrated to; planned once more where it was not kept, as few runs need it."""
-        planned = planned_accounts(self._setup) if self._setup.reserve is None else self._setup.reserve
-        return Reserve(planned, self._setup.target_observers)
+        """What noise was calibrated to, where a schedule may choose by what was released."""
+        assert self._setup.reserve is not None, "a run that has a reserve keeps to it"
+        return Reserve(self._setup.reserve, self._setup.target_observers)
+
+    def _above_target(self) -> Observer | None:
+        """The first target observer that would hold more than the target, by the accountant that met it.
+
+        Who takes part is drawn, and an interruption happens, whatever was released: so what a run releases is fixed
+        without looking at the data, and an account of it is one that could have been planned.
+        """
+        target, accountant = self._setup.target, ACCOUNTANTS[self._setup.accountant]
+        assert target is not None, "only noise that was made for a target is held to it"
+        watched = self._setup.target_observers
+        return next((each for each in watched if self.accounts.exceeds(each, target, self._delta, accountant)), None)
 
     def _made_by_tiers(self, plan: IntervalPlan) -> Mapping[Tier, int]:
         """The local aggregations of each tier in which anything arrives, of the subnet that has most."""
@@ -137,7 +150,7 @@ class LiveAccounts(Recorder):
             "unplanned": self._unplanned,
             "tiers": tiers,
             "seen": seen,
-            "keeps_to_plan": self._keeps_to_plan,
+            "keeps_to_target": self._keeps_to_target,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -145,7 +158,7 @@ class LiveAccounts(Recorder):
         self._local, self._global, self._unplanned = state["local"], state["global"], state["unplanned"]
         self._tiers = Counter({(height, above): count for height, above, count in state["tiers"]})
         self.sightings.load(state.get("seen", ()))
-        self._keeps_to_plan |= state.get("keeps_to_plan", False)
+        self._keeps_to_target = state["keeps_to_target"]
 
     def enter(self, releases: Iterable[Release]) -> None:
         """Enter the releases of intervals that are done."""
@@ -154,10 +167,10 @@ class LiveAccounts(Recorder):
     def enter_lost(self, releases: Iterable[Release]) -> None:
         """Enter releases of intervals whose outcome was lost: they are done again under fresh noise, and both count.
 
-        The run is held to what was planned from here on, also where nothing was lost: under fresh draws other devices
-        may take part than those for which noise was calibrated.
+        The run is held to its target from here on, also where nothing was lost: under fresh draws other devices may
+        take part than those for which noise was calibrated.
         """
-        self._keeps_to_plan |= self._setup.target is not None and self._setup.watched is None
+        self._keeps_to_target = self._setup.target is not None and self._setup.watched is None
         for _, rows in groupby(releases, key=lambda release: release.interval):
             lost = list(rows)
             self.accounts.add(lost)

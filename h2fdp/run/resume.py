@@ -193,7 +193,7 @@ def _check_allowed(setup: RunSetup, state: RunState, directory: RunDirectory, wh
             f"count too; expected the same environment, or --fresh-noise (fresh_noise=True) to spend that"
         )
         if setup.config.privacy.calibration == "accounted":
-            text += "; the run then ends before a device releases more than was planned, which may be at once"
+            text += "; the run then ends before its account would exceed epsilon, which may be before its last interval"
         raise UserError(text, str(directory.path))
 
 

@@ -5,8 +5,10 @@ Runs are planned, entered in the accounts and written to a ledger as a run does 
 
 import contextlib
 import json
+from collections import Counter, defaultdict
 from dataclasses import asdict
 
+import dp_accounting
 import numpy as np
 import pytest
 
@@ -15,12 +17,13 @@ from h2fdp import Experiment
 from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.releases import Release
+from h2fdp.privacy.releases import Release, rows_in
 from h2fdp.protocol import InProcessNodes
 from h2fdp.records import summary
 from h2fdp.run import steps
 from h2fdp.run.forecast import noise_choice, planned_accounts
 from h2fdp.run.live_accounts import LiveAccounts
+from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.schedules import Decision, OwnSchedule
 from tests.noise_keys import keys_are, known
 
@@ -128,6 +131,44 @@ def test_fresh_draws_keep_to_the_target(tmp_path, monkeypatch, settings):
             run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
     assert run.summary["fresh_from"]
     assert all(each["verdict"] == "met" for each in run.summary["privacy"]["worst"].values())
+
+
+def by_dp_accounting(ledger):
+    """Epsilon of the worst device and observer, from the ledger's rows of single steps alone, by the public library."""
+    held = defaultdict(Counter)
+    for row in ledger:
+        assert row.steps == 1
+        event = dp_accounting.PoissonSampledDpEvent(
+            row.sampling_rate, dp_accounting.GaussianDpEvent(row.noise_std / row.sensitivity)
+        )
+        for number in (each for part in rows_in(row.devices) for each in range(part.start, part.stop)):
+            held[row.observer, row.edge, number][event] += 1
+    found = []
+    for events in {frozenset(each.items()) for each in held.values()}:
+        accountant = dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
+        for event, count in events:
+            accountant.compose(event, count)
+        found.append(accountant.get_epsilon(DELTA))
+    return max(found)
+
+
+@pytest.mark.run
+def test_under_fresh_draws_a_run_goes_on_until_its_epsilon_is_spent(tmp_path, monkeypatch):
+    """Others take part than were planned for, so some device soon has more releases than planned; a plan with turns
+    for all leaves room for that."""
+    network = h2fdp.Topology.regular(edges=2, devices=4, trust=0.0, seed=1)
+    rhythm = {"intervals": 40, "local_steps": 1, "aggregate_every": 1, "sampling": "poisson"}
+    turns = {"participation": 0.75, "device_dropout": 0.2, "checkpoint_every": 8}
+    experiment = made("fixed", network, **rhythm, **turns)
+    crash(monkeypatch, tmp_path / "run", experiment, 20)
+    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
+    assert run.summary["fresh_from"] == [17]
+    assert run.summary["state"] == "budget spent"
+    assert 30 < len(run.metrics) < 40
+    spent = by_dp_accounting(releases_of_ledger(tmp_path / "run" / "privacy.jsonl", experiment.prepare().sizes))
+    assert 0.95 * EPSILON < spent <= EPSILON
+    assert max(each["pld"] for each in run.summary["privacy"]["worst"].values()) == pytest.approx(spent, rel=5e-3)
 
 
 def worst(ledger, name):
