@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def check_accounts(directory: RunDirectory, files: RunFiles, findings: Findings)
         return
     before = len(findings.problems)
     if files.metrics is not None:
-        _compare_metrics(directory.metrics, rows, network, sizes, delta, files, findings)
+        _compare_metrics(directory, rows, network, sizes, delta, files, findings)
     if files.state in ENDED:
         _compare_summary(directory.path / SUMMARY, rows, network, sizes, delta, files, findings)
     if len(findings.problems) == before:
@@ -55,7 +56,7 @@ def check_accounts(directory: RunDirectory, files: RunFiles, findings: Findings)
 
 
 def _compare_metrics(
-    where: Path,
+    directory: RunDirectory,
     rows: list[Release],
     network: Topology,
     sizes: dict[str, int],
@@ -64,7 +65,8 @@ def _compare_metrics(
     findings: Findings,
 ) -> None:
     """The epsilons so far, by `rdp`, at a few intervals; after a resume with fresh noise only those at the end."""
-    table, last = files.metrics, 0 if files.metrics is None else files.metrics.num_rows
+    where, ledger, table = directory.metrics, directory.ledger, files.metrics
+    last = 0 if table is None else table.num_rows
     if table is None or not last:
         return
     behind = max((row.interval for row in rows), default=0)
@@ -72,18 +74,57 @@ def _compare_metrics(
     compared = {last * part // _COMPARED for part in range(1, _COMPARED + 1)} - {0}
     if files.summary.get("fresh_from"):  # lost intervals count from when they were lost
         compared = {last} if files.state in ENDED and behind <= last else set()
-    accounts, entered = Accounts(sizes, observers(network.depth)), 0
+    told = {name: table.column(name).to_pylist() for name in table.column_names if name.startswith("epsilon_")}
+    accounts, begin, done, before = Accounts(sizes, observers(network.depth)), 0, 0, len(findings.problems)
     ordered = sorted(rows, key=lambda row: row.interval)
     for interval in sorted(compared):
-        reach = next((at for at, row in enumerate(ordered) if row.interval > interval), len(ordered))
-        accounts.add(ordered[entered:reach])
-        entered = reach
-        for observer in accounts.observers:
-            column = f"epsilon_{observer}"
-            told = table.column(column)[interval - 1].as_py() if column in table.column_names else None
-            found = accounts.worst(observer, delta)
-            text = f"row {interval}: {column} is {_word(told)}, its account by the ledger {_word(found)}"
-            findings.expect(_equal(told, found), text, where)
+        end = next((at for at, row in enumerate(ordered) if row.interval > interval), len(ordered))
+        accounts.add(ordered[begin:end])
+        for text in _differences(told, accounts, interval, delta):
+            findings.expect(False, f"row {interval}: {text}", where)
+        if len(findings.problems) > before:
+            if not files.summary.get("fresh_from"):  # else it is only known at the end
+                accounts.add(ordered[begin:end], times=-1)
+                _name_rows(told, accounts, rows, range(done + 1, interval + 1), delta, ledger, findings)
+            return
+        begin, done = end, interval
+
+
+def _differences(
+    told: Mapping[str, Sequence[float | None]], accounts: Accounts, interval: int, delta: float
+) -> Iterator[str]:
+    """What the columns of the metrics say of the account after an interval, where the ledger says otherwise."""
+    for observer in accounts.observers:
+        column = f"epsilon_{observer}"
+        stated, found = told[column][interval - 1] if column in told else None, accounts.worst(observer, delta)
+        if not _equal(stated, found):
+            yield f"{column} is {_word(stated)}, its account by the ledger {_word(found)}"
+
+
+def _name_rows(
+    told: Mapping[str, Sequence[float | None]],
+    accounts: Accounts,
+    rows: list[Release],
+    intervals: range,
+    delta: float,
+    ledger: Path,
+    findings: Findings,
+) -> None:
+    """Note the ledger's rows of the first of these intervals after which its account is not that of the metrics.
+
+    Args:
+        accounts: of what was released before these intervals.
+    """
+    for interval in intervals:
+        lines = [number for number, row in enumerate(rows, start=1) if row.interval == interval]
+        accounts.add([rows[line - 1] for line in lines])
+        for text in _differences(told, accounts, interval, delta):
+            here = (
+                f"lines {lines[0]} to {lines[-1]} (interval {interval})" if lines else f"no line of interval {interval}"
+            )
+            findings.expect(False, f"{here}: from here on it is not that of the metrics, whose {text}",
+                            f"{ledger}:{lines[0]}" if lines else ledger)  # fmt: skip
+            return
 
 
 def _compare_summary(

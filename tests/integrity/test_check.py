@@ -112,10 +112,25 @@ def test_numbers_that_do_not_agree_are_told_though_every_checksum_is_right(spoil
     forged(directory.ledger, lambda row: row | {"noise_std": row["noise_std"] * 2})
     shutil.rmtree(directory.checkpoints)
     text = "\n".join(said(spoilt))
-    assert "metrics.parquet: row 3: epsilon_cloud is " in text
+    assert "metrics.parquet: row 1: epsilon_cloud is " in text
     assert "summary.json: pld of cloud is " in text
     assert "summary.json: global noise by device is " in text
     assert "summary.json: local noise by edge is " in text
+
+
+def test_the_rows_of_the_interval_whose_noise_was_edited_are_named(spoilt):
+    """Checksums made anew: the accounts of the intervals before are still those of the metrics."""
+    directory = RunDirectory(spoilt)
+    forged(directory.ledger, lambda row: row | ({"noise_std": row["noise_std"] * 2} if row["interval"] == 2 else {}))
+    shutil.rmtree(directory.checkpoints)
+    rows = [json.loads(line)["interval"] for line in directory.ledger.read_text().splitlines()]
+    first, last = rows.index(2) + 1, len(rows) - rows[::-1].index(2)
+    named = [line for line in said(spoilt) if "privacy.jsonl" in line]
+    assert named
+    expected = (
+        f"privacy.jsonl:{first}: lines {first} to {last} (interval 2): from here on it is not that of the metrics, "
+    )
+    assert all(expected in line for line in named)
 
 
 def test_a_metric_and_a_summary_that_were_changed_do_not_agree_with_the_ledger(spoilt):
