@@ -104,6 +104,6 @@ ACCOUNTANTS: dict[str, Accountant] = {
 
 
 def total_rdp(composition: Composition) -> np.ndarray:
-    """(len(ORDERS),) Renyi divergence of all releases together."""
-    parts = [count * rdp_of(release) for release, count in revealing(composition).items()]
+    """(len(ORDERS),) Renyi divergence of all releases together; to the bit the same in whatever order."""
+    parts = [count * rdp_of(release) for release, count in sorted(revealing(composition).items())]
     return np.sum(parts, axis=0) if parts else np.zeros(ORDERS.size)

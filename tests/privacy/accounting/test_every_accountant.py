@@ -5,12 +5,13 @@ import sys
 from dataclasses import dataclass, replace
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.accounting import ACCOUNTANTS, AccountantName, ReleaseType, UnsupportedRelease
+from h2fdp.privacy.accounting import ACCOUNTANTS, AccountantName, ReleaseType, UnsupportedRelease, total_rdp
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 from tests.privacy.accounting.seen import attained_alone
 
@@ -207,3 +208,10 @@ def test_an_epsilon_beyond_all_use_is_still_a_number_and_pld_is_not_above_rdp(no
     composition = {ReleaseType(noise_multiplier, steps, 0.01): 5, ReleaseType(noise_multiplier, 1, 1.0): 1}
     by_loss, by_order = (ACCOUNTANTS[name].epsilon(composition, 1e-5) for name in ("pld", "rdp"))
     assert 1e3 < attained_alone(composition, 1e-5) <= by_loss <= by_order * (1 + 1e-9)
+
+
+def test_renyi_divergences_do_not_depend_on_the_order_in_which_releases_are_given():
+    """To the bit: a resumed run enters them from its ledger, and sets have another order in another process."""
+    items = [(ReleaseType(0.5 + 0.07 * place, 1 + place % 3, 0.02), 1 + place) for place in range(30)]
+    shuffled = [items[7 * place % 30] for place in range(30)]
+    assert np.array_equal(total_rdp(dict(items)), total_rdp(dict(shuffled)))
