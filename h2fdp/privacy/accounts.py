@@ -270,16 +270,17 @@ class Accounts:
         return float(np.max(epsilon_from_rdp(divergences, delta))) if divergences.size else None
 
     def exceeds(self, observer: Observer, most: float, delta: float, accountant: Accountant) -> bool:
-        """Whether this observer holds more than `most` about some device, by `rdp` and by this accountant.
+        """Whether this observer holds more than `most` about some device, by this accountant.
 
-        Either is a bound from above, so the lower one counts; `rdp`, which costs next to nothing, answers first.
+        `rdp`, which costs next to nothing, answers first where it is never below: for itself and for `pld`.
         """
         worst, rdp = self.worst(observer, delta), ACCOUNTANTS["rdp"]
-        if worst is None or worst <= most:
+        if worst is None:
             return False
         held = [each.composition for each in self.classes(observer)]
-        above = [each for each in held if rdp.epsilon(each, delta) > most]
-        return any(accountant.epsilon(each, delta) > most for each in above)
+        if accountant.name in ("rdp", "pld"):
+            held = [each for each in held if rdp.epsilon(each, delta) > most] if worst > most else []
+        return any(accountant.epsilon(each, delta) > most for each in held)
 
     def place_of(self, device: int) -> tuple[str, int]:
         """Edge server and row within the subnet of a device of the network."""

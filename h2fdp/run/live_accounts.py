@@ -16,7 +16,7 @@ from h2fdp.privacy.sightings import Sightings
 from h2fdp.privacy.statement import statement
 from h2fdp.protocol import IntervalPlan
 from h2fdp.run.attaining import attained_about, is_attackable, seen_interval
-from h2fdp.run.forecast import accounts_of_one_interval
+from h2fdp.run.forecast import accounts_of_one_interval, planned_accounts
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
 
@@ -107,15 +107,16 @@ class LiveAccounts(Recorder):
 
     @cached_property
     def _reserve(self) -> Reserve:
-        """What noise was calibrated to, where a schedule may choose by what was released."""
-        assert self._setup.reserve is not None, "a run that has a reserve keeps to it"
-        return Reserve(self._setup.reserve, self._setup.target_observers)
+        """What noise was calibrated to; planned once more where it was not kept, as few runs need it."""
+        planned = planned_accounts(self._setup) if self._setup.reserve is None else self._setup.reserve
+        return Reserve(planned, self._setup.target_observers)
 
     def _above_target(self) -> Observer | None:
         """The first target observer that would hold more than the target, by the accountant that met it.
 
-        Who takes part is drawn, and an interruption happens, whatever was released: so what a run releases is fixed
-        without looking at the data, and an account of it is one that could have been planned.
+        Who takes part is drawn from streams that know nothing of the records, and whoever interrupts and resumes a run
+        is assumed not to decide it by what was released: then what a run releases is fixed without looking at the
+        data, and the account of a composition holds.
         """
         target, accountant = self._setup.target, ACCOUNTANTS[self._setup.accountant]
         assert target is not None, "only noise that was made for a target is held to it"
@@ -151,6 +152,7 @@ class LiveAccounts(Recorder):
             "tiers": tiers,
             "seen": seen,
             "keeps_to_target": self._keeps_to_target,
+            "keeps_to_plan": self._keeps_to_plan,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -158,7 +160,15 @@ class LiveAccounts(Recorder):
         self._local, self._global, self._unplanned = state["local"], state["global"], state["unplanned"]
         self._tiers = Counter({(height, above): count for height, above, count in state["tiers"]})
         self.sightings.load(state.get("seen", ()))
-        self._keeps_to_target = state["keeps_to_target"]
+        self._keeps_to_plan |= state.get("keeps_to_plan", False)
+        self._keeps_to_target = state.get("keeps_to_target", self._keeps_to_plan)  # before, they were one
+
+    def keep_to_plan(self) -> None:
+        """From here on release no more of any device than was planned: for a run whose plan met more than its target.
+
+        Runs that are under a filter, or that no noise was made for, have no plan to keep to.
+        """
+        self._keeps_to_plan |= self._setup.target is not None and self._setup.watched is None
 
     def enter(self, releases: Iterable[Release]) -> None:
         """Enter the releases of intervals that are done."""

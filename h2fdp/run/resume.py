@@ -77,8 +77,13 @@ def resume_run(
     data_root: str | Path | None = None,
     verbose: bool = False,
     fresh_noise: bool = False,
+    keeps_to_plan: bool = False,
 ) -> Run:
-    """Continue the run of an `Experiment.of_run`; see `resume` and `start_run` for the rest."""
+    """Continue the run of an `Experiment.of_run`; see `resume` and `start_run` for the rest.
+
+    Args:
+        keeps_to_plan: under fresh draws, release no more of any device than was planned, though epsilon be unspent.
+    """
     if is_finished(path):
         return Run(path)
     with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_reported(directory):
@@ -89,11 +94,17 @@ def resume_run(
         watcher = watcher or RunCallbacks()
         try:
             run, state = _continuation(setup, directory, fresh_noise=fresh_noise)
-            carry_out(run, directory, state, watcher)
+            _go_on(run, directory, state, watcher, keeps_to_plan)
         except HostsDiffer:
             run, state = _continuation(setup, directory, fresh_noise=fresh_noise, repeatable=False)
-            carry_out(run, directory, state, watcher)
+            _go_on(run, directory, state, watcher, keeps_to_plan)
     return Run(path)
+
+
+def _go_on(run: RunSetup, directory: RunDirectory, state: RunState, watcher: RunCallbacks, keeps_to_plan: bool) -> None:
+    if keeps_to_plan and state.fresh:  # the same draws release what was planned anyway
+        state.accounts.keep_to_plan()
+    carry_out(run, directory, state, watcher)
 
 
 def is_finished(path: Path) -> bool:

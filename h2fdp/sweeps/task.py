@@ -148,7 +148,8 @@ def _resumed(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
     alone = task.on_ray or context.threads is None
     settings = [] if alone else ["runtime.backend=inline", f"runtime.hosts={context.threads}"]
     experiment = Experiment.of_run(task.path, settings)
-    return resume_run(experiment, task.path, watcher, data_root=context.data_root)
+    tried = task.adjustment is not None  # the price of a search is of what its trials planned, not of their epsilon
+    return resume_run(experiment, task.path, watcher, data_root=context.data_root, keeps_to_plan=tried)
 
 
 def _placed(config: ExperimentFile, task: Task, context: TaskContext) -> ExperimentFile:

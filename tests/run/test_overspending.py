@@ -18,12 +18,14 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.releases import Release, rows_in
+from h2fdp.privacy.reserve import Reserve
 from h2fdp.protocol import InProcessNodes
 from h2fdp.records import summary
 from h2fdp.run import steps
 from h2fdp.run.forecast import noise_choice, planned_accounts
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.privacy import releases_of_ledger
+from h2fdp.run.resume import resume_run
 from h2fdp.schedules import Decision, OwnSchedule
 from tests.noise_keys import keys_are, known
 
@@ -169,6 +171,42 @@ def test_under_fresh_draws_a_run_goes_on_until_its_epsilon_is_spent(tmp_path, mo
     spent = by_dp_accounting(releases_of_ledger(tmp_path / "run" / "privacy.jsonl", experiment.prepare().sizes))
     assert 0.95 * EPSILON < spent <= EPSILON
     assert max(each["pld"] for each in run.summary["privacy"]["worst"].values()) == pytest.approx(spent, rel=5e-3)
+
+
+def interrupted(tmp_path, monkeypatch, **settings):
+    """A run of few who take turns, which lost intervals and whose environment is another one now."""
+    rhythm = {"intervals": 12, "local_steps": 1, "aggregate_every": 1, "sampling": "poisson", "checkpoint_every": 3}
+    experiment = made("fixed", participation=0.5, device_dropout=0.2, **rhythm, **settings)
+    crash(monkeypatch, tmp_path / "run", experiment, 5)
+    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    return experiment
+
+
+def test_a_run_is_held_by_the_accountant_that_its_noise_was_made_by():
+    """`classic-rdp` is above `rdp`, which must not answer for it; `pld` is below."""
+    planned = planned_accounts(prepared("fixed"))
+    held = [each.composition for each in planned.classes("cloud")]
+    by = {name: max(ACCOUNTANTS[name].epsilon(each, DELTA) for each in held) for name in ("pld", "rdp", "classic-rdp")}
+    assert by["pld"] < by["rdp"] < by["classic-rdp"]
+    for name, spent in by.items():
+        assert planned.exceeds("cloud", 0.999 * spent, DELTA, ACCOUNTANTS[name])
+        assert not planned.exceeds("cloud", 1.001 * spent, DELTA, ACCOUNTANTS[name])
+
+
+@pytest.mark.run
+def test_a_trial_of_a_search_releases_no_more_than_was_planned(tmp_path, monkeypatch):
+    """What the search pays is a bound on what its trials planned, not on their epsilon. A checkpoint keeps to it."""
+    setup = interrupted(tmp_path, monkeypatch).prepare()
+    path = tmp_path / "run"
+    done = resume_run(Experiment.of_run(path), path, None, fresh_noise=True, keeps_to_plan=True)
+    assert done.summary["state"] == "budget spent"
+    reserve, rows = (
+        Reserve(planned_accounts(setup), setup.observers),
+        list(releases_of_ledger(path / "privacy.jsonl", setup.sizes)),
+    )
+    accounts = setup.empty_accounts()
+    accounts.add(rows)
+    assert reserve.exceeded(accounts, rows) is None
 
 
 def worst(ledger, name):
