@@ -166,7 +166,7 @@ def draw(runs: pd.DataFrame, path: Path) -> None:
             axes.set_xticks([1, 10, 100], ["1", "10", "100"])
             axes.grid(alpha=0.3, linewidth=0.5)
             if number == 0:
-                axes.set_title(f"case {case}: {HOLDINGS[case]}", fontsize=8)
+                axes.set_title(f"case {case}:\n{HOLDINGS[case]}", fontsize=8)
             if number == len(parts) - 1:
                 axes.set_xlabel(r"local steps $\tau$")
         row[0].set_ylabel(f"test accuracy, %\n{TITLES[part]}", fontsize=8)
