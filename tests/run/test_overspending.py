@@ -156,8 +156,7 @@ def by_dp_accounting(ledger):
 
 @pytest.mark.run
 def test_under_fresh_draws_a_run_goes_on_until_its_epsilon_is_spent(tmp_path, monkeypatch):
-    """Others take part than were planned for, so some device soon has more releases than planned; a plan with turns
-    for all leaves room for that."""
+    """Others take part than were planned for: some device soon has more releases than planned, and epsilon is left."""
     network = h2fdp.Topology.regular(edges=2, devices=4, trust=0.0, seed=1)
     rhythm = {"intervals": 40, "local_steps": 1, "aggregate_every": 1, "sampling": "poisson"}
     turns = {"participation": 0.75, "device_dropout": 0.2, "checkpoint_every": 8}
@@ -195,7 +194,7 @@ def test_a_run_is_held_by_the_accountant_that_its_noise_was_made_by():
 
 @pytest.mark.run
 def test_a_trial_of_a_search_releases_no_more_than_was_planned(tmp_path, monkeypatch):
-    """What the search pays is a bound on what its trials planned, not on their epsilon. A checkpoint keeps to it."""
+    """What the search pays is a bound on what its trials planned, not on their epsilon."""
     setup = interrupted(tmp_path, monkeypatch).prepare()
     path = tmp_path / "run"
     done = resume_run(Experiment.of_run(path), path, None, fresh_noise=True, keeps_to_plan=True)
