@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.local_hosts import blocks, worker_threads
 from h2fdp.runtime.section import chosen_backend, inline_workers
-from h2fdp.training import Evaluator, evaluate
+from h2fdp.training import Evaluator
 from h2fdp.training.device_records import device_records
 
 MOST_DEVICES_SCORED = 100_000
@@ -38,13 +38,12 @@ class ModelScores:
 
     def __init__(self, run: RunSetup, threads: Executor | None = None, at_once: int = 1) -> None:
         self._device = run.blueprint.device
-        modules = [run.blueprint.module().to(self._device) for _ in range(at_once)]
-        self._evaluator = Evaluator(modules, run.blueprint.loss, threads)
+        self._evaluator = Evaluator([run.blueprint.scores() for _ in range(at_once)], run.blueprint.loss, threads)
         self._sets = {"": device_records(run.data, run.data.test).to(self._device)}
         if run.data.validation is not None:
             self._sets["validation_"] = device_records(run.data, run.data.validation).to(self._device)
         self.steering_loss = "validation_loss" if run.data.validation is not None and run.noise is None else "loss"
-        self._personal = PersonalScores(run, modules[0]) if run.blueprint.objective.personal else None
+        self._personal = PersonalScores(run) if run.blueprint.objective.personal else None
 
     def scores(self, cloud: Cloud) -> dict[str, float]:
         """Metrics columns: accuracy and loss of the global model on each set, and of the devices' own models."""
@@ -76,12 +75,12 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [] for name in DEVICE_SCHEMA.names}
     if run.topology.devices > MOST_DEVICES_SCORED:
         return columns
-    module, firsts = run.blueprint.module(), run.blueprint.first_devices
+    firsts = run.blueprint.first_devices
+    evaluator = Evaluator([run.blueprint.scores()], run.blueprint.loss)
     for numbers in blocks(run.topology.sizes, range(run.topology.edges), workers=1):
         first, last = int(firsts[numbers.start]), int(firsts[numbers.stop])
-        result = evaluate(
-            module, model, device_records(run.data, *run.data.subnet(first, last - first)), run.blueprint.loss
-        )
+        records = device_records(run.data, *run.data.subnet(first, last - first)).to(run.blueprint.device)
+        result = evaluator.evaluate(model.to(run.blueprint.device), records)
         columns["records"] += run.data.sizes[first:last].tolist()
         columns["accuracy"] += result.accuracy.tolist()
         columns["loss"] += result.loss.tolist()
@@ -104,9 +103,9 @@ class PersonalScores:
     records (labels that the test data lack are left out), and all devices count alike.
     """
 
-    def __init__(self, run: RunSetup, module: nn.Module) -> None:
+    def __init__(self, run: RunSetup) -> None:
         self._run = run
-        self._evaluator = Evaluator([module], run.blueprint.loss)
+        self._evaluator = Evaluator([run.blueprint.scores()], run.blueprint.loss)
         self._device = run.blueprint.device
         test, owners = run.data.test, run.data.test_owners
         if owners is None:

@@ -21,7 +21,7 @@ from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, S
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.streams import Streams
 from h2fdp.topology import TRUSTS, Topology, Trust
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine
+from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, Scores, build_engine, build_scores
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.descent import gain
 from h2fdp.training.device_records import device_records
@@ -248,6 +248,10 @@ class Blueprint:
     def local_engine(self) -> Engine:
         """The engine of the devices' local steps."""
         return self._engine(self.clipping, self.objective, self.momentum)
+
+    def scores(self) -> Scores:
+        """A way to evaluate models, for one thread."""
+        return build_scores(self.engine, self.module().to(self.device))
 
     def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
         width = self._widths[0]

@@ -3,8 +3,9 @@
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.engine import ENGINES, Engine, build_engine, chosen_engine, engines_for
+from h2fdp.training.engine import ENGINES, Engine, build_engine, build_scores, chosen_engine, engines_for
 from h2fdp.training.evaluation import Evaluation, Evaluator, evaluate
+from h2fdp.training.scores import ModuleScores, Scores
 
 __all__ = [
     "ENGINES",
@@ -15,7 +16,10 @@ __all__ = [
     "Engine",
     "Evaluation",
     "Evaluator",
+    "ModuleScores",
+    "Scores",
     "build_engine",
+    "build_scores",
     "chosen_engine",
     "engines_for",
     "evaluate",

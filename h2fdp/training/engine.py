@@ -21,6 +21,7 @@ from h2fdp.training.gradients import is_layered
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
+from h2fdp.training.scores import ModuleScores, Scores
 from h2fdp.training.stacked import StackedEngine, stack_size
 from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
@@ -102,6 +103,15 @@ def build_engine(
     """
     assert clipping is None or clipping.plain or name in NORMALISING, f"{name} cuts gradients, and no more"
     return ENGINES[name](module, clipping, objective, width, momentum, loss)
+
+
+def build_scores(name: EngineName, module: nn.Module) -> Scores:
+    """How models are evaluated that this engine trains: in the same way for every placement, so that bits are equal."""
+    if name != "compiled":
+        return ModuleScores(module)
+    from h2fdp.training.compiled.scores import CompiledScores
+
+    return CompiledScores(module)
 
 
 @dataclass(frozen=True)

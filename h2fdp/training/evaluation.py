@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
-from h2fdp.models import ParameterLayout
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
+from h2fdp.training.scores import ModuleScores, Scores
 
 _VALUES_AT_ONCE = 1_000_000  # inputs of a batch, as float32 4 MB: few calls, and work for eight threads
 
@@ -32,37 +31,31 @@ class Evaluator:
     """Evaluates models of one architecture. Batches are the same for any number of threads, and so are the bits.
 
     Args:
-        modules: of this architecture, one for each batch at once: while a module is called functionally, the model's
-            parameters hang in it.
+        scores: ways to compute what the models say, one for each batch at once.
         threads: where they are called; None for the caller's.
     """
 
-    def __init__(
-        self, modules: Sequence[nn.Module], loss: Loss = CROSS_ENTROPY, threads: Executor | None = None
-    ) -> None:
-        self._layout = ParameterLayout(modules[0])
-        self._modules = modules
+    def __init__(self, scores: Sequence[Scores], loss: Loss = CROSS_ENTROPY, threads: Executor | None = None) -> None:
+        self._scores = scores
         self._loss = loss
         self._threads = threads
 
     def evaluate(self, model: Tensor, records: DeviceRecords) -> Evaluation:
         """Evaluate parameters `model` (M,) on every record; a set without devices is one device."""
-        parameters = self._layout.views(model)
         count = len(records.y)
         step = max(1, _VALUES_AT_ONCE // max(1, records.x[0].numel()))
         right, losses = np.empty(count), np.empty(count)
 
         def lane(number: int) -> None:
-            module = self._modules[number]
             with torch.no_grad():
-                for first in range(number * step, count, len(self._modules) * step):
+                for first in range(number * step, count, len(self._scores) * step):
                     part = slice(first, first + step)
-                    output = functional_call(module, parameters, (records.inputs(part),))
+                    output = self._scores[number](model, records, part)
                     labels = records.y[part]
                     right[part] = (output.argmax(dim=1) == labels).cpu().numpy()
                     losses[part] = self._loss.evaluated(output, labels).cpu().numpy()
 
-        for _ in (map if self._threads is None else self._threads.map)(lane, range(len(self._modules))):
+        for _ in (map if self._threads is None else self._threads.map)(lane, range(len(self._scores))):
             pass
         owners = records.offsets[:-1]
         return Evaluation(
@@ -74,5 +67,5 @@ class Evaluator:
 
 
 def evaluate(module: nn.Module, model: Tensor, records: DeviceRecords, loss: Loss = CROSS_ENTROPY) -> Evaluation:
-    """The same in the caller's thread."""
-    return Evaluator([module], loss).evaluate(model, records)
+    """The same in the caller's thread, by the module itself."""
+    return Evaluator([ModuleScores(module)], loss).evaluate(model, records)

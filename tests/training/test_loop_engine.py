@@ -8,7 +8,7 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.runtime.local_hosts import worker_threads
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Evaluator, build_engine, evaluate
+from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Evaluator, ModuleScores, build_engine, evaluate
 from h2fdp.training.batches import Batches
 
 RNG = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def test_evaluation_on_threads_is_the_same_to_the_bit(monkeypatch, at_once):
     start = torch.from_numpy(START).flatten()
     alone = evaluate(module(), start, RECORDS)
     with worker_threads(at_once) as threads:
-        together = Evaluator([module() for _ in range(at_once)], threads=threads).evaluate(start, RECORDS)
+        together = Evaluator([ModuleScores(module()) for _ in range(at_once)], threads=threads).evaluate(start, RECORDS)
     np.testing.assert_array_equal(together.loss, alone.loss)
     np.testing.assert_array_equal(together.accuracy, alone.accuracy)
     assert (together.loss_whole, together.accuracy_whole) == (alone.loss_whole, alone.accuracy_whole)

@@ -49,7 +49,7 @@ class CompiledEngine:
         chain, form = linear_chain(module), closed_form_of(objective)
         assert not isinstance(chain, str), "checked above"
         assert form is not None, "checked above"
-        self._network = _network(chain)
+        self._network = network_of(chain)
         self._personal, self._compares = objective.personal, comparison_of(objective) is not None
         of_records = clipping is not None and clipping.scope == "record"
         of_batches = clipping is not None and clipping.of_batches
@@ -117,10 +117,10 @@ class CompiledEngine:
         rules = self._rules._replace(step_size=np.float32(step_size))
         if terms.noise is None:
             kernels.train(
-                self._network, rules, _held(records), drawn, carried, self._memory(starts), 0, len(batches.counts)
+                self._network, rules, held_by(records), drawn, carried, self._memory(starts), 0, len(batches.counts)
             )
         else:
-            self._train_noisily(rules, _held(records), drawn, carried, terms)
+            self._train_noisily(rules, held_by(records), drawn, carried, terms)
         torch.sub(starts, models, out=models)
         return trained
 
@@ -161,7 +161,8 @@ def _plain(array: np.ndarray, kind: type) -> np.ndarray:
     return np.require(array, kind, ["C", "W"])
 
 
-def _network(chain: list[LinearLayer]) -> Network:
+def network_of(chain: list[LinearLayer]) -> Network:
+    """The chain as kernels take it."""
     sizes = [layer.outputs * (layer.inputs + layer.biased) for layer in chain]
     return Network(
         inputs=np.array([layer.inputs for layer in chain]),
@@ -180,7 +181,7 @@ def _value_of(loss: Loss) -> float:
     return loss.smoothing if isinstance(loss, LabelSmoothing) else 0.0
 
 
-def _held(records: DeviceRecords) -> Held:
+def held_by(records: DeviceRecords) -> Held:
     """The records as arrays, without a copy."""
     x = records.x.reshape(len(records.x), -1).contiguous().numpy()
     stored_as_bytes = x.dtype == np.uint8

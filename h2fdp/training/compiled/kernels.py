@@ -9,54 +9,18 @@ What is not finite is not assumed away.
 from __future__ import annotations
 
 import math
-from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from h2fdp.streams.compiled_once import CompiledOnce
 from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Integers, Memory, Network, Rules
-from h2fdp.training.compiled.jit import kernel
+from h2fdp.training.compiled.jit import digest_of_sources, kernel
 from h2fdp.training.compiled.layers import BLOCK, add_rows, backward, block_of, clear, forward
 from h2fdp.training.compiled.losses import loss_gradient
-from h2fdp.training.compiled.vectors import borrowed, fetch, matrix, part
+from h2fdp.training.compiled.stored_records import fetch_block, loaded
+from h2fdp.training.compiled.vectors import borrowed, matrix, part
 
 _PART = 1024  # numbers whose squares are added in float32, before the sums are added in float64
-
-
-@kernel
-def _loaded(held: Held, position: int, row: Floats) -> np.float32:
-    """A record as the model sees it, into `row` (K,); its squared norm."""
-    if held.bytes.shape[0]:
-        return _scaled(held.bytes[position], held.scale, held.shift, row)
-    return _scaled(held.numbers[position], held.scale, held.shift, row)
-
-
-@kernel
-def _fetch_block(held: Held, begin: int, indices: Integers) -> None:
-    """Ask for the records of the next block: they lie anywhere in memory, and waiting took a tenth of a step."""
-    for r in range(min(BLOCK, indices.shape[0])):
-        if held.bytes.shape[0]:
-            fetch(held.bytes, begin + indices[r])
-        else:
-            fetch(held.numbers, begin + indices[r])
-
-
-@kernel
-def _scaled(stored: NDArray[np.uint8] | Floats, scale: Floats, shift: Floats, row: Floats) -> np.float32:
-    total = np.float32(0.0)
-    if scale.shape[0] == 1:
-        for k in range(row.shape[0]):
-            value = np.float32(stored[k]) * scale[0] + shift[0]
-            row[k] = value
-            total += value * value
-    else:
-        for k in range(row.shape[0]):
-            value = np.float32(stored[k]) * scale[k] + shift[k]
-            row[k] = value
-            total += value * value
-    return total
 
 
 @kernel
@@ -138,10 +102,10 @@ def _gradient(
     scores, deltas = block_of(memory.values, network, layers), block_of(memory.deltas, network, layers)
     for first in range(0, indices.shape[0], BLOCK):
         count = min(BLOCK, indices.shape[0] - first)
-        _fetch_block(held, begin, part(indices, first + count, indices.shape[0] - first - count))
+        fetch_block(held, begin, part(indices, first + count, indices.shape[0] - first - count))
         for r in range(BLOCK):
             if r < count:
-                memory.input_norms[r] = _loaded(held, begin + indices[first + r], inputs[r])
+                memory.input_norms[r] = loaded(held, begin + indices[first + r], inputs[r])
             else:
                 clear(inputs[r])
         forward(model, network, memory.values, layers)
@@ -191,7 +155,7 @@ def _step(
     indices = part(drawn.indices[slot, device], 0, drawn.counts[slot, device])
     begin, divisor = drawn.begins[device], drawn.divisors[slot, device]
     if slot + 1 < drawn.steps[device]:
-        _fetch_block(held, begin, part(drawn.indices[slot + 1, device], 0, drawn.counts[slot + 1, device]))
+        fetch_block(held, begin, part(drawn.indices[slot + 1, device], 0, drawn.counts[slot + 1, device]))
     previous = carried.previous[device] if carried.previous.shape[0] else received
     parameters = model.shape[0]
     if rules.inner_steps:
@@ -236,14 +200,8 @@ def _add(vector: Floats, other: Floats) -> None:
         vector[k] += other[k]
 
 
-def digest_of_sources(folder: Path = Path(__file__).parent) -> int:
-    """63 bits of a digest of all files of this folder."""
-    texts = [file.name.encode() + b"|" + file.read_bytes() for file in sorted(folder.glob("*.py"))]
-    return int.from_bytes(blake2b(b"||".join(texts), digest_size=8).digest(), "little") >> 1
-
-
 def _entry(sources: int) -> CompiledOnce[..., None]:
-    """The one kernel that Python calls; the others are compiled into it.
+    """The way in from Python; the other kernels are compiled into it.
 
     Numba would take its machine code from disk as long as the date of this file is the same, whatever changed in the
     others; but what a kernel closes over counts too, so it closes over a digest of them all.
