@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.streams import Streams, standard_normals
+from h2fdp.streams import Streams, standard_normal_rows, standard_normals
 
 NAMES = st.text(max_size=8)
 NUMBERS = st.integers(0, 2**31 - 1)
@@ -69,3 +69,16 @@ def test_normals_go_on_where_something_was_read_before():
     for each in (theirs, ours):
         each.integers(0, 2**32, dtype=np.uint32)
     np.testing.assert_array_equal(standard_normals(ours, 1000), theirs.standard_normal(1000, dtype=np.float32))
+
+
+@pytest.mark.parametrize("size", [1, 7, 300, 7841])
+@pytest.mark.parametrize("devices", [0, 1, 5])
+def test_rows_of_normals_are_each_their_own_streams(devices, size):
+    pytest.importorskip("numba")
+    streams = Streams(3, secret=b"unknown")
+    keys = [streams.key(f"library/{device}", "noise", 2, 5) for device in range(devices)]
+    found = standard_normal_rows(keys, size)
+    assert found.shape == (devices, size)
+    for device, row in enumerate(found):
+        expected = streams.open(f"library/{device}", "noise", 2, 5).standard_normal(size, dtype=np.float32)
+        np.testing.assert_array_equal(row.view(np.uint32), expected.view(np.uint32))

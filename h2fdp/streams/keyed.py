@@ -10,11 +10,13 @@ host, and again after a crash. What protects privacy is drawn under a secret key
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class _Borrowed(threading.local):
@@ -29,6 +31,21 @@ class _Borrowed(threading.local):
 
 _BORROWED = _Borrowed()
 _WORD = (1 << 64) - 1
+
+
+def generator_of(key: int, skipped: int = 0) -> np.random.Generator:
+    """The stream of a key, by the generator that this thread lends again at the next call; see `Streams.borrowed`."""
+    inner = _BORROWED.state["state"]
+    inner["key"][:] = key & _WORD, key >> 64
+    inner["counter"][:] = skipped, 0, 0, 0
+    _BORROWED.state["has_uint32"] = 0
+    _BORROWED.bits.state = _BORROWED.state
+    return _BORROWED.generator
+
+
+def words_of(keys: Sequence[int]) -> NDArray[np.uint64]:
+    """(s, 2) keys as Philox holds them, the lower 64 bits first."""
+    return np.array([(key & _WORD, key >> 64) for key in keys], np.uint64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +99,4 @@ class Streams:
         >>> float(streams.borrowed("library", "trust").random()) == float(streams.open("library", "trust").random())
         True
         """
-        key = self.key(node, purpose, interval, slot)
-        inner = _BORROWED.state["state"]
-        inner["key"][:] = key & _WORD, key >> 64
-        inner["counter"][:] = skipped, 0, 0, 0
-        _BORROWED.state["has_uint32"] = 0
-        _BORROWED.bits.state = _BORROWED.state
-        return _BORROWED.generator
+        return generator_of(self.key(node, purpose, interval, slot), skipped)

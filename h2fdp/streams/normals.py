@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from h2fdp.streams.keyed import generator_of, words_of
 
 _FEWEST = 512  # numbers that are worth a compiled call
 _HALVES = 8  # 32-bit numbers of a step of Philox's counter
@@ -33,10 +35,26 @@ def standard_normals(generator: np.random.Generator, size: int) -> NDArray[np.fl
         untouched = state["buffer_pos"] == len(state["buffer"]) and not state["has_uint32"]
         if untouched and counter[0] < _SAFE:
             normals = np.empty(size, np.float32)
-            drawn = _compiled()(inner["key"], counter, normals)
+            drawn = _compiled()(inner["key"][None], counter, normals[None])
             bits.advance(-(-drawn // _HALVES))
             return normals
     return generator.standard_normal(size, dtype=np.float32)
+
+
+def standard_normal_rows(keys: Sequence[int], size: int) -> NDArray[np.float32]:
+    """(s, size): in each row what `standard_normals` draws first from the stream of this key, all by one compiled call.
+
+    >>> rows = standard_normal_rows([1, 2], 3)
+    >>> bool((rows[1] == standard_normals(np.random.Generator(np.random.Philox(key=2)), 3)).all())
+    True
+    """
+    normals = np.empty((len(keys), size), np.float32)
+    if normals.size >= _FEWEST and "numba" in sys.modules:
+        _compiled()(words_of(keys), np.zeros(4, np.uint64), normals)
+    else:
+        for row, key in zip(normals, keys, strict=True):
+            generator_of(key).standard_normal(dtype=np.float32, out=row)
+    return normals
 
 
 @cache

@@ -88,12 +88,11 @@ def _unit(half: np.uint32) -> np.float32:
     return np.float32(half >> np.uint32(8)) * np.float32(1.0 / 16777216.0)
 
 
-def _normals(key: NDArray[np.uint64], counter: NDArray[np.uint64], out: NDArray[np.float32]) -> int:
-    """Fill `out` from a stream at the beginning of a block; how many 32-bit numbers that took.
-
-    The counter's lowest number must not overflow.
-    """
-    words = np.empty(4 * min(_BLOCKS, out.shape[0] // 8 + 2), np.uint64)
+@_inner
+def _vector(
+    key: NDArray[np.uint64], counter: NDArray[np.uint64], words: NDArray[np.uint64], out: NDArray[np.float32]
+) -> int:
+    """Fill `out` from a stream at the beginning of a block; how many 32-bit numbers that took."""
     halves = words.view(np.uint32)
     begin, at, end = 0, 0, 0  # the first block in memory; the next number in memory; the end of it
     done = 0
@@ -129,6 +128,19 @@ def _normals(key: NDArray[np.uint64], counter: NDArray[np.uint64], out: NDArray[
             out[done] = -(_TAIL + beyond) if (part >> np.uint32(8)) & np.uint32(1) else _TAIL + beyond
             done += 1
     return int(begin * _HALVES + at)
+
+
+def _normals(keys: NDArray[np.uint64], counter: NDArray[np.uint64], out: NDArray[np.float32]) -> int:
+    """Fill each row of `out` (s, M) from the stream of its key (s, 2), all from the same counter on.
+
+    Returns:
+        How many 32-bit numbers the last row took. The counter's lowest number must not overflow.
+    """
+    words = np.empty(4 * min(_BLOCKS, out.shape[1] // 8 + 2), np.uint64)
+    taken = 0
+    for row in range(out.shape[0]):
+        taken = _vector(keys[row], counter, words, out[row])
+    return taken
 
 
 normals = CompiledOnce(_normals)

@@ -121,10 +121,17 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
         found[place] += level
         return found if out is None else out.copy_(found)
 
-    borrowed = Streams.borrowed
+    def add_each(vectors, levels, streams):
+        for vector, level, stream in zip(vectors, levels.tolist(), streams, strict=True):
+            add(vector, level, stream, vector)
+
+    borrowed, key = Streams.borrowed, Streams.key
 
     def named(self, node, purpose, interval=0, slot=0, skipped=0):  # in the place of a stream of noise, whose it is
         return (node, slot) if "noise" in purpose else borrowed(self, node, purpose, interval, slot, skipped)
+
+    def named_key(self, node, purpose, interval=0, slot=0):
+        return (node, slot) if "noise" in purpose else key(self, node, purpose, interval, slot)
 
     levels = {facts.name: facts.trust_model.edge_level for facts in setup.blueprint.facts}
     held = {each.name for each in setup.topology.aggregators if each.trust == "secure-sum"}
@@ -181,9 +188,11 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
     with monkeypatch.context() as patched:
         if not silent:
             patched.setattr(Streams, "borrowed", named)
+            patched.setattr(Streams, "key", named_key)
             output, local_randomizer = h2fdp.privacy.mechanisms.output, h2fdp.privacy.mechanisms.local_randomizer
-            for module in (h2fdp.protocol.aggregator, local_randomizer, output):
-                patched.setattr(module, "add_gaussian_noise", add)
+            patched.setattr(h2fdp.protocol.aggregator, "add_gaussian_noise", add)
+            for module in (local_randomizer, output):
+                patched.setattr(module, "add_gaussian_noises", add_each)
             patched.setattr(output, "clip_rows", lambda models, norm: models)  # it would not be linear
         patched.setattr(h2fdp.protocol.edge_server._Subnet, "arrived", seen_summed)
         patched.setattr(h2fdp.protocol.tiers._Subtrees, "arrived", nodes_summed)

@@ -14,6 +14,7 @@ import torch
 from scipy import stats
 
 import h2fdp.privacy.mechanisms.local_randomizer
+import h2fdp.privacy.mechanisms.output
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology
@@ -119,6 +120,19 @@ def expected(records, rates, attendances, weights, sensitivity, local):
     return noises, ledger
 
 
+def listen_on_devices(monkeypatch, added):
+    """Note the standard deviations of all Gaussian vectors that devices add."""
+    local_randomizer, output = h2fdp.privacy.mechanisms.local_randomizer, h2fdp.privacy.mechanisms.output
+    original = local_randomizer.add_gaussian_noises
+
+    def listening(vectors, noise_stds, keys):
+        added.extend(noise_stds.tolist())
+        return original(vectors, noise_stds, keys)
+
+    for adding in (local_randomizer, output):
+        monkeypatch.setattr(adding, "add_gaussian_noises", listening)
+
+
 @pytest.mark.parametrize(
     ("weights", "participation", "sensitivity", "sampling_rate", "method", "faults"),
     [
@@ -139,7 +153,8 @@ def test_every_noise_and_every_row_of_a_run(
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    for adding in (h2fdp.privacy.mechanisms.local_randomizer, h2fdp.protocol.aggregator, h2fdp.protocol.cloud):
+    listen_on_devices(monkeypatch, added)
+    for adding in (h2fdp.protocol.aggregator, h2fdp.protocol.cloud):
         monkeypatch.setattr(adding, "add_gaussian_noise", listening)
     batches = {"batch_size": 6} if sampling_rate is None else {"sampling_rate": sampling_rate}
     if faults:

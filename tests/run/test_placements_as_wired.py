@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from torch import nn
 
-import h2fdp.privacy.mechanisms.local_randomizer
-import h2fdp.privacy.mechanisms.output
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology, UserError
@@ -28,6 +26,7 @@ from tests.run.test_noise_as_wired import (
     SIZES,
     STREAMS,
     experiment,
+    listen_on_devices,
     numbers,
     with_faults,
 )
@@ -51,8 +50,8 @@ def listened(monkeypatch):
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    on_devices = (h2fdp.privacy.mechanisms.local_randomizer, h2fdp.privacy.mechanisms.output)
-    for adding in (h2fdp.protocol.cloud, h2fdp.protocol.aggregator, *on_devices):
+    listen_on_devices(monkeypatch, added)
+    for adding in (h2fdp.protocol.cloud, h2fdp.protocol.aggregator):
         monkeypatch.setattr(adding, "add_gaussian_noise", listening)
     return added
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from h2fdp.privacy.mechanism import add_gaussian_noise
+from h2fdp.privacy.mechanism import add_gaussian_noises
 from h2fdp.privacy.modular_sums import ModularCode
 from h2fdp.rows import Rows
-from h2fdp.streams import Streams
+from h2fdp.streams import Streams, generator_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,14 +38,15 @@ class DeviceNoise:
     last_slot: int
     clip_norm: float | None = None
 
+    def keys(self, purpose: str) -> list[int]:
+        """(s,) of the stream of each device's noise; none ever comes again."""
+        key, at = self.streams.key, (f"noise-{purpose}", self.interval, self.last_slot)
+        return [key(self.name(row), *at) for row in self.rows.tolist()]
+
     def drawn(self, purpose: str) -> Iterator[tuple[int, float, np.random.Generator]]:
-        """Position, level and stream of each device's noise; a stream is good until the next, and never comes again."""
-        for position, (row, level) in enumerate(zip(self.rows.tolist(), self.levels.tolist(), strict=True)):
-            yield (
-                position,
-                level,
-                self.streams.borrowed(self.name(row), f"noise-{purpose}", self.interval, self.last_slot),
-            )
+        """Position, level and stream of each device's noise; a stream is good until the next."""
+        for position, (key, level) in enumerate(zip(self.keys(purpose), self.levels.tolist(), strict=True)):
+            yield position, level, generator_of(key)
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,8 @@ class StepNoise(Rows):
             slot: which of the stretch's slots, from 0.
         """
         at = self.first_slot + slot + 1
-        for position, (gradient, divisor) in enumerate(zip(gradients, divisors.tolist(), strict=True)):
-            stream = self.streams.borrowed(self.nodes[position], "noise-step", self.interval, at)
-            add_gaussian_noise(gradient, float(self.levels[position]) / divisor, stream, out=gradient)
+        keys = [self.streams.key(node, "noise-step", self.interval, at) for node in self.nodes[: len(gradients)]]
+        add_gaussian_noises(gradients, self.levels[: len(gradients)] / divisors, keys)
 
 
 class LocalRandomizer(Protocol):
@@ -165,8 +165,7 @@ class NoisyUpdate(LocalRandomizer):
         return self.expected
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        for position, level, stream in noise.drawn(purpose):
-            add_gaussian_noise(updates[position], level, stream, out=updates[position])
+        add_gaussian_noises(updates, noise.levels, noise.keys(purpose))
         return False
 
     def residues(

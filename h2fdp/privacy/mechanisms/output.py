@@ -11,7 +11,7 @@ import numpy as np
 
 from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.clipping import clip_rows
-from h2fdp.privacy.mechanism import add_gaussian_noise
+from h2fdp.privacy.mechanism import add_gaussian_noises
 from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.noise_placement import (
@@ -105,8 +105,7 @@ class ClippedNoisyModel(LocalRandomizer):
 
         models = torch.sub(model, updates, out=updates)
         clip_rows(models, self.model_norm)
-        for position, level, stream in noise.drawn(purpose):
-            add_gaussian_noise(models[position], level, stream, out=models[position])
+        add_gaussian_noises(models, noise.levels, noise.keys(purpose))
         torch.sub(model, models, out=updates)
         return False
 
