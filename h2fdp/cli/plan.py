@@ -63,6 +63,7 @@ def _show(plan: FirstDecision) -> None:
         f"+ privacy gap {plan.terms.gap:.4g}",
         **_weighed(plan),
         "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}{_cost(other)}",
+        **_hindsight(plan),
         "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
     }
     print_facts(facts)
@@ -75,6 +76,17 @@ def _weighed(plan: FirstDecision) -> dict[str, str]:
         return {}
     worth = ", ".join(f"a {unit} is worth {value:.4g}" for unit, value in plan.multipliers.items() if value)
     return {"interval": _cost(plan.weighed).removeprefix(": "), "found": f"{worth or 'cost is worth nothing'} of noise"}
+
+
+def _hindsight(plan: FirstDecision) -> dict[str, str]:
+    """What the turns of the whole run cost, and two ways of choosing them between which the controller's lies."""
+    if (of := plan.hindsight) is None:
+        return {}
+    return {
+        "whole run": f"{of.intervals} intervals, {of.joules:.4g} J, {of.seconds:.4g} s; turns regardless of channels "
+        f"{of.expected_joules:.4g} J, {of.expected_seconds:.4g} s on average; all channels known beforehand "
+        f"{of.least_joules:.4g} J, {of.least_seconds:.4g} s",
+    }
 
 
 def _cost(of: dict[str, float]) -> str:

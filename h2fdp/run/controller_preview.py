@@ -14,6 +14,7 @@ from h2fdp.notebook import facts_html, table_html, word
 from h2fdp.run.api import Experiment
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
+from h2fdp.schedules.hindsight import Hindsight, in_hindsight
 from h2fdp.schedules.multiplier_controller import MultiplierController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
 from h2fdp.schedules.registry import chosen
@@ -58,6 +59,7 @@ class FirstDecision:
         map: the objective elsewhere.
         weighed: joules, seconds and noise (its variance at a step size of 1) of the interval; None under Algorithm 1.
         multipliers: noise that a joule and a second are worth; None under Algorithm 1.
+        hindsight: what the turns of the whole run cost, and would have, with all channels known; None without turns.
     """
 
     tau: int
@@ -70,6 +72,7 @@ class FirstDecision:
     map: ObjectiveMap
     weighed: dict[str, float] | None = None
     multipliers: dict[str, float] | None = None
+    hindsight: Hindsight | None = None
 
     def _repr_html_(self) -> str:
         """For notebooks: tau, who takes part, and what the objective is made of."""
@@ -160,7 +163,8 @@ def _planned_decision(run: RunSetup, schedule: TurnsController) -> FirstDecision
     weighed = {each.tau: schedule.told(each)["objective"] for each in sorted(schedule.weighed, key=lambda of: -of.tau)}
     lengths = sorted(weighed)
     objectives = ObjectiveMap(lengths, [int(run.context.sizes.max())], [[weighed[tau] for tau in lengths]])
-    return _explained(run, schedule.decide(0, 0), objectives)
+    first = _explained(run, schedule.decide(0, 0), objectives)
+    return replace(first, hindsight=in_hindsight(schedule))
 
 
 def _explained(run: RunSetup, decision: Decision, objectives: ObjectiveMap) -> FirstDecision:

@@ -62,7 +62,7 @@ class TurnsController(Schedule):
         if self._done >= self.plan.intervals:
             return True
         joules, seconds = self._budget_left()
-        cost = self._cost(self._done, self._next(self._done), self.plan.tau)
+        cost = self.cost(self._done, self._next(self._done))
         return cost[0] > joules or cost[1] > seconds
 
     def decide(self, interval: int, slot: int) -> Decision:
@@ -151,9 +151,9 @@ class TurnsController(Schedule):
         name = self._context.topology.subnets[subnet].name
         return self._context.aggregation_times.of(name).segments(tau)
 
-    def _cost(self, interval: int, taking: Counts, tau: int) -> tuple[float, float]:
-        """Joules and seconds of an interval in which all devices of these edge servers take part."""
-        context, network = self._context, self._context.topology
+    def cost(self, interval: int, taking: Counts) -> tuple[float, float]:
+        """Joules and seconds of an interval of the plan in which all devices of these edge servers take part."""
+        context, network, tau = self._context, self._context.topology, self.plan.tau
         segments = [self._segments(each, tau) for each in taking.tolist()]
         rows = [np.arange(context.sizes[each]) for each in taking.tolist()]
         exchanged = zip((context.exchanges[each] for each in taking.tolist()), segments, rows, strict=True)
@@ -180,11 +180,15 @@ class TurnsController(Schedule):
 
     def _next(self, interval: int) -> Counts:
         """Who takes part, by how much cheaper each is now than on average."""
-        costs, tau = self._context.costs, self.plan.tau
-        saving = self._worth(*self._of_subnets(costs.expected(), tau)) - self._worth(
-            *self._of_subnets(costs.drawn(interval), tau)
-        )
-        return next_turn(self._taken, self.plan.servers, saving, self._groups)
+        return next_turn(self._taken, self.plan.servers, self._mean_worth - self.worth_of_turns(interval), self._groups)
+
+    def worth_of_turns(self, interval: int) -> Floats:
+        """(N,) what a turn of each edge server costs under the channels of an interval, as cost is weighed."""
+        return self._worth(*self._of_subnets(self._context.costs.drawn(interval), self.plan.tau))
+
+    @cached_property
+    def _mean_worth(self) -> Floats:
+        return self._worth(*self._of_subnets(self._context.costs.expected(), self.plan.tau))
 
     def _expected(self, tau: int, intervals: int) -> tuple[float, float]:
         """Joules and seconds of a plan at mean costs, if edge servers were taken without regard to channels."""
@@ -204,7 +208,7 @@ class TurnsController(Schedule):
     def _reasons(self, interval: int, slot: int, taking: Counts, step_size: float) -> dict[str, Any]:
         plan, other, section = self.plan, self.runner_up, self._section
         names = self._network.names
-        joules, seconds = self._cost(interval, taking, plan.tau)
+        joules, seconds = self.cost(interval, taking)
         joule, second = self._weights
         taken, left = set(taking.tolist()), self._budget_left()
         sizes = enumerate(self._context.sizes.tolist())

@@ -47,6 +47,18 @@ def test_a_plan_is_kept_costs_what_it_says_and_everybody_has_equal_turns(name):
     assert plan.joules == pytest.approx(sum(cost["energy_j"] for _, cost in seen), rel=0.3)  # at mean costs, by channel
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_the_run_costs_is_told_beside_the_best_choice_of_one_who_knows_all_channels(name):
+    setup = experiment(TARGET, **NETWORKS[name]).prepare()
+    told, plan = first_decision(setup).hindsight, setup.schedule().plan
+    seen = [cost for _, cost in planned(setup)]
+    assert told.intervals == len(seen)
+    assert told.joules == pytest.approx(sum(cost["energy_j"] for cost in seen), rel=1e-9)
+    assert told.seconds == pytest.approx(sum(cost["delay_s"] for cost in seen), rel=1e-9)
+    assert (told.expected_joules, told.expected_seconds) == (plan.joules, plan.seconds)
+    assert told.least_joules < told.joules, "a joule is all that the target weighs"
+
+
 def test_calibrated_noise_against_the_way_is_what_the_plans_were_compared_by():
     """Plans of other lengths, each calibrated by itself: by rdp without sampling accounts grow with the releases."""
 
