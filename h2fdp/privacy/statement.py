@@ -10,7 +10,6 @@ from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.observing import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
-MOST_CLOSELY = 64  # distinct accounts of an observer, the worst first, that slow accountants look at
 _QUICK = ("rdp", "classic-rdp")
 
 
@@ -32,7 +31,7 @@ def statement(accounts: HeldAccounts, names: Sequence[str], delta: float, accoun
 
     Args:
         names: of all devices, in the order of the tree.
-        accountants: names of `ACCOUNTANTS`; slow ones look at as many accounts as `epsilons` says.
+        accountants: names of `ACCOUNTANTS`; slow ones look at those accounts that may be the worst, see `epsilons`.
 
     Returns:
         `delta`; `worst`: observer -> accountant -> an epsilon that no device's exceeds, the smallest known, and the
@@ -62,7 +61,8 @@ def epsilons(accountant: str, compositions: Sequence[Composition], delta: float)
     """Epsilon of each account, None where it was not looked for; and the largest of all.
 
     A slow accountant takes them by falling epsilon by `rdp`, which bounds all that are left, until that bound is not
-    above what it has found: then it has found the largest. After 64 accounts the bound itself is the largest.
+    above what it has found: then it has found the largest. However many that takes, none is cut short: a run that is
+    held to a target by this accountant is asked about all of them, too.
 
     Returns:
         (n,) epsilons; a number that is an upper bound for every account.
@@ -77,8 +77,6 @@ def epsilons(accountant: str, compositions: Sequence[Composition], delta: float)
     for looked_at, place in enumerate(sorted(range(len(rdp)), key=lambda each: -rdp[each])):
         if looked_at and rdp[place] <= largest:
             break
-        if looked_at == MOST_CLOSELY:
-            return found, rdp[place]
         epsilon = slow.epsilon(compositions[place], delta)
         found[place], largest = epsilon, max(largest, epsilon)
     return found, largest

@@ -8,7 +8,7 @@ import pytest
 
 from h2fdp.privacy import Accounts, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
-from h2fdp.privacy.statement import MOST_CLOSELY, epsilons, statement
+from h2fdp.privacy.statement import epsilons, statement
 
 DELTA = 1e-5
 
@@ -54,13 +54,25 @@ def test_the_largest_is_found_though_another_account_is_the_largest_by_rdp(asked
     assert len(recorded.asked) < 20
 
 
-def test_a_slow_accountant_looks_at_a_bounded_number_and_then_says_the_bound(asked):
-    compositions = falling(MOST_CLOSELY + 10)
-    recorded = asked(compositions, [0.1] * len(compositions))
+def test_a_slow_accountant_looks_at_as_many_as_it_takes(asked):
+    compositions = falling(100)
+    recorded = asked(compositions, [0.1] * 99 + [0.3])
     found, largest = epsilons("recorded", compositions, DELTA)
-    assert len(recorded.asked) == MOST_CLOSELY
-    assert largest == ACCOUNTANTS["rdp"].epsilon(compositions[MOST_CLOSELY], DELTA)
-    assert largest > max(each for each in found if each is not None)
+    assert sorted(recorded.asked) == list(range(100))
+    assert largest == found[99] == max(found)
+
+
+def test_of_many_distinct_accounts_the_worst_by_pld_is_above_a_target_just_where_a_run_that_is_held_to_it_ends():
+    accounts, names = Accounts({"a": 70}), [f"a/{row + 1}" for row in range(70)]
+    for row in range(70):  # nearly equal: `rdp` says of all of them more than `pld` says of any
+        release = Release(1, 5, "local", "a", str(row + 1), "cloud", 1.0, 12 + row / 500, 1, 1.0, "fixed")
+        accounts.add([release], times=40)
+    pld, found = ACCOUNTANTS["pld"], statement(accounts, names, DELTA, ("rdp", "pld"))
+    worst = found["worst"]["cloud"]["pld"]
+    assert worst == max(pld.epsilon(each.composition, DELTA) for each in accounts.classes("cloud"))
+    assert min(each["cloud"]["rdp"] for each in found["devices"].values()) > worst
+    assert not accounts.exceeds("cloud", worst, DELTA, pld)
+    assert accounts.exceeds("cloud", worst * (1 - 1e-9), DELTA, pld)
 
 
 def test_without_noise_nothing_else_is_looked_at(asked):
