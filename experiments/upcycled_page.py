@@ -116,6 +116,30 @@ def tally(runs: pd.DataFrame) -> str:
     return f"Of {sum(counts.values())} comparisons: {', '.join(words)}."
 
 
+def private_tally(runs: pd.DataFrame) -> Iterator[str]:
+    """For each setting, how many comparisons have an interval above or below 0, by accuracy and by loss."""
+    for setting, part in runs.groupby("setting", sort=False):
+        found = list(comparisons(part))
+        lower = [(plain["loss"] - upcycled["loss"]).dropna() for _, _, plain, upcycled, _ in found]
+        words = []
+        for measure, gains in (("accuracy", [gains for *_, gains in found]), ("loss", lower)):
+            better, worse = (
+                sum(sign * each.mean() > half_width(each.tolist(), 0.95) for each in gains) for sign in (1, -1)
+            )
+            words.append(f"by {measure} {better} better upcycled and {worse} worse")
+        yield f"- {setting}: of {len(found)} comparisons {', '.join(words)} (each by its 95 % interval)."
+
+
+def comparisons(runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, pd.DataFrame, pd.Series]]:
+    """Data set, method, its runs plain and upcycled by seed, and the gains in points."""
+    for name, part in runs.groupby("data_set", sort=False):
+        for method in GRIDS:
+            plain, upcycled = (part[part["method"] == kind].set_index("seed") for kind in (method, UPCYCLED + method))
+            gains = 100 * (upcycled["accuracy"] - plain["accuracy"]).dropna()
+            if len(gains):
+                yield str(name), method, plain, upcycled, gains
+
+
 def private_table(runs: pd.DataFrame) -> Iterator[str]:
     """A row for each setting, method and data set."""
     yield (
@@ -123,15 +147,11 @@ def private_table(runs: pd.DataFrame) -> Iterator[str]:
         "largest claimed epsilon | accounted |"
     )
     yield "|---|---|---|---|---|---|---|---|---|"
-    for (setting, name), part in runs.groupby(["setting", "data_set"], sort=False):
-        for method in GRIDS:
-            plain, upcycled = (part[part["method"] == kind].set_index("seed") for kind in (method, UPCYCLED + method))
-            gains = 100 * (upcycled["accuracy"] - plain["accuracy"]).dropna()
-            if gains.empty:
-                continue
+    for setting, part in runs.groupby("setting", sort=False):
+        for name, method, plain, upcycled, gains in comparisons(part):
             half = half_width(gains.tolist(), 0.95)
             yield (
-                f"| {setting} | {method} | {TITLES[str(name)]} | {100 * plain['accuracy'].mean():.1f} | "
+                f"| {setting} | {method} | {TITLES[name]} | {100 * plain['accuracy'].mean():.1f} | "
                 f"{100 * upcycled['accuracy'].mean():.1f} | {gains.mean():+.1f} ± {half:.1f} | "
                 f"{plain['loss'].mean():.3g}, {upcycled['loss'].mean():.3g} | "
                 f"{_largest(plain['claimed'])}, {_largest(upcycled['claimed'])} | "
@@ -158,7 +178,10 @@ def page(folder: Path) -> Iterator[str]:
     private = folder / "upcycled-private.csv"
     if private.is_file():
         yield "### With noise: Figs. 3 and 4\n"
-        yield from private_table(pd.read_csv(private, comment="#"))
+        runs = pd.read_csv(private, comment="#")
+        yield from private_tally(runs)
+        yield ""
+        yield from private_table(runs)
 
 
 def main() -> None:
