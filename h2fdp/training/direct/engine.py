@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +17,9 @@ from h2fdp.training.clipping import Clipping, NormVotes
 from h2fdp.training.descent import Descent
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.direct.chain import direct_chain
-from h2fdp.training.direct.layers import Step, Target
-from h2fdp.training.gradients import gradient_rule
+from h2fdp.training.direct.layers import Layer, Step
+from h2fdp.training.direct.record_gradients import RecordGradients, clip_each
+from h2fdp.training.direct.target import Target
 from h2fdp.training.local_objective import ClosedForm, LocalObjective, closed_form_of, comparison_of
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
@@ -58,13 +60,11 @@ class DirectEngine:
         assert chain is not None, "checked above"
         self._chain: list[Step] = chain
         self._first = next(place for place, step in enumerate(chain) if step.names)  # nothing before it learns
+        self._way_back = range(len(chain) - 1, self._first - 1, -1)
         self._layout, self._loss, self._descent = ParameterLayout(module), loss, Descent(objective, momentum)
-        per_record = clipping is not None and clipping.scope == "record"
-        norm = clipping.norm if clipping is not None and per_record else None
-        gamma = None if clipping is None else clipping.gamma
-        self._clipped = None if norm is None else gradient_rule(module, norm, loss, None, gamma)
+        self._record_clipping = clipping if clipping is not None and clipping.scope == "record" else None
         self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
-        self._plain = clipping is None and momentum == 0.0 and closed_form_of(objective) == ClosedForm()
+        self._plain = self._batch_clipping is None and momentum == 0.0 and closed_form_of(objective) == ClosedForm()
 
     def train(
         self,
@@ -82,7 +82,7 @@ class DirectEngine:
             for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
                 drawn = [batches.of(slot, position) + records.offsets[row] for slot in range(int(steps))]
                 work = _Work(records, drawn, batches.divisors[:, position], terms.part(np.array([position])))
-                plain = self._plain and terms.corrections is None and terms.noise is None
+                plain = self._plain and terms.corrections is None and terms.noise is None and not votes
                 found = (self._plainly if plain else self._generally)(start, work, step_size)
                 trained.place(position, found)
         return trained
@@ -130,37 +130,72 @@ class DirectEngine:
 
     def _mean(self, model: Tensor, work: _Work, drawn: np.ndarray, divisor: float) -> Tensor:
         """(M,) sum of the records' gradients / divisor, clipped one by one as asked; zero without records."""
-        whole = self._clipped is None and len(drawn) > 0  # the first part overwrites what is there
-        found = torch.empty_like(model) if whole else torch.zeros_like(model)
+        found = torch.empty_like(model) if len(drawn) > 0 else torch.zeros_like(model)  # the first part overwrites it
         for first in range(0, len(drawn), _RECORDS_AT_ONCE):
             part = drawn[first : first + _RECORDS_AT_ONCE]
-            if self._clipped is not None:
-                x, y = work.records.gather(part)
-                shares = torch.full((1, len(part)), 1.0 / divisor)
-                found += self._clipped.sums(model[None], x[None], y[None], shares, votes=work.votes)[0]
-            else:
-                self._add_gradient(model, found, float(first > 0), 1.0, work, part, divisor)
+            self._add_gradient(model, found, float(first > 0), 1.0, work, part, divisor)
         return found
 
     def _add_gradient(
         self, model: Tensor, target: Tensor, kept: float, factor: float, work: _Work, drawn: np.ndarray, divisor: float
     ) -> None:
-        """target = kept target + factor (sum of the gradients of the drawn records / divisor); it may be the model."""
+        """target = kept target + factor (sum of the records' gradients, clipped as asked / divisor).
+
+        The target may be the model.
+        """
         x, y = work.records.gather(drawn)
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        parameters, held = self._layout.views(model), self._layout.views(target)
+        parameters, held = (
+            [[views[name] for name in step.names] for step in self._chain]
+            for views in (self._layout.views(model), self._layout.views(target))
+        )
+        targets = [Target(each, kept, factor) for each in held]
         saved = []
-        for step in self._chain:
-            x, kept_back = step.forward([parameters[name] for name in step.names], x)
+        for step, own in zip(self._chain, parameters, strict=True):
+            x, kept_back = step.forward(own, x)
             saved.append(kept_back)
+        if self._record_clipping is not None:
+            delta = self._loss.score_gradient(x[None], y[None])[0]
+            self._add_clipped(parameters, saved, delta, targets, divisor, work.votes)
+            return
         shares = torch.full((1, len(drawn)), 1.0 / divisor)
-        delta: Tensor | None = self._loss.score_gradient(x[None], y[None], shares)[0]
-        for place in range(len(self._chain) - 1, self._first - 1, -1):
-            step = self._chain[place]
+        goes_back: Tensor | None = self._loss.score_gradient(x[None], y[None], shares)[0]
+        for place in self._way_back:
+            assert goes_back is not None, "it goes on"
+            further = place > self._first
+            goes_back = self._chain[place].back(parameters[place], saved.pop(), goes_back, targets[place], further)
+
+    def _add_clipped(
+        self,
+        parameters: list[list[Tensor]],
+        saved: list[Any],
+        delta: Tensor | None,
+        targets: list[Target],
+        divisor: float,
+        votes: NormVotes | None,
+    ) -> None:
+        """Each record's gradient, clipped, to the targets, to which nothing is added before all norms are known.
+
+        Args:
+            delta: (W, classes) the gradient of each record's loss in its scores.
+        """
+        assert self._record_clipping is not None
+        places: list[int] = []
+        found: list[list[RecordGradients]] = []
+        for place in self._way_back:
             assert delta is not None, "it goes on"
-            to = Target([held[name] for name in step.names], kept, factor)
-            delta = step.back([parameters[name] for name in step.names], saved.pop(), delta, to, place > self._first)
+            step, further = self._chain[place], place > self._first
+            if isinstance(step, Layer):
+                delta, gradients = step.back_by_record(parameters[place], saved.pop(), delta, further)
+                places.append(place)
+                found.append(gradients)
+            else:
+                delta = step.back(parameters[place], saved.pop(), delta, targets[place], further)
+        clipped, factors = clip_each(found, self._record_clipping.norm, self._record_clipping.gamma, divisor, votes)
+        for place, layer in zip(places, clipped, strict=True):
+            for each in layer:
+                each.add(factors, targets[place])
 
 
 class _Work:

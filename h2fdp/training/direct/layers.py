@@ -12,33 +12,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from h2fdp.training.direct.record_gradients import Given, Products, RecordGradients
+from h2fdp.training.direct.target import Target
+from h2fdp.training.gradients.convolution import Windows, records_gradients
+from h2fdp.training.gradients.per_example import ExplicitGradients, ghost_is_cheaper
+
 _OPS = torch.ops.aten
 Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where the gradients of a layer's parameters go: held = kept held + factor gradient.
-
-    Attributes:
-        held: a view for each parameter.
-        kept: 0 to overwrite what is held, 1 to add to it.
-    """
-
-    held: Sequence[Tensor]
-    kept: float
-    factor: float
-
-    def add_product(self, place: int, left: Tensor, right: Tensor) -> None:
-        """The gradient left^T right of a matrix."""
-        self.held[place].addmm_(left.t(), right, beta=self.kept, alpha=self.factor)
-
-    def add(self, place: int, gradient: Tensor) -> None:
-        """A gradient as it is."""
-        if self.kept:
-            self.held[place].add_(gradient, alpha=self.factor)
-        else:
-            torch.mul(gradient, self.factor, out=self.held[place])
 
 
 class Step(Protocol):
@@ -83,6 +63,21 @@ class Linear:
             target.add(1, own.sum(dim=0))
         return found
 
+    def back_by_record(
+        self, parameters: Sequence[Tensor], saved: Any, delta: Tensor, goes_on: bool
+    ) -> tuple[Tensor | None, list[RecordGradients]]:
+        """As `back`, but with the parameters' gradients record by record."""
+        (rows, shape), own = saved, delta.reshape(-1, delta.shape[-1])
+        found = own.mm(parameters[0]).view(shape) if goes_on else None
+        a, own = rows.view(shape[0], -1, rows.shape[1]), own.view(shape[0], -1, own.shape[1])
+        if ghost_is_cheaper(a.shape[1], a.shape[2], own.shape[2]):
+            weight: RecordGradients = Products(0, a, own)
+        else:
+            written = torch.bmm(own.transpose(1, 2), a)
+            weight = Given(0, ExplicitGradients(written.flatten(1)[None]), tuple(written.shape[1:]), (0, 1))
+        biases = [Given(1, ExplicitGradients(own.sum(dim=1)[None]))] if len(self.names) > 1 else []
+        return found, [weight, *biases]
+
 
 @dataclass(frozen=True)
 class Convolution:
@@ -100,25 +95,44 @@ class Convolution:
     def back(
         self, parameters: Sequence[Tensor], saved: Any, delta: Tensor, target: Target, goes_on: bool
     ) -> Tensor | None:
-        (x, weights), biased = saved, len(self.names) > 1
-        found: tuple[Tensor | None, Tensor, Tensor] = _OPS.convolution_backward(
+        biased = len(self.names) > 1
+        found = self._gradients(saved, delta, (goes_on, True, biased))
+        for place in range(len(self.names)):
+            gradient = found[place + 1]
+            assert gradient is not None, "it was asked for"
+            target.add(place, gradient)
+        return found[0]
+
+    def back_by_record(
+        self, parameters: Sequence[Tensor], saved: Any, delta: Tensor, goes_on: bool
+    ) -> tuple[Tensor | None, list[RecordGradients]]:
+        """As `back`, but with the parameters' gradients record by record."""
+        x, rows = saved[0], delta.permute(0, 2, 3, 1).flatten(1, 2)
+        outputs, channels, *kernel = parameters[0].shape
+        windows = Windows(_pair(kernel), self.stride, self.padding)
+        gradients = records_gradients(windows, x[None], rows[None])
+        weight = Given(0, gradients, (outputs, *kernel, channels), (0, 3, 1, 2))
+        biases = [Given(1, ExplicitGradients(rows.sum(dim=1)[None]))] if len(self.names) > 1 else []
+        found = self._gradients(saved, delta, (True, False, False))[0] if goes_on else None
+        return found, [weight, *biases]
+
+    def _gradients(self, saved: Any, delta: Tensor, asked: tuple[bool, bool, bool]) -> tuple[Tensor | None, ...]:
+        """In the input, the weights and the biases, those that are asked for."""
+        x, weights = saved
+        found: tuple[Tensor | None, ...] = _OPS.convolution_backward(
             delta,
             x,
             weights,
-            [len(weights)] if biased else None,
+            [len(weights)] if asked[2] else None,
             self.stride,
             self.padding,
             (1, 1),
             False,
             (0, 0),
             1,
-            (goes_on, True, biased),
+            asked,
         )
-        for place in range(len(self.names)):
-            gradient = found[place + 1]
-            assert gradient is not None, "it was asked for"
-            target.add(place, gradient)
-        return found[0]
+        return found
 
 
 @dataclass(frozen=True)
@@ -145,6 +159,27 @@ class GroupNorm:
         target.add(0, found[1])
         target.add(1, found[2])
         return found[0]
+
+    def back_by_record(
+        self, parameters: Sequence[Tensor], saved: Any, delta: Tensor, goes_on: bool
+    ) -> tuple[Tensor | None, list[RecordGradients]]:
+        """As `back`, but with the parameters' gradients record by record."""
+        x, mean, scale = saved
+        delta = delta.contiguous(memory_format=_format(x))
+        biases, products = (each.flatten(2).sum(dim=2) if each.dim() > 2 else each for each in (delta, delta * x))
+        # Of a group's channels: the sum of delta (x - mean) scale.
+        grouped = (len(x), self.groups, -1)
+        moved = torch.addcmul(products.view(grouped), biases.view(grouped), mean.view(grouped), value=-1.0)
+        gradients = moved.mul_(scale.view(grouped)).view(len(x), -1), biases
+        found = None
+        if goes_on:
+            found = _OPS.native_group_norm_backward(
+                delta, x, mean, scale, parameters[0], *_sizes(x), self.groups, (True, False, False)
+            )[0]
+        return found, [Given(place, ExplicitGradients(each[None])) for place, each in enumerate(gradients)]
+
+
+Layer = Linear | Convolution | GroupNorm  # those with parameters
 
 
 @dataclass(frozen=True)
@@ -249,6 +284,11 @@ def _format(x: Tensor) -> torch.memory_format:
     """How the channels of x lie in memory."""
     last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
+
+
+def _pair(sides: Sequence[int]) -> Pair:
+    height, width = sides
+    return height, width
 
 
 def _sizes(x: Tensor) -> tuple[int, int, int]:

@@ -73,29 +73,10 @@ class StackedConvolution:
 
     def record_gradients(self, saved: Any, delta: Tensor) -> list[PerExampleGradients]:
         x, unfolded = saved
-        rows, images = _rows(delta), x.flatten(0, 1)
-        channels = x.shape[2]
-        inputs = channels * self._windows.kernel[0] * self._windows.kernel[1]
-        weight: PerExampleGradients
-        if ghost_is_cheaper(rows.shape[2], inputs, rows.shape[3]):
-            windows = self._windows.unfold(images) if unfolded is None else unfolded
-            weight = GhostGradients(windows.view(*x.shape[:2], *windows.shape[1:]), rows)
-        else:
-            weight = ExplicitGradients(self._written(images, unfolded, rows.flatten(0, 1)).view(*x.shape[:2], -1))
-        weight = PermutedGradients(weight, lambda summed: self._as_parameter(summed, channels))
+        rows, channels = _rows(delta), x.shape[2]
+        found = records_gradients(self._windows, x, rows, unfolded)
+        weight = PermutedGradients(found, lambda summed: self._as_parameter(summed, channels))
         return [weight, ExplicitGradients(rows.sum(dim=2))] if self._biased else [weight]
-
-    def _written(self, images: Tensor, unfolded: Tensor | None, rows: Tensor) -> Tensor:
-        """(N, O, kh kw C) gradients of records; unfolds few of them at a time where they are not unfolded yet."""
-        if unfolded is not None:
-            return torch.bmm(rows.transpose(1, 2), unfolded)
-        inputs = images.shape[1] * self._windows.kernel[0] * self._windows.kernel[1]
-        written = rows.new_empty(len(rows), rows.shape[2], inputs)
-        step = max(1, _VALUES_AT_ONCE // (rows.shape[1] * inputs))
-        for first in range(0, len(rows), step):
-            part = slice(first, first + step)
-            torch.bmm(rows[part].transpose(1, 2), self._windows.unfold(images[part]), out=written[part])
-        return written
 
     def _as_parameter(self, weight: Tensor, channels: int) -> Tensor:
         """(n, O C kh kw) from (n, O kh kw C)."""
@@ -105,6 +86,34 @@ class StackedConvolution:
 def _rows(delta: Tensor) -> Tensor:
     """(n, W, L, O) from (n, W, O, H, W')."""
     return delta.permute(0, 1, 3, 4, 2).flatten(2, 3)
+
+
+def records_gradients(windows: Windows, x: Tensor, rows: Tensor, unfolded: Tensor | None = None) -> PerExampleGradients:
+    """The gradients of a convolution's weights record by record, in the order (O, kh, kw, C).
+
+    Args:
+        x: (n, W, C, H, W') images.
+        rows: (n, W, L, O) gradients in what is made of their windows.
+        unfolded: (n W, L, kh kw C) the windows, if somebody has them.
+    """
+    images = x.flatten(0, 1)
+    if ghost_is_cheaper(rows.shape[2], x.shape[2] * windows.kernel[0] * windows.kernel[1], rows.shape[3]):
+        unfolded = windows.unfold(images) if unfolded is None else unfolded
+        return GhostGradients(unfolded.view(*x.shape[:2], *unfolded.shape[1:]), rows)
+    return ExplicitGradients(_written(windows, images, unfolded, rows.flatten(0, 1)).view(*x.shape[:2], -1))
+
+
+def _written(windows: Windows, images: Tensor, unfolded: Tensor | None, rows: Tensor) -> Tensor:
+    """(N, O, kh kw C) gradients of records; unfolds few of them at a time where they are not unfolded yet."""
+    if unfolded is not None:
+        return torch.bmm(rows.transpose(1, 2), unfolded)
+    inputs = images.shape[1] * windows.kernel[0] * windows.kernel[1]
+    written = rows.new_empty(len(rows), rows.shape[2], inputs)
+    step = max(1, _VALUES_AT_ONCE // (rows.shape[1] * inputs))
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        torch.bmm(rows[part].transpose(1, 2), windows.unfold(images[part]), out=written[part])
+    return written
 
 
 class _UnfoldedConvolution(torch.autograd.Function):
