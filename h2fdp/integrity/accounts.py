@@ -9,6 +9,7 @@ from typing import Any
 
 from h2fdp.integrity.files import ENDED, RunFiles
 from h2fdp.integrity.findings import Findings
+from h2fdp.integrity.ledger_noises import check_ledger_noises
 from h2fdp.integrity.noises import check_noises
 from h2fdp.privacy import Accounts, Release, observers
 from h2fdp.privacy.statement import statement
@@ -18,6 +19,7 @@ from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.topology import Topology
 
 _TOLERANCE = 1e-9  # relative: sums in another order
+_MOST_NAMED = 5  # epsilons of devices that do not agree
 _COMPARED = 4  # intervals at which the account so far is recomputed, the last one among them
 
 
@@ -53,6 +55,7 @@ def check_accounts(directory: RunDirectory, files: RunFiles, findings: Findings)
     if len(findings.problems) == before:
         findings.confirmed.append(f"accounts of {len(rows):,} ledger rows")
     check_noises(directory, rows, network, files, findings)
+    check_ledger_noises(directory, rows, network, files, findings)
 
 
 def _compare_metrics(
@@ -136,18 +139,39 @@ def _compare_summary(
     files: RunFiles,
     findings: Findings,
 ) -> None:
-    """The epsilons that the run ended with, by `rdp` and `pld`."""
-    told: dict[str, Any] = (files.summary.get("privacy") or {}).get("worst") or {}
+    """The epsilons that the run ended with, by `rdp` and `pld`, of the worst device and of each that is listed."""
+    privacy: dict[str, Any] = files.summary.get("privacy") or {}
+    told, listed = privacy.get("worst") or {}, privacy.get("devices") or {}
     accounts = Accounts(sizes, observers(network.depth))
     accounts.add(rows)
     names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
-    found = statement(accounts, names, delta, ("rdp", "pld"))["worst"]
-    findings.expect(set(told) == set(found), f"its observers are {', '.join(told)}; expected {', '.join(found)}", where)
-    for observer in set(told) & set(found):
+    found = statement(accounts, names, delta, ("rdp", "pld"))
+    worst = found["worst"]
+    findings.expect(set(told) == set(worst), f"its observers are {', '.join(told)}; expected {', '.join(worst)}", where)
+    for observer in set(told) & set(worst):
         for accountant in ("rdp", "pld"):
-            one, other = told[observer].get(accountant), found[observer][accountant]
+            one, other = told[observer].get(accountant), worst[observer][accountant]
             text = f"{accountant} of {observer} is {_word(one)}, its account by the ledger {_word(other)}"
             findings.expect(_equal(one, other), text, where)
+    wrong = list(_unlike_devices(listed, found["devices"]))
+    for text in wrong[:_MOST_NAMED]:
+        findings.expect(False, text, where)
+    if len(wrong) > _MOST_NAMED:
+        findings.expect(False, f"so are {len(wrong) - _MOST_NAMED:,} more epsilons of devices", where)
+
+
+def _unlike_devices(listed: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """The epsilons of single devices that are not those by the ledger."""
+    for device in found if listed.keys() == found.keys() else ():
+        for observer in sorted(listed[device].keys() | found[device].keys()):
+            one, other = listed[device].get(observer) or {}, found[device].get(observer) or {}
+            for accountant in ("rdp", "pld"):
+                stated, by_ledger = one.get(accountant), other.get(accountant)
+                if not _equal(stated, by_ledger):
+                    text = f"{accountant} of {observer} about {device} is {_word(stated)}"
+                    yield f"{text}, its account by the ledger {_word(by_ledger)}"
+    if listed.keys() != found.keys():
+        yield f"lists {len(listed):,} devices; expected {len(found):,}, by the names of topology.yaml"
 
 
 def _equal(one: float | None, other: float | None) -> bool:

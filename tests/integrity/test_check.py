@@ -1,6 +1,7 @@
 """`h2fdp check`: a run directory is whole, or what is not is named; its numbers agree with its ledger."""
 
 import json
+import math
 import shutil
 
 import pyarrow.compute as pc
@@ -125,12 +126,58 @@ def test_the_rows_of_the_interval_whose_noise_was_edited_are_named(spoilt):
     shutil.rmtree(directory.checkpoints)
     rows = [json.loads(line)["interval"] for line in directory.ledger.read_text().splitlines()]
     first, last = rows.index(2) + 1, len(rows) - rows[::-1].index(2)
-    named = [line for line in said(spoilt) if "privacy.jsonl" in line]
+    named = [line for line in said(spoilt) if "privacy.jsonl" in line and "from here on" in line]
     assert named
     expected = (
         f"privacy.jsonl:{first}: lines {first} to {last} (interval 2): from here on it is not that of the metrics, "
     )
     assert all(expected in line for line in named)
+
+
+@pytest.mark.parametrize("part", ["noise_std", "sampling_rate"])
+def test_a_row_about_a_device_that_is_nowhere_the_worst_is_found(runs, tmp_path, part):
+    """No worst account and no range of noise moves: the device's own epsilons do, and its noise is unlike the rest."""
+    run = shutil.copytree(runs / "hfl-dp", tmp_path / "run")
+    directory, privacy = RunDirectory(run), read_summary(run)["privacy"]
+    worst, noises = {each["device"] for each in privacy["worst"].values()}, read_summary(run)["noise_std"]
+    rows = [json.loads(line) for line in directory.ledger.read_text().splitlines()]
+    ends = {end for each in noises for end in (each["smallest"], each["largest"])}
+    about = [f"{row['edge']}/{row['devices']}" for row in rows]
+    place = next(
+        at
+        for at, row in enumerate(rows)
+        if row["observer"] == "edge"
+        and row["interval"] == 2
+        and about[at] not in worst
+        and not any(math.isclose(row["noise_std"], end) for end in ends)
+    )
+    numbers = iter(range(len(rows)))
+    forged(directory.ledger, lambda row: row | ({part: row[part] * 1.01} if next(numbers) == place else {}))
+    shutil.rmtree(directory.checkpoints)
+    text = said(run)
+    assert any(f" of edge about {about[place]} is " in line for line in text)
+    named = [line for line in text if f"privacy.jsonl:{place + 1}: its noise is " in line]
+    assert len(named) == (part == "noise_std")
+    assert not any("metrics.parquet" in line or "of edge is" in line or " noise by " in line for line in text)
+
+
+def test_a_noise_that_is_not_the_stated_multiplier_is_named(tmp_path):
+    method = {"extends": "fedavg-dp", "privacy": {"name": "dp-sgd", "noise_multiplier": 1.5}}
+    run = Experiment(method=method, **SETTINGS | {"intervals": 1}).run(tmp_path / "run").directory
+    assert h2fdp.check(run).problems == []
+    forged(RunDirectory(run).ledger, lambda row: row | {"noise_std": row["noise_std"] * 1.1})
+    text = "\n".join(said(run))
+    assert "privacy.jsonl:1: its noise is 1.65 times its sensitivity, expected by config.yaml 1.5" in text
+    assert "so are the noises of " in text
+
+
+def test_an_epsilon_of_a_device_that_was_changed_does_not_agree_with_the_ledger(spoilt):
+    summary = read_summary(spoilt)
+    device, held = next(iter(summary["privacy"]["devices"].items()))
+    held["cloud"]["rdp"] *= 0.5
+    RunDirectory(spoilt).write_summary(summary)
+    (text,) = said(spoilt)
+    assert f"summary.json: rdp of cloud about {device} is " in text
 
 
 def test_a_metric_and_a_summary_that_were_changed_do_not_agree_with_the_ledger(spoilt):
