@@ -146,7 +146,7 @@ def _continuation(
             return setup.drawing(state.attempt), state
         why = _why_afresh(differing, setup, directory, repeatable)
     lost = mark.bytes > (0 if state.ledger is None else state.ledger.bytes)
-    _check_allowed(setup, state, directory, why, fresh_noise or not lost)
+    _check_allowed(setup, state, directory, why, lost=lost, fresh_noise=fresh_noise)
     setup = _with_kept_key(setup, directory)
     return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
 
@@ -185,20 +185,24 @@ def _with_kept_key(setup: RunSetup, directory: RunDirectory) -> RunSetup:
     return setup
 
 
-def _check_allowed(setup: RunSetup, state: RunState, directory: RunDirectory, why: str, allowed: bool) -> None:
+def _check_allowed(
+    setup: RunSetup, state: RunState, directory: RunDirectory, why: str, *, lost: bool, fresh_noise: bool
+) -> None:
     """Raise for a continuation that would release intervals twice, where that is not possible or not asked for.
 
     Args:
-        allowed: the user asked for it, or nothing was released since the checkpoint.
+        lost: intervals were released since the checkpoint.
+        fresh_noise: the user asked to release them again.
     """
     first = len(state.rows) + 1
-    if setup.iterations is not None:
+    if lost and _only_counted(setup):
         text = (
-            f"{why}, so interval {first} would be released a second time; this run ends after R_c local steps, and "
-            f"repeated steps would overspend its target; expected the same environment, or a new run"
+            f"{why}, so intervals from {first} on, which were released before, would be released a second time; "
+            f"nothing but its number of local steps (R_c) keeps this run to its epsilon, and repeated ones would "
+            f"overspend it; expected the same environment, or a new run"
         )
         raise UserError(text, str(directory.path))
-    if setup.noise is not None and not allowed:
+    if setup.noise is not None and lost and not fresh_noise:
         text = (
             f"{why}, so intervals from {first} on would get fresh noise, and what was released of them before would "
             f"count too; expected the same environment, or --fresh-noise (fresh_noise=True) to spend that"
@@ -206,6 +210,13 @@ def _check_allowed(setup: RunSetup, state: RunState, directory: RunDirectory, wh
         if setup.config.privacy.calibration == "accounted":
             text += "; the run then ends before its account would exceed epsilon, which may be before its last interval"
         raise UserError(text, str(directory.path))
+
+
+def _only_counted(setup: RunSetup) -> bool:
+    """Whether a number of local steps is all that keeps a run to its epsilon, and neither its account nor a filter."""
+    schedule = setup.traits
+    by_filter = schedule.ends_by_account or not schedule.keeps_to_iterations
+    return setup.iterations is not None and setup.target is None and not by_filter
 
 
 def _afresh(

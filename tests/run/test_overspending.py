@@ -332,6 +332,51 @@ def test_a_run_that_lost_an_interval_ends_before_it_would_release_more_than_was_
     assert all(each["left"] == pytest.approx(EPSILON - min(each["rdp"], each["pld"])) for each in told.values())
 
 
+def stepping(**noise):
+    """DP-SGD of which a target allows a number of steps."""
+    method = {"extends": "fedavg-dp", "privacy": {"name": "dp-sgd", **noise}}
+    rhythm = {"intervals": 6, "local_steps": 2, "batch_size": 8, "sampling": "poisson", "checkpoint_every": 2}
+    rhythm |= {} if noise else {"calibration": "accounted"}
+    return Experiment(topology=NETWORK, data="digits", method=method, epsilon=EPSILON, delta=DELTA, **rhythm)
+
+
+@pytest.mark.run
+@pytest.mark.parametrize("noise", [{}, {"noise_multiplier": 1.5}])
+def test_steps_that_were_not_lost_are_released_once_under_fresh_draws(noise, tmp_path, monkeypatch):
+    """A clean stop: the rest of the steps is made under fresh draws, and they are as many as the target allows."""
+
+    def stop(row):
+        if row["interval"] == 2:
+            raise KeyboardInterrupt
+
+    experiment = stepping(**noise)
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(tmp_path / "run", on_interval=stop)
+    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    done = h2fdp.resume(tmp_path / "run")
+    assert (done.summary["fresh_from"], done.summary["state"]) == ([3], "done")
+    rows = list(releases_of_ledger(tmp_path / "run" / "privacy.jsonl", experiment.prepare().sizes))
+    parts = [(row, part) for row in rows for part in rows_in(row.devices)]
+    held = Counter((row.edge, row.observer, row.slot) for row, part in parts for _ in range(part.start, part.stop))
+    assert set(held.values()) == {2}, "each slot once for each of the two devices"
+    assert worst(rows, "pld" if not noise else "rdp") <= EPSILON
+
+
+@pytest.mark.run
+def test_lost_steps_are_released_again_only_where_the_account_ends_the_run(tmp_path, monkeypatch):
+    for name, noise in {"counted": {"noise_multiplier": 1.5}, "accounted": {}}.items():
+        crash(monkeypatch, tmp_path / name, stepping(**noise), 3)
+    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    with pytest.raises(UserError, match="intervals from 3 on, which were released before, would be released a second"):
+        h2fdp.resume(tmp_path / "counted", fresh_noise=True)
+    with pytest.raises(UserError, match="intervals from 3 on would get fresh noise"):
+        h2fdp.resume(tmp_path / "accounted")
+    done = h2fdp.resume(tmp_path / "accounted", fresh_noise=True)
+    assert (done.summary["fresh_from"], done.summary["state"]) == ([3], "budget spent")
+    assert len(done.metrics) == 4
+    assert by_dp_accounting(releases_of_ledger(tmp_path / "accounted" / "privacy.jsonl", stepping().prepare().sizes)) <= EPSILON
+
+
 def test_noise_that_is_chosen_step_by_step_is_the_same_after_a_crash(tmp_path, monkeypatch):
     monkeypatch.setattr(Resting, "planning", False)
     named = {"name": f"{__name__}:Resting"}
