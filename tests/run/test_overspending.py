@@ -374,7 +374,8 @@ def test_lost_steps_are_released_again_only_where_the_account_ends_the_run(tmp_p
     done = h2fdp.resume(tmp_path / "accounted", fresh_noise=True)
     assert (done.summary["fresh_from"], done.summary["state"]) == ([3], "budget spent")
     assert len(done.metrics) == 4
-    assert by_dp_accounting(releases_of_ledger(tmp_path / "accounted" / "privacy.jsonl", stepping().prepare().sizes)) <= EPSILON
+    rows = releases_of_ledger(tmp_path / "accounted" / "privacy.jsonl", stepping().prepare().sizes)
+    assert by_dp_accounting(rows) <= EPSILON
 
 
 def test_noise_that_is_chosen_step_by_step_is_the_same_after_a_crash(tmp_path, monkeypatch):
