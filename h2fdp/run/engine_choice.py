@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from h2fdp.errors import UserError
+from h2fdp.runtime.hardware import lacks_bfloat16
 from h2fdp.training import chosen_engine
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
 from h2fdp.training.direct.engine import why_not_direct
-from h2fdp.training.engine import NORMALISING, EngineName, TrainingJob
+from h2fdp.training.engine import NORMALISING, ROUNDING, EngineName, TrainingJob
 
 
 def engine_of_run(
@@ -21,9 +22,12 @@ def engine_of_run(
     """The engine that a run begins with; `stacked` for `compiled` where there is no numba, with a message.
 
     Raises:
-        UserError: work that the engine does not know: a model, a loss, an objective, a way of clipping, a processor.
+        UserError: work that the engine does not know: a model, a loss, an objective, a way of clipping, a precision, a
+            processor.
     """
     engine = chosen_engine(module, device, job) if asked == "auto" or asked == "fastest" else asked
+    if job.precision != "float32":
+        _check_rounding(engine, module, device, job)
     if asked in ("compiled", "direct") and (reason := _why_not(asked, module, device, job)) is not None:
         raise UserError(f"expected auto, stacked or loop, found {asked}: {reason}", key="runtime.engine")
     if job.clipping is not None and not job.clipping.plain and engine not in NORMALISING:
@@ -37,6 +41,19 @@ def engine_of_run(
         print(f"note: {by} needs numba, which cannot be imported; training with stacked", file=sys.stderr)
         return "stacked"
     return engine
+
+
+def _check_rounding(engine: EngineName, module: nn.Module, device: torch.device, job: TrainingJob) -> None:
+    if engine not in ROUNDING:
+        able = ", ".join(sorted(ROUNDING))
+        text = f"{engine} knows float32 alone; expected auto or {able}, or training.precision: float32"
+        raise UserError(text, key="runtime.engine")
+    if (reason := _why_not("direct", module, device, job)) is not None:
+        text = f"expected float32, found {job.precision}, which engine: direct knows alone: {reason}"
+        raise UserError(text, key="training.precision")
+    if lacks_bfloat16():
+        text = "training.precision: bfloat16 is slower than float32 here: this processor has no such products"
+        print(f"note: {text}", file=sys.stderr)
 
 
 def _why_not(

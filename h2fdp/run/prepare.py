@@ -141,7 +141,7 @@ def _assembled(
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
     products = training.records_of_interval(data.sizes, rates) * vector.numel()
     width = padded_width(sampling, rates * data.sizes)
-    job = TrainingJob(objective, loss, clipping, data.shape, products, width)
+    job = TrainingJob(objective, loss, clipping, data.shape, products, width, training.precision)
 
     blueprint = Blueprint(
         streams=streams,
@@ -164,6 +164,7 @@ def _assembled(
         loss=loss,
         gamma=GAMMA if placement.clips == "update" and training.clipping == "normalized" else None,
         adaptive=training.adaptive,
+        precision=training.precision,
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))

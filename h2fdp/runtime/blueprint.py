@@ -29,6 +29,7 @@ from h2fdp.training.engine import EngineName, ThreadLocalEngine
 from h2fdp.training.epochs import EpochSampler
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
+from h2fdp.training.precision import Precision
 
 _CPU = torch.device("cpu")
 _PLAIN = Plain()
@@ -59,6 +60,7 @@ class Blueprint:
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
         gamma: of whole updates that are normalised; `clipping` has that of gradients.
         adaptive: how the clip norm moves from there; None where it does not.
+        precision: of the factors of convolutions' products in devices' steps.
     """
 
     streams: Streams
@@ -81,6 +83,7 @@ class Blueprint:
     loss: Loss = CROSS_ENTROPY
     gamma: float | None = None
     adaptive: AdaptiveClipping | None = None
+    precision: Precision = "float32"
 
     @property
     def data_bytes(self) -> int:
@@ -254,10 +257,8 @@ class Blueprint:
         return build_scores(self.engine, self.module().to(self.device))
 
     def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
-        width = self._widths[0]
-        return ThreadLocalEngine(
-            lambda: build_engine(self.engine, self.module(), clipping, objective, width, momentum, self.loss)
-        )
+        work = (clipping, objective, self._widths[0], momentum, self.loss, self.precision)
+        return ThreadLocalEngine(lambda: build_engine(self.engine, self.module(), *work))
 
     def _group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""

@@ -14,7 +14,7 @@ from h2fdp.protocol import Order
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.training import engines_for
-from h2fdp.training.engine import NORMALISING, EngineName
+from h2fdp.training.engine import NORMALISING, ROUNDING, EngineName
 
 _STEPS, _REPEATS = 5, 3
 _MOST_DEVICES = 50  # that are timed together
@@ -51,5 +51,8 @@ def fastest_engine(blueprint: Blueprint, model: Tensor) -> EngineName:
     """The engine that takes the least time here and now; another run may find another, with other last bits."""
     known = (blueprint.module(), blueprint.device, blueprint.objective, blueprint.loss, blueprint.data.shape)
     plain = blueprint.clipping is None or blueprint.clipping.plain
-    names = [name for name in engines_for(*known) if plain or name in NORMALISING]
+    rounds = blueprint.precision != "float32"
+    names = [
+        name for name in engines_for(*known) if (plain or name in NORMALISING) and (not rounds or name in ROUNDING)
+    ]
     return min(names, key=lambda name: seconds_per_step(replace(blueprint, engine=name), model))

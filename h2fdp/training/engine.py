@@ -21,6 +21,7 @@ from h2fdp.training.gradients import is_layered
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
+from h2fdp.training.precision import Precision
 from h2fdp.training.scores import ModuleScores, Scores
 from h2fdp.training.stacked import StackedEngine, stack_size
 from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
@@ -52,6 +53,7 @@ class Engine(Protocol):
 
 EngineName = Literal["loop", "stacked", "compiled", "direct"]
 EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int, float, Loss], Engine]
+ROUNDING: frozenset[EngineName] = frozenset({"direct"})  # engines that know another precision than float32
 
 
 def _compiled(
@@ -91,17 +93,22 @@ def build_engine(
     width: int = 32,
     momentum: float = 0.0,
     loss: Loss = CROSS_ENTROPY,
+    precision: Precision = "float32",
 ) -> Engine:
     """The engine of this name for a model; `loop` is the reference that others must agree with.
 
     Args:
         width: records of a device that a batched engine computes at once, the same in the whole network.
         momentum: of the steps (see `Descent`).
+        precision: see `DirectEngine`; others know float32 alone.
 
     Raises:
         UserError: `compiled` or `direct` for a model, a loss or an objective that it does not know.
     """
     assert clipping is None or clipping.plain or name in NORMALISING, f"{name} cuts gradients, and no more"
+    if precision != "float32":
+        assert name in ROUNDING, f"{name} knows float32 alone"
+        return DirectEngine(module, clipping, objective, momentum, loss, precision)
     return ENGINES[name](module, clipping, objective, width, momentum, loss)
 
 
@@ -122,6 +129,7 @@ class TrainingJob:
         shape: one record's.
         products: parameters of the model times the records that all devices are expected to draw in an interval.
         width: records of a device that a batched engine computes at once.
+        precision: of the factors of convolutions' products.
     """
 
     objective: LocalObjective
@@ -130,6 +138,7 @@ class TrainingJob:
     shape: tuple[int, ...]
     products: float
     width: int
+    precision: Precision = "float32"
 
     def compiles(self, module: nn.Module) -> bool:
         """Whether the compiled engine can do it, and may earn back the seconds that compiling takes."""
@@ -154,6 +163,8 @@ def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob | No
     >>> chosen_engine(nn.Linear(784, 10), torch.device("cpu"))
     'stacked'
     """
+    if job is not None and job.precision != "float32":
+        return "direct"
     if device.type == "cpu" and job is not None and job.compiles(module):
         return "compiled"
     convolutions = any(isinstance(layer, nn.modules.conv._ConvNd) for layer in module.modules())

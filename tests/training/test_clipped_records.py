@@ -28,8 +28,10 @@ def chains(draw):
         wide = draw(st.sampled_from([2, 4, 18]))  # many channels at few positions: norms by Gram matrices
         padding = draw(st.tuples(st.integers(0, 2), st.integers(0, 2))) if kernel != (3, 2) else (1, 1)
         layers.append(nn.Conv2d(into, wide, kernel, draw(PAIRS), padding, bias=draw(st.booleans())))
-        if draw(st.booleans()):
-            layers.append(nn.GroupNorm(draw(st.sampled_from([1, 2])), wide))
+        normed = draw(st.booleans())
+        if normed and nn.Sequential(*layers)(torch.zeros(1, channels, *sides))[0, 0].numel() > 1:
+            # Not 1e-5: a group of nearly equal numbers is divided by its root, and so are all roundings before.
+            layers.append(nn.GroupNorm(draw(st.sampled_from([1, 2])), wide, eps=0.1))
         layers.append(draw(st.sampled_from(ACTIVATIONS))())
         if draw(st.booleans()):
             left = nn.Sequential(*layers)(torch.zeros(1, channels, *sides)).shape[2:]
@@ -78,9 +80,10 @@ def test_a_step_follows_clipped_gradients_and_no_record_moves_it_further_than_it
     clipped = gradients * (bound / norms.clamp(min=bound))[:, None]
     expected = torch.cat([clipped.sum(dim=0, keepdim=True), clipped, torch.zeros(1, len(start))])
     lengths = torch.cat([clipped.norm(dim=1).sum()[None], clipped.norm(dim=1), torch.zeros(1)])
-    rounding = 2.0**-23 * start.norm()  # of the model that moves
+    # Of the model that moves, and of probabilities near 1, whose distance from it is what a record has to say.
+    rounding = 2.0**-23 * start.norm() + 2e-6 * norms.max()
     assert ((found - expected).norm(dim=1) <= 2e-4 * lengths + rounding).all()
-    assert (found[1:6].double().norm(dim=1) <= bound * (1 + 2e-6) + rounding).all()
+    assert (found[1:6].double().norm(dim=1) <= bound * (1 + 2e-6) + 2.0**-23 * start.norm()).all()
     assert not found[6].any()
 
 

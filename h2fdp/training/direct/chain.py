@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, TypeGuard
 
+import torch
 from torch import nn
 
 from h2fdp.training.direct.layers import (
@@ -22,17 +23,21 @@ from h2fdp.training.direct.layers import (
 from h2fdp.training.gradients.chain import is_trained_as_it_is
 
 
-def direct_chain(module: nn.Module) -> list[Step] | None:
+def direct_chain(module: nn.Module, numbers: torch.dtype = torch.float32) -> list[Step] | None:
     """The steps of a chain of Linear, Conv2d and GroupNorm layers with anything without parameters between; else None.
 
     A pool of what a rectifier gives is taken before it, on fewer numbers: the largest of the rectified numbers of a
     window is its largest one, rectified, and the gradient goes to the same place, or nowhere.
+
+    Args:
+        numbers: to which the factors of products are rounded in convolutions. The weights of a linear layer are read
+            once for a batch, and to round them takes as long as to multiply.
     """
     if not is_trained_as_it_is(module):
         return None
     steps: list[Step] = []
     for name, part in _leaves(module, ""):
-        step = _step(part, tuple(f"{name}{own}" for own, _ in part.named_parameters()))
+        step = _step(part, tuple(f"{name}{own}" for own, _ in part.named_parameters()), numbers)
         if step is None:
             return None
         if isinstance(step, LargestOfWindows) and steps and isinstance(steps[-1], Rectifier):
@@ -55,7 +60,7 @@ def _leaves(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
     return [(prefix, module)]
 
 
-def _step(module: nn.Module, names: tuple[str, ...]) -> Step | None:
+def _step(module: nn.Module, names: tuple[str, ...], numbers: torch.dtype) -> Step | None:
     own = {name.rpartition(".")[2] for name in names}
     if not names:
         if type(module) is nn.ReLU:
@@ -82,7 +87,7 @@ def _step(module: nn.Module, names: tuple[str, ...]) -> Step | None:
     if type(module) is nn.Conv2d:
         plain = module.groups == 1 and set(module.dilation) == {1} and module.padding_mode == "zeros"
         if plain and _is_pair(module.stride) and _is_pair(module.padding):
-            return Convolution(names, module.stride, module.padding)
+            return Convolution(names, module.stride, module.padding, numbers)
     return None
 
 

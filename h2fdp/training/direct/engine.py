@@ -22,6 +22,7 @@ from h2fdp.training.direct.record_gradients import RecordGradients, clip_each
 from h2fdp.training.direct.target import Target
 from h2fdp.training.local_objective import ClosedForm, LocalObjective, closed_form_of, comparison_of
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
+from h2fdp.training.precision import NUMBERS, Precision
 from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 _RECORDS_AT_ONCE = 256  # it bounds the memory of a device that draws everything it holds
@@ -42,6 +43,10 @@ class DirectEngine:
     A plain step, w - eta g, adds each layer's gradient to the weights on the way back. Everything else (clipping, an
     objective with more terms, momentum, noise) takes the gradient as a vector. A device's bits are its own.
 
+    Args:
+        precision: of the factors of convolutions' products; models, sums, norms, clipped gradients and noise keep 32
+            bits. Gradients of clipped records are added up as they were measured, so that none exceeds its bound.
+
     Raises:
         UserError: a model or an objective that it does not know.
     """
@@ -53,10 +58,11 @@ class DirectEngine:
         objective: LocalObjective,
         momentum: float = 0.0,
         loss: Loss = CROSS_ENTROPY,
+        precision: Precision = "float32",
     ) -> None:
         if reason := why_not_direct(module, objective):
             raise UserError(f"expected another engine than direct: {reason}", key="runtime.engine")
-        chain = direct_chain(module)
+        chain = direct_chain(module, NUMBERS[precision])
         assert chain is not None, "checked above"
         self._chain: list[Step] = chain
         self._first = next(place for place, step in enumerate(chain) if step.names)  # nothing before it learns

@@ -81,16 +81,19 @@ class Linear:
 
 @dataclass(frozen=True)
 class Convolution:
-    """Of images, without groups or dilation, by oneDNN."""
+    """Of images, without groups or dilation, by oneDNN; factors of products are rounded to `numbers`."""
 
     names: tuple[str, ...]
     stride: Pair
     padding: Pair
+    numbers: torch.dtype = torch.float32
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Any]:
-        weights = parameters[0].contiguous(memory_format=torch.channels_last)
-        biases = parameters[1] if len(self.names) > 1 else None
-        return nn.functional.conv2d(x, weights, biases, self.stride, self.padding), (x, weights)
+        weights = parameters[0].contiguous(memory_format=torch.channels_last).to(self.numbers)
+        biases = parameters[1].to(self.numbers) if len(self.names) > 1 else None
+        rounded = x.to(self.numbers)
+        y = nn.functional.conv2d(rounded, weights, biases, self.stride, self.padding)
+        return y.to(x.dtype), (rounded, weights)
 
     def back(
         self, parameters: Sequence[Tensor], saved: Any, delta: Tensor, target: Target, goes_on: bool
@@ -107,7 +110,8 @@ class Convolution:
         self, parameters: Sequence[Tensor], saved: Any, delta: Tensor, goes_on: bool
     ) -> tuple[Tensor | None, list[RecordGradients]]:
         """As `back`, but with the parameters' gradients record by record."""
-        x, rows = saved[0], delta.permute(0, 2, 3, 1).flatten(1, 2)
+        # What is added is what was measured: neither is rounded any further.
+        x, rows = saved[0].to(delta.dtype), delta.permute(0, 2, 3, 1).flatten(1, 2)
         outputs, channels, *kernel = parameters[0].shape
         windows = Windows(_pair(kernel), self.stride, self.padding)
         gradients = records_gradients(windows, x[None], rows[None])
@@ -120,7 +124,7 @@ class Convolution:
         """In the input, the weights and the biases, those that are asked for."""
         x, weights = saved
         found: tuple[Tensor | None, ...] = _OPS.convolution_backward(
-            delta,
+            delta.to(self.numbers),
             x,
             weights,
             [len(weights)] if asked[2] else None,
@@ -132,7 +136,7 @@ class Convolution:
             1,
             asked,
         )
-        return found
+        return tuple(None if each is None else each.to(delta.dtype) for each in found)
 
 
 @dataclass(frozen=True)

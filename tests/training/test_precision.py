@@ -1,0 +1,115 @@
+"""Local steps with convolutions in bfloat16: how far they are from 32 bits; no record exceeds its bound."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from h2fdp.algorithms.fedavg import Plain
+from h2fdp.errors import UserError
+from h2fdp.models import ParameterLayout, build
+from h2fdp.run import engine_choice
+from h2fdp.run.engine_choice import engine_of_run
+from h2fdp.training import Clipping, build_engine
+from h2fdp.training.batches import Batches
+from h2fdp.training.engine import TrainingJob, chosen_engine
+from h2fdp.training.losses import CROSS_ENTROPY
+from tests.training.groups import draw, records
+
+CPU = torch.device("cpu")
+SHAPE, SIZES = (1, 8, 8), np.array([30, 9, 14])
+CLIPPINGS = {"none": None, "batch": Clipping(0.5, "batch"), "record": Clipping(0.5, "record")}
+
+
+def convolutional():
+    layers = [nn.Conv2d(1, 6, 3, padding=1), nn.GroupNorm(2, 6), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 8, 3)]
+    return nn.Sequential(*layers, nn.Tanh(), nn.Flatten(), nn.Linear(32, 10))
+
+
+def update(precision, clipping, module, batches, held):
+    start = ParameterLayout(module).to_vector(module)
+    engine = build_engine("direct", module, clipping, Plain(), precision=precision)
+    return engine.train(start[None], held, np.arange(1), batches, 0.1).updates[0]
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+def test_it_is_autocasts_rounding_and_not_more(clipping):
+    """Beside 32 bits: at most twice as far from it as PyTorch's own bfloat16 is."""
+    torch.manual_seed(3)
+    module, held = convolutional(), records(SHAPE, SIZES[:1])
+    batches = Batches(np.arange(30)[None, None], np.array([[30]]))
+    found = update("bfloat16", CLIPPINGS[clipping], module, batches, held)
+    exact = update("float32", CLIPPINGS[clipping], module, batches, held)
+    x, y = held.gather(np.arange(30))
+    gradients = []
+    for record in range(30):  # PyTorch's own, clipped in the same way
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = nn.functional.cross_entropy(module(x[record : record + 1]).float(), y[record : record + 1])
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))]))
+    each = torch.stack(gradients)
+    if clipping == "record":
+        each = each * (0.5 / each.norm(dim=1).clamp(min=0.5))[:, None]
+    mean = each.mean(dim=0)
+    if clipping == "batch":
+        mean = mean * min(1.0, 0.5 / float(mean.norm()))
+    own, autocasts = (float((each - exact).norm() / exact.norm()) for each in (found, 0.1 * mean))
+    assert 1e-4 < own <= 2 * autocasts < 0.1
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.sampled_from([0.05, 0.3, 1.0]))
+def test_no_record_moves_a_step_further_than_its_bound(seed, bound):
+    torch.manual_seed(seed)
+    module, held = convolutional(), records(SHAPE, np.array([4]), seed % 100)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    start = ParameterLayout(module).to_vector(module)
+    engine = build_engine("direct", module, Clipping(bound, "record"), Plain(), momentum=0.5, precision="bfloat16")
+    batches = Batches(np.arange(4)[None, :, None], np.ones((1, 4), int), None, np.ones(4))
+    moved = engine.train(start.expand(4, -1), held, np.zeros(4, int), batches, 1.0).updates.double().norm(dim=1)
+    assert (moved <= bound * (1 + 2e-6) + 2.0**-23 * start.norm()).all()
+    assert moved.max() > 0.9 * bound, "some record is cut"
+
+
+def test_bits_are_a_devices_own():
+    torch.manual_seed(3)
+    module, held, batches = convolutional(), records(SHAPE, SIZES), draw("poisson", SIZES, np.full(3, 0.4), 2)
+    start = ParameterLayout(module).to_vector(module)
+
+    def of(rows):
+        engine = build_engine("direct", module, CLIPPINGS["record"], Plain(), precision="bfloat16")
+        return engine.train(start.expand(len(rows), -1), held, rows, batches.part(rows), 0.1).updates
+
+    assert of(np.array([2, 0])).equal(of(np.arange(3))[[2, 0]])
+
+
+def job(precision, objective=None):
+    return TrainingJob(objective or Plain(), CROSS_ENTROPY, None, SHAPE, 1e12, 32, precision)
+
+
+def test_auto_takes_the_engine_that_knows_it(monkeypatch, capsys):
+    module = build("softmax", SHAPE, 10)
+    assert chosen_engine(module, CPU, job("float32")) == "compiled"
+    assert chosen_engine(module, CPU, job("bfloat16")) == "direct"
+    for lacks in (False, True):
+        monkeypatch.setattr(engine_choice, "lacks_bfloat16", lambda lacks=lacks: lacks)
+        assert engine_of_run("auto", module, CPU, job("bfloat16")) == "direct"
+        assert ("slower than float32 here" in capsys.readouterr().err) == lacks
+    assert engine_of_run("auto", module, CPU, job("float32")) == "compiled"
+
+
+@pytest.mark.parametrize(
+    ("engine", "module", "device", "key", "text"),
+    [
+        ("compiled", nn.Linear(64, 10), "cpu", "runtime.engine", "compiled knows float32 alone"),
+        ("loop", nn.Linear(64, 10), "cpu", "runtime.engine", "expected auto or direct"),
+        ("auto", nn.Bilinear(4, 4, 2), "cpu", "training.precision", "it knows chains"),
+        ("auto", nn.Linear(64, 10), "cuda", "training.precision", "requests a GPU"),
+    ],
+)
+def test_what_cannot_round_is_refused_with_the_reason(engine, module, device, key, text):
+    with pytest.raises(UserError, match=text) as caught:
+        engine_of_run(engine, module, torch.device(device), job("bfloat16"))
+    assert str(caught.value).startswith(f"{key}: ")
