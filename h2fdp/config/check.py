@@ -75,7 +75,7 @@ def _unknown(key: str, owner: type[BaseModel] | None, schema: type[BaseModel]) -
 def key_meant(
     key: str, known: Sequence[str], schema: type[BaseModel], owner: type[BaseModel] | None = None
 ) -> str | None:
-    """The key that was meant: what others call by that name, else of `known` the nearest, else another section's.
+    """The key that was meant: what others call by that name, else another section's, else of `known` the nearest.
 
     Args:
         known: the keys of the section in which it stands.
@@ -84,13 +84,13 @@ def key_meant(
     ours: str | None = getattr(schema, "other_names", {}).get(key.lower().replace("-", "_"))
     if ours is not None:
         return ours
-    if close := difflib.get_close_matches(key, known, n=1, cutoff=0.6):
-        return close[0]
     sections = {name: _section(field.annotation) for name, field in schema.model_fields.items()}
-    if owner not in (None, schema, *sections.values()):
-        return None
-    homes = (f"{name}.{key}" for name, below in sections.items() if below is not None and key in below.model_fields)
-    return next(homes, None)
+    if owner in (None, schema, *sections.values()):
+        for name, below in sections.items():
+            if below is not None and key in below.model_fields:
+                return f"{name}.{key}"
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    return close[0] if close else None
 
 
 def _words(detail: dict[str, Any]) -> str:
