@@ -61,7 +61,7 @@ class Clipping:
         """
         norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
         clipped = torch.mul(gradients, clip_factors(norms, self.norm, self.gamma), out=out)
-        if norms.is_cuda or not norms.isfinite().all():  # a GPU would have to be waited for, to know
+        if norms.device.type != "cpu" or not norms.isfinite().all():  # a GPU would have to be waited for, to know
             # A factor of 0 leaves undefined numbers behind where there were infinite ones, and nowhere else.
             clipped.nan_to_num_(nan=0.0)
         return clipped

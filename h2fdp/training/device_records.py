@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.data import DeviceData, Records
+from h2fdp.training.placing import placed
 
 _VALUES_KEPT = 64_000_000  # of a block that is evaluated again and again, as float32 256 MB
 
@@ -43,7 +44,7 @@ class DeviceRecords:
 
     def gather(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """The records at block positions `indices`, scaled: ((b, *shape) float32, (b,) int64)."""
-        positions = torch.from_numpy(indices).to(self.x.device)
+        positions = placed(indices, self.x.device)
         return self.scaled(self.x.index_select(0, positions)), self.y.index_select(0, positions)
 
     def inputs(self, part: slice) -> Tensor:

@@ -44,7 +44,8 @@ class Evaluator:
         """Evaluate parameters `model` (M,) on every record; a set without devices is one device."""
         count = len(records.y)
         step = max(1, _VALUES_AT_ONCE // max(1, records.x[0].numel()))
-        right, losses = np.empty(count), np.empty(count)
+        right = torch.empty(count, dtype=torch.bool, device=records.y.device)
+        errors = torch.empty(count, dtype=torch.float64, device=records.y.device)
 
         def lane(number: int) -> None:
             with torch.no_grad():
@@ -52,16 +53,17 @@ class Evaluator:
                     part = slice(first, first + step)
                     output = self._scores[number](model, records, part)
                     labels = records.y[part]
-                    right[part] = (output.argmax(dim=1) == labels).cpu().numpy()
-                    losses[part] = self._loss.evaluated(output, labels).cpu().numpy()
+                    right[part] = output.argmax(dim=1) == labels
+                    errors[part] = self._loss.evaluated(output, labels)
 
         for _ in (map if self._threads is None else self._threads.map)(lane, range(len(self._scores))):
             pass
+        hits, losses = (each.cpu().double().numpy() for each in (right, errors))  # a GPU is waited for once
         owners = records.offsets[:-1]
         return Evaluation(
-            np.add.reduceat(right, owners) / records.sizes,
+            np.add.reduceat(hits, owners) / records.sizes,
             np.add.reduceat(losses, owners) / records.sizes,
-            float(right.mean()),
+            float(hits.mean()),
             float(losses.mean()),
         )
 

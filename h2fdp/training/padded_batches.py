@@ -16,6 +16,7 @@ from torch import Tensor
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.placing import placed
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class PaddedBatches:
             if not late.size:
                 return
             padded = np.concatenate([late, np.repeat(late[:1], max(0, at_least - late.size))])
-            chosen = torch.from_numpy(padded).to(self._records.x.device)
+            chosen = placed(padded, self._records.x.device)
             found = self._gathered(*(part.index_select(0, chosen) for part in self._block(number)[slot]))
             found.shares[late.size :] = 0.0
             yield chosen, found
@@ -102,9 +103,10 @@ class PaddedBatches:
             np.copyto(positions, first, where=~drawn)
             positions += self._records.offsets[self._rows][:, None]
             shares = drawn * (1.0 / self.divisors).astype(np.float32)[:, :, None]
-            placed = torch.from_numpy(positions).to(self._records.x.device)
-            labels = self._records.y.index_select(0, placed.view(-1)).view(placed.shape)
-            parts = (placed, labels, torch.from_numpy(shares).to(placed.device))
+            device = self._records.x.device
+            at = placed(positions, device)
+            labels = self._records.y.index_select(0, at.view(-1)).view(at.shape)
+            parts = (at, labels, placed(shares, device))
             self._blocks[number] = list(zip(*(part.unbind() for part in parts), strict=True))
         return self._blocks[number]
 

@@ -13,10 +13,12 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping, NormVotes
 from h2fdp.training.descent import Descent, DescentState
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.gradients import gradient_rule
+from h2fdp.training.gradients import GradientRule, gradient_rule
+from h2fdp.training.gradients.replayed import ReplayedRule
 from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.padded_batches import PaddedBatches
+from h2fdp.training.placing import placed
 from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 # Numbers that a stack works on: models, gradients, records and activations. Measured on a CPU with 35 MB of cache:
@@ -50,7 +52,7 @@ class StackedEngine:
         self._compares = comparison_of(objective)
         norm = clipping.norm if clipping is not None and per_record else None
         gamma = clipping.gamma if clipping is not None else None
-        self._rule = gradient_rule(module, norm, loss, self._compares, gamma)
+        self._rule: GradientRule = gradient_rule(module, norm, loss, self._compares, gamma)
         self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
         self._descent = Descent(objective, momentum)
         self._width = width
@@ -65,6 +67,8 @@ class StackedEngine:
         step_size: float,
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
+        if records.x.is_cuda and not isinstance(self._rule, ReplayedRule):
+            self._rule = ReplayedRule(self._rule)
         size = self._stack_size(records.x.shape[1:], records.x.device.type)
         votes = terms.clip_norm is not None
         trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, votes)
@@ -74,14 +78,14 @@ class StackedEngine:
             padded = np.resize(stack, max(len(stack), min(size, 2)))
             own = batches.part(padded)
             work = _Stack(
-                starts[torch.from_numpy(padded)],
+                starts.index_select(0, placed(padded, starts.device)),
                 self._passes(size, records, rows[padded], own),
                 own.steps_done,
                 step_size,
                 min(size, 2),
                 terms.part(padded),
             )
-            trained.place(torch.from_numpy(stack), self._train(work).part(slice(len(stack))))
+            trained.place(placed(stack, starts.device), self._train(work).part(slice(len(stack))))
         return trained
 
     def _passes(self, size: int, records: DeviceRecords, rows: np.ndarray, batches: Batches) -> PaddedBatches:
@@ -130,7 +134,7 @@ class StackedEngine:
             votes.sums[:active] += cast.sums[:active]
         empty = np.flatnonzero(passes.counts[slot, :devices] == 0)
         if empty.size:  # an empty Poisson batch gives a zero gradient
-            total[torch.from_numpy(empty).to(total.device)] = 0.0
+            total.index_fill_(0, placed(empty, total.device), 0.0)
         if self._batch_clipping is not None:
             clipping = self._batch_clipping if votes is None else replace(self._batch_clipping, norm=votes.norm)
             clipping.apply(total, out=total)

@@ -91,7 +91,7 @@ class LayeredGradients:
         for piece in (piece for found in records for piece in found):
             total += piece.squared_norms()
         bad = total.isfinite().logical_not_()
-        if bad.is_cuda or bad.any():  # a GPU would have to be waited for, to know
+        if bad.device.type != "cpu" or bad.any():  # a GPU would have to be waited for, to know
             records = [[piece.without(bad) for piece in found] for found in records]
         norms, bound = total.sqrt_(), self._record_norm
         if votes is not None:

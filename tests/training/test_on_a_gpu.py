@@ -1,0 +1,154 @@
+"""What a GPU asks for: nobody waits for it within a stretch of steps, and recorded calls give what calls give.
+
+The first is tested without one: tensors of torch's `meta` device have no values, and whoever asks for one fails.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from h2fdp.algorithms.fedavg import Plain
+from h2fdp.algorithms.scaffold import Scaffold
+from h2fdp.models import build
+from h2fdp.training import Clipping, evaluate
+from h2fdp.training.batches import Batches
+from h2fdp.training.gradients.replayed import ReplayedRule
+from h2fdp.training.stacked import _VALUES_IN_A_STACK, StackedEngine
+from h2fdp.training.work import StepTerms
+from tests.training.groups import SHAPES, draw, model_and_start, records
+
+SIZES, RATES, WIDTH = np.array([40, 60, 35, 50, 9]), np.array([0.5, 0.2, 0.3, 0.2, 0.02]), 8
+CLIPPINGS = {"none": None, "batch": Clipping(0.5, "batch"), "record": Clipping(0.5, "record", mean_too=True)}
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+MODELS = ("softmax", "cnn12", "unknown")
+
+
+def stretch(seed=1):
+    """Some batches take several passes, some are empty, and devices stop early."""
+    drawn = draw("poisson", SIZES, RATES, 3, seed)
+    assert drawn.counts.max() > 2 * WIDTH
+    assert drawn.counts.min() == 0
+    return Batches(drawn.indices, drawn.counts, np.array([3, 3, 3, 1, 3]), RATES * SIZES + 0.5)
+
+
+def train(engine, start, held, batches, terms=None):
+    return engine.train(start.expand(5, -1), held, np.arange(5), batches, 0.1, terms or StepTerms(watched=True))
+
+
+class Copies(TorchDispatchMode):
+    """Counts what goes from the processor to the other device."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        into = (kwargs or {}).get("device")
+        self.count += function is torch.ops.aten._to_copy.default and into is not None and into.type == "meta"
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_no_step_asks_for_a_value(name, clipping, monkeypatch):
+    monkeypatch.setitem(_VALUES_IN_A_STACK, "meta", 500_000_000)
+    module, start = model_and_start(name)
+    held = records(SHAPES[name], SIZES)
+    there = held.to(torch.device("meta"))
+    there.__dict__["_one_scale"] = (float(held.scale), there.shift)  # read once, before the first interval
+    moving = Clipping(0.5, "record", mean_too=True, moves=True)
+    for own, terms in ((CLIPPINGS[clipping], None), (moving, StepTerms(clip_norm=0.4))):
+        engine = StackedEngine(module, own, Plain(), WIDTH)
+        with Copies() as copies:
+            found = train(engine, start.to("meta"), there, stretch(), terms)
+        assert found.updates.device.type == "meta"
+        assert 0 < copies.count <= 24, "a few for the stretch, and for the passes beyond the first"
+    scaffold = StackedEngine(module, CLIPPINGS[clipping], Scaffold(), WIDTH)
+    terms = StepTerms(corrections=torch.zeros(5, len(start), device="meta"))
+    assert train(scaffold, start.to("meta"), there, stretch(), terms).updates.shape == (5, len(start))
+
+
+def test_a_value_that_is_asked_for_would_be_noticed():
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        torch.zeros(3, device="meta").isfinite().all().__bool__()
+    with pytest.raises(NotImplementedError):
+        torch.zeros(3, device="meta").cpu()
+
+
+class Again:
+    """A recording without a GPU: it computes the call again, where its output was."""
+
+    def __init__(self, call):
+        self.call, self.output, self.replays = call, call().clone(), 0
+
+    def replay(self):
+        self.replays += 1
+        self.output.copy_(self.call())
+
+
+@pytest.mark.parametrize("objective", [Plain(), Scaffold()], ids=["plain", "scaffold"])
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_replayed_calls_give_the_bits_of_calls(name, clipping, objective):
+    module, start = model_and_start(name)
+    held, made = records(SHAPES[name], SIZES), []
+    corrections = 0.01 * torch.ones(5, len(start)) if isinstance(objective, Scaffold) else None
+    terms = StepTerms(corrections=corrections, watched=True)
+
+    def record(call):
+        made.append(Again(call))
+        return made[-1]
+
+    plain, replaying = (StackedEngine(module, CLIPPINGS[clipping], objective, WIDTH) for _ in range(2))
+    replaying._rule = ReplayedRule(replaying._rule, record)
+    for seed in (1, 2):
+        expected, found = (train(engine, start, held, stretch(seed), terms) for engine in (plain, replaying))
+        assert found.updates.equal(expected.updates)
+        assert found.last_steps.equal(expected.last_steps)
+    assert 1 < len(made) <= 8
+    assert sum(each.replays for each in made) > 6
+
+
+def test_a_moving_clip_norm_and_too_many_shapes_are_computed_as_they_come():
+    module, start = model_and_start("softmax")
+    held, made = records(SHAPES["softmax"], SIZES), []
+    engine = StackedEngine(module, Clipping(0.5, "record", mean_too=True, moves=True), Plain(), WIDTH)
+    engine._rule = rule = ReplayedRule(engine._rule, lambda call: made.append(call) or Again(call))
+    train(engine, start, held, stretch(), StepTerms(clip_norm=0.4))
+    assert not made
+    for width in range(1, 12):
+        rule.sums(
+            start.expand(2, -1), torch.rand(2, width, 1, 12, 12), torch.zeros(2, width, dtype=int), torch.ones(2, width)
+        )
+    assert len(made) == 8
+
+
+@GPU
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_agree_with_the_processor_and_nothing_waits(name, clipping):
+    module, start = model_and_start(name)
+    held = records(SHAPES[name], SIZES)
+    here, there = (StackedEngine(module, CLIPPINGS[clipping], Plain(), WIDTH) for _ in range(2))
+    on_gpu = held.to(torch.device("cuda"))
+    for seed in (1, 1, 2):  # the first call records, the others replay
+        recorded = seed == 1 and isinstance(there._rule, ReplayedRule)
+        torch.cuda.set_sync_debug_mode("error" if recorded else "default")
+        try:
+            found = train(there, start.cuda(), on_gpu, stretch(seed)).updates
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        expected = train(here, start, held, stretch(seed)).updates
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-5)
+
+
+@GPU
+def test_an_evaluation_on_a_gpu_is_the_processors():
+    module = build("cnn12", (1, 8, 8), 10, seed_key=5)
+    _, start = model_and_start("cnn12")
+    held = records((1, 8, 8), SIZES)
+    here = evaluate(module, start, held)
+    there = evaluate(module.cuda(), start.cuda(), held.to(torch.device("cuda")))
+    np.testing.assert_allclose(there.loss, here.loss, rtol=1e-4)
+    np.testing.assert_allclose(there.accuracy, here.accuracy, atol=1 / SIZES.min())
