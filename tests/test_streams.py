@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.streams import Streams, standard_normal_rows, standard_normals
+from h2fdp.streams import Streams, last_standard_normals, standard_normal_rows, standard_normals
 
 NAMES = st.text(max_size=8)
 NUMBERS = st.integers(0, 2**31 - 1)
@@ -69,6 +69,17 @@ def test_normals_go_on_where_something_was_read_before():
     for each in (theirs, ours):
         each.integers(0, 2**32, dtype=np.uint32)
     np.testing.assert_array_equal(standard_normals(ours, 1000), theirs.standard_normal(1000, dtype=np.float32))
+
+
+@given(NUMBERS, st.integers(0, 30), st.integers(0, 3), st.sampled_from([3, 511, 512, 600, 5000]))
+def test_the_last_normals_of_a_stream_are_numpys_whatever_was_read_before(seed, normals, halves, size):
+    pytest.importorskip("numba")
+    theirs, ours = (opened(Streams(seed), "library", "data", 0, 0, 0) for _ in range(2))
+    for each in (theirs, ours):
+        each.standard_normal(normals, dtype=np.float32)
+        each.integers(0, 2**32, size=halves, dtype=np.uint32)
+    expected = theirs.standard_normal(size, dtype=np.float32)
+    np.testing.assert_array_equal(last_standard_normals(ours, size).view(np.uint32), expected.view(np.uint32))
 
 
 @pytest.mark.parametrize("size", [1, 7, 300, 7841])

@@ -28,7 +28,7 @@ from h2fdp.data.partitioners import Integers
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.source import Classes, DataOptions, DataRequest, Pool
 from h2fdp.errors import UserError
-from h2fdp.streams import Streams
+from h2fdp.streams import Streams, last_standard_normals
 
 LARGEST_DRAW = 2**32  # input values over all devices: 16 GiB
 _PURPOSE = "synthetic data"
@@ -134,13 +134,16 @@ def draw_subnet(recipe: Synthetic, name: str, devices: int, streams: Streams) ->
     weight, bias, centre = _draw_models(recipe, devices, rng, streams)
     owners = np.repeat(np.arange(devices), sizes)
     spread = np.arange(1, recipe.features + 1, dtype=np.float32) ** np.float32(-0.6)  # the root of Sigma_jj
-    x = rng.standard_normal((len(owners), recipe.features), dtype=np.float32)
+    x = last_standard_normals(rng, len(owners) * recipe.features).reshape(len(owners), recipe.features)
     x *= spread
     x += centre[owners]
     ends = np.cumsum(sizes)
     scores = np.empty((len(owners), recipe.classes), dtype=np.float32)
-    for device, (start, end) in enumerate(zip((ends - sizes).tolist(), ends.tolist(), strict=True)):
-        np.matmul(x[start:end], weight[device], out=scores[start:end])
+    if (sizes == sizes[0]).all():  # one call, of the same products
+        np.matmul(x.reshape(devices, sizes[0], -1), weight, out=scores.reshape(devices, sizes[0], -1))
+    else:
+        for device, (start, end) in enumerate(zip((ends - sizes).tolist(), ends.tolist(), strict=True)):
+            np.matmul(x[start:end], weight[device], out=scores[start:end])
     scores += bias[owners]
     y = scores.argmax(axis=1)
     kept = _kept(recipe, sizes)

@@ -114,3 +114,25 @@ def test_no_test_record_at_all_is_told():
     assert len(synthetic(devices=3, **data).test) == 3
     with pytest.raises(UserError, match="no test record is left"):
         synthetic(devices=3, **{**data, "smallest_size": 1, "log_size_mean": 0.0, "test_share": 1e-12})
+
+
+@pytest.mark.parametrize("iid", [False, True])
+def test_labels_of_devices_of_one_size_are_those_of_each_by_itself(iid, monkeypatch):
+    """All at once where sizes are equal: the same as device by device, to the bit."""
+    recipe = Synthetic(iid=iid, log_size_mean=0, log_size_deviation=0, smallest_size=40)
+    at_once = draw_subnet(recipe, "a", 25, Streams(4))
+    calls = []
+
+    def one_by_one(x, weights, out):
+        calls.append(len(x))
+        for own, weight, scores in zip(x, weights, out, strict=True):
+            matmul(own, weight, out=scores)
+
+    matmul = np.matmul
+    monkeypatch.setattr(np, "matmul", one_by_one)
+    alone = draw_subnet(recipe, "a", 25, Streams(4))
+    assert calls == [25]
+    assert len(set(alone.train.y.tolist())) > 3
+    for one, other in ((at_once.train, alone.train), (at_once.test, alone.test)):
+        np.testing.assert_array_equal(one.x, other.x)
+        np.testing.assert_array_equal(one.y, other.y)
