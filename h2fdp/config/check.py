@@ -87,7 +87,7 @@ def key_meant(
     sections = {name: _section(field.annotation) for name, field in schema.model_fields.items()}
     if owner in (None, schema, *sections.values()):
         for name, below in sections.items():
-            if below is not None and key in below.model_fields:
+            if below is not None and below is not owner and key in below.model_fields:
                 return f"{name}.{key}"
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return close[0] if close else None
