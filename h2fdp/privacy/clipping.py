@@ -42,7 +42,7 @@ def clip_rows(vectors: Tensor, bound: float, tolerance: float = 0.0, gamma: floa
     # One call for all lengths: how it adds up may move their last bits, so that those near the limit are taken again.
     rough = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64).tolist() if gamma is None else []
     within = [length <= limit * (1 - _LAST_BITS) for length in rough] or [False] * len(vectors)
-    for vector in (vector for vector, short in zip(vectors, within, strict=True) if not short):
+    for vector in (vectors[row] for row, short in enumerate(within) if not short):
         norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
         if gamma is None and norm <= limit:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,10 +92,7 @@ class DeviceGroup:
 
     def released(self, trained: TrainingResult, model: Tensor, order: Order) -> TrainingResult:
         """What may leave the devices, whose updates (s, M) since `model` it may overwrite; and what they keep."""
-        if self.longest is not None:
-            longest = self.longest(order.step_size, len(order.slots))
-            if self.adaptive is not None and order.clip_norm is not None:
-                longest *= order.clip_norm / self.adaptive.initial
+        if (longest := self._longest(order)) is not None:
             clip_rows(trained.updates, longest, ROUNDING)
         if self.adaptive is not None:
             trained = TrainingResult(torch.cat([trained.updates, self._votes(trained, order)[:, None]], dim=1))
@@ -103,8 +100,22 @@ class DeviceGroup:
             noise = self._noise(order)
             residues = self.mechanism.residues(trained.updates, noise, order.kind, order.code, order.shares)
             return TrainingResult(residues, trained.personal)
-        whole = self.mechanism.upload(trained.updates, model, self._noise(order), order.kind)
-        return trained if whole else TrainingResult(trained.updates, trained.personal)
+        return _uploaded(self.mechanism, trained, model, self._noise(order), order.kind)
+
+    def company(self, order: Order) -> Hashable:
+        """Equal for groups and orders of the same slots that `released_together` may take; None: for no others."""
+        if self.adaptive is not None or order.code is not None:
+            return None
+        return self.mechanism, self._longest(order), order.kind, order.clip_norm
+
+    def _longest(self, order: Order) -> float | None:
+        """What an update is shortened to; None where lengths are not bounded."""
+        if self.longest is None:
+            return None
+        longest = self.longest(order.step_size, len(order.slots))
+        if self.adaptive is not None and order.clip_norm is not None:
+            longest *= order.clip_norm / self.adaptive.initial
+        return longest
 
     @property
     def _records_vote(self) -> bool:
@@ -133,7 +144,8 @@ class DeviceGroup:
         if self.mechanism.noisy and len(order.noise_std) != len(order.rows):
             raise AssertionError("no device here uploads without noise")
         when = (order.interval, order.first_slot, order.last_slot)
-        return DeviceNoise(self.streams, self.device_name, order.rows, order.noise_std, *when, order.clip_norm)
+        nodes = list(map(self.device_name, order.rows.tolist())) if self.mechanism.noisy else []
+        return DeviceNoise(self.streams, nodes, order.noise_std, *when, order.clip_norm)
 
     def measure_secants(self, model: Tensor, order: SecantOrder) -> SecantMeasurements:
         """What a schedule wants to know of the devices between where they ended and `model` (M,); raw."""
@@ -155,3 +167,28 @@ class DeviceGroup:
             stream = self.streams.open(self.device_name(int(row)), "noise-estimate", order.interval, order.slot)
             released[position] += order.noise_std[position] * stream.standard_normal(released.shape[1])
         return DeviceMeasurements(released, None)
+
+
+def released_together(
+    groups: Sequence[DeviceGroup], trained: TrainingResult, models: Tensor, orders: Sequence[Order]
+) -> TrainingResult:
+    """To the bit what each group releases, device after device, by the calls of one: for groups of equal `company`.
+
+    Threads that release side by side wait for the interpreter at each call.
+
+    Args:
+        trained: of all their devices.
+        models: (s, M) what each device was sent.
+    """
+    first, order = groups[0], orders[0]
+    if (longest := first._longest(order)) is not None:
+        clip_rows(trained.updates, longest, ROUNDING)
+    noise = DeviceNoise.joined([group._noise(own) for group, own in zip(groups, orders, strict=True)])
+    return _uploaded(first.mechanism, trained, models, noise, order.kind)
+
+
+def _uploaded(
+    mechanism: LocalRandomizer, trained: TrainingResult, model: Tensor, noise: DeviceNoise, purpose: str
+) -> TrainingResult:
+    whole = mechanism.upload(trained.updates, model, noise, purpose)
+    return trained if whole else TrainingResult(trained.updates, trained.personal)

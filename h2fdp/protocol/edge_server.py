@@ -65,6 +65,9 @@ class EdgeServer(Aggregator):
 
     def held(self, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         """The groups with devices among these rows, and which of them each holds."""
+        if rows.size and len(self.spans) == 1:
+            yield next(iter(self.spans)), np.ones(len(rows), dtype=bool)
+            return
         for name, (first, stop) in self.spans.items():
             there = (rows >= first) & (rows < stop)
             if there.any():
@@ -200,6 +203,8 @@ class _Subnet(Children[_SubnetStage]):
 
 def _of_group(order: Order, held: np.ndarray) -> Order:
     """The part (s,) of an order that is for the devices of one group."""
+    if held.all():
+        return order
     return replace(
         order,
         rows=order.rows[held],

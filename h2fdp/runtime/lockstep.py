@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,8 +12,11 @@ import torch
 from torch import Tensor
 
 from h2fdp.protocol import Broadcast, DeviceGroup, EdgeServer, InProcessNodes, Order, Plan, Upload, in_step
+from h2fdp.protocol.devices import released_together
 from h2fdp.training.batches import Batches, draw_together, joined
 from h2fdp.training.work import StepTerms, TrainingResult
+
+_MOST_VALUES = 1 << 22  # that are released by one call, which may hold them in double precision
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,15 @@ class _Job:
         order = self.order
         return order.first_slot, order.last_slot, order.step_size, self.group.mechanism.noisy_steps
 
-    def released(self, trained: TrainingResult) -> TrainingResult:
-        """What may leave the devices."""
-        return self.group.released(trained, self.model, self.order)
+    @property
+    def devices(self) -> int:
+        """How many."""
+        return len(self.order.rows)
+
+    @property
+    def company(self) -> Hashable:
+        """Equal for jobs whose devices may release together."""
+        return self.group.company(self.order) or (self.edge, self.name)
 
 
 class Lockstep:
@@ -66,18 +75,38 @@ class Lockstep:
         for job in self._jobs(calls):
             together.setdefault(job.alike, []).append(job)
         uploads: dict[str, dict[str, TrainingResult]] = {name: {} for name in calls}
-        for jobs in together.values():
-            counts = [len(job.order.rows) for job in jobs]
+        for alike in together.values():
+            companies = list(self._companies(alike))
+            jobs = [job for company in companies for job in company]
             models = [job.group.start(job.model) for job in jobs]
-            starts = torch.cat([model.expand(count, -1) for model, count in zip(models, counts, strict=True)])
+            starts = torch.cat([model.expand(job.devices, -1) for model, job in zip(models, jobs, strict=True)])
             first = jobs[0].group
             assert all(job.group.records is first.records for job in jobs), "subnets in lockstep share their records"
             rows = np.concatenate([job.group.held(job.order) for job in jobs])
             trained = self._trained(first, starts, rows, _batches(jobs), jobs[0].order.step_size, _terms(jobs))
-            released = self._at_once(_Job.released, jobs, list(trained.split(counts)))
-            for job, upload in zip(jobs, released, strict=True):
-                uploads[job.edge][job.name] = upload
+            sizes = [sum(job.devices for job in company) for company in companies]
+            released = self._at_once(_released, companies, trained.split(sizes), starts.split_with_sizes(sizes))
+            for company, result in zip(companies, released, strict=True):
+                for job, upload in zip(company, result.split([job.devices for job in company]), strict=True):
+                    uploads[job.edge][job.name] = upload
         return uploads
+
+    def _companies(self, jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+        """Jobs whose devices release together, in parts for the threads and of few values."""
+        found: dict[Hashable, list[_Job]] = {}
+        for job in jobs:
+            found.setdefault(job.company, []).append(job)
+        for company in found.values():
+            devices, lanes = sum(job.devices for job in company), 1 if self._threads is None else self._parts
+            most = min(-(-devices // lanes), _MOST_VALUES // company[0].model.shape[-1])
+            part, size = list[_Job](), 0
+            for job in company:
+                if part and size + job.devices > most:
+                    yield part
+                    part, size = [], 0
+                part.append(job)
+                size += job.devices
+            yield part
 
     def _trained(
         self,
@@ -99,7 +128,7 @@ class Lockstep:
             return group.engine.train(starts, group.records, rows, batches, step_size, terms)
         return TrainingResult.joined(self._at_once(part, np.array_split(np.arange(len(rows)), self._parts)))
 
-    def _at_once(self, work: Callable[..., TrainingResult], *items: Sequence[Any]) -> list[TrainingResult]:
+    def _at_once(self, work: Callable[..., TrainingResult], *items: Iterable[Any]) -> list[TrainingResult]:
         """The work on each item, in their order, by whatever threads there are."""
         return list(map(work, *items) if self._threads is None else self._threads.map(work, *items))
 
@@ -109,6 +138,13 @@ class Lockstep:
             assert isinstance(groups, InProcessNodes), "devices in lockstep are in one process"
             for name, order in call.parts.items():
                 yield _Job(edge, name, groups.node(name), call.model, order)
+
+
+def _released(company: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:
+    """What may leave the devices of these jobs."""
+    if len(company) == 1:
+        return company[0].group.released(trained, company[0].model, company[0].order)
+    return released_together([job.group for job in company], trained, starts, [job.order for job in company])
 
 
 def _batches(jobs: Sequence[_Job]) -> Batches:

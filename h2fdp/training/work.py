@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -79,9 +79,10 @@ class TrainingResult(Rows):
                 own[devices] = new
 
     def split(self, counts: Sequence[int]) -> Iterator[TrainingResult]:
-        """Device after device, as many as each count says."""
-        ends = np.cumsum(counts).tolist()
-        return (self.part(slice(end - count, end)) for count, end in zip(counts, ends, strict=True))
+        """Device after device, as many as each count says: views of the same memory."""
+        sizes = list(counts)
+        parts = ([None] * len(sizes) if each is None else each.split_with_sizes(sizes) for each in self._parts())
+        return map(TrainingResult, *parts)
 
-    def _parts(self) -> list[Tensor | None]:
-        return [getattr(self, field.name) for field in fields(self)]
+    def _parts(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        return self.updates, self.personal, self.last_steps, self.votes

@@ -208,7 +208,7 @@ def test_a_device_that_is_not_told_the_norm_sends_nothing():
 def test_noise_on_votes_has_the_level_of_the_steps_noise_times_the_root_of_their_number(wrong):
     """Chi-square of 4,000 draws: accepted at the stated deviation, rejected at 2/3 and 3/2 of it, error rate 1e-6."""
     steps = np.tile([1, 4], 2000)
-    noise = DeviceNoise(STREAMS, lambda row: f"edge/{row}", np.arange(4000), np.full(4000, 0.8), 3, 5, 9)
+    noise = DeviceNoise(STREAMS, [f"edge/{row}" for row in range(4000)], np.full(4000, 0.8), 3, 5, 9)
     drawn = NoisyGradients("expected").noise_on_votes(noise, steps) / (0.8 * wrong * np.sqrt(steps))
     lowest, highest = stats.chi2.ppf([ERROR / 2, 1 - ERROR / 2], 4000)
     assert (lowest <= (drawn**2).sum() <= highest) == (wrong == 1.0)
@@ -220,7 +220,7 @@ def test_a_whole_update_is_never_longer_than_the_norm_cut_or_normalised(seed, no
     direction = np.random.default_rng(seed).normal(size=50)
     update = torch.from_numpy(np.stack([length * direction / np.linalg.norm(direction), np.zeros(50)])).float()
     update = torch.cat([update, torch.full((1, 50), torch.inf)])
-    before, noise = update.clone(), DeviceNoise(STREAMS, str, np.arange(3), np.empty(0), 0, 0, 1)
+    before, noise = update.clone(), DeviceNoise(STREAMS, [], np.empty(0), 0, 0, 1)
     ClippedUpdate(norm, gamma).upload(update, torch.zeros(50), noise, "global")
     lengths = torch.linalg.vector_norm(update.double(), dim=1)
     assert lengths.max() <= norm

@@ -175,8 +175,7 @@ class NoisyGradients(LocalRandomizer):
         return None if isinstance(self.normalize, str) else self.normalize
 
     def step_noise(self, noise: DeviceNoise) -> StepNoise:
-        nodes = [noise.name(row) for row in noise.rows.tolist()]
-        return StepNoise(noise.streams, nodes, noise.levels, noise.interval, noise.first_slot)
+        return StepNoise(noise.streams, noise.nodes, noise.levels, noise.interval, noise.first_slot)
 
     def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -18,20 +18,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DeviceNoise:
+class DeviceNoise(Rows):
     """Levels and streams of the noise of some devices, over one stretch of local steps.
 
     Attributes:
-        name: from a row within the subnet to the device's name, the node of its streams.
-        rows: (s,) of the devices.
+        nodes: (s,) names of the devices; empty where they add no noise, as the levels are.
         levels: (s,) as the mechanism planned them: standard deviations where it does not say otherwise.
         first_slot, last_slot: the steps are at the slots first_slot + 1 .. last_slot; the upload is at the last one.
         clip_norm: C of this interval, where it moves; updates then end in a vote.
     """
 
     streams: Streams
-    name: Callable[[int], str]
-    rows: np.ndarray
+    nodes: list[str]
     levels: np.ndarray
     interval: int
     first_slot: int
@@ -41,7 +39,7 @@ class DeviceNoise:
     def keys(self, purpose: str) -> list[int]:
         """(s,) of the stream of each device's noise; none ever comes again."""
         key, at = self.streams.key, (f"noise-{purpose}", self.interval, self.last_slot)
-        return [key(self.name(row), *at) for row in self.rows.tolist()]
+        return [key(node, *at) for node in self.nodes]
 
     def drawn(self, purpose: str) -> Iterator[tuple[int, float, np.random.Generator]]:
         """Position, level and stream of each device's noise; a stream is good until the next."""
@@ -79,6 +77,8 @@ class StepNoise(Rows):
 
 class LocalRandomizer(Protocol):
     """A device's part in a mechanism. Devices know it themselves: an order without noise is not obeyed.
+
+    Equal ones treat updates alike, so that those of several subnets may be given at once.
 
     Attributes:
         noisy: devices add noise of their own.
@@ -119,7 +119,8 @@ class LocalRandomizer(Protocol):
         """Make the devices' updates (s, M) fit to leave them, in place.
 
         Args:
-            model: (M,) what they were sent; their own models are model - updates.
+            model: (M,) what they were sent, or (s, M) what each was; their own models are model - updates.
+            noise: of these devices, which may be of several subnets.
             purpose: local or global, the aggregation that it is for.
 
         Returns:

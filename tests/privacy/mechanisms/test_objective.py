@@ -19,8 +19,8 @@ ASKED = NoiseRequest(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.2]
 
 
 def terms(alpha, devices=300, size=12):
-    rows = np.arange(devices)
-    noise = DeviceNoise(Streams(3), lambda row: f"a/{row + 1}", rows, np.full(devices, 1 / alpha), 2, 8, 12)
+    nodes = [f"a/{row + 1}" for row in range(devices)]
+    noise = DeviceNoise(Streams(3), nodes, np.full(devices, 1 / alpha), 2, 8, 12)
     return RandomLinearTerm().linear_terms(torch.zeros(size), noise).double().numpy()
 
 

@@ -1,0 +1,88 @@
+"""What devices of several subnets release by one call is, to the bit, what each subnet's devices release alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from h2fdp import Experiment, Topology
+from h2fdp.protocol.devices import released_together
+from h2fdp.protocol.messages import Order
+from h2fdp.training.work import TrainingResult
+
+METHODS = {
+    "noise on updates": ("h2fdp", {}),
+    "raw updates of bounded length": ("hfl", {}),
+    "noise on models": ({"extends": "h2fdp", "privacy": "output"}, {}),
+    "whole updates": (
+        {"extends": "h2fdp", "privacy": "central"},
+        {"aggregate_every": None, "aggregations_per_interval": 0},
+    ),
+    "noise inside steps": ({"extends": "h2fdp", "privacy": "dp-sgd"}, {"clip_scope": "record"}),
+}
+
+
+def groups(method, **settings):
+    topology = Topology.regular(edges=3, devices=4, trust=0.0, seed=1)
+    made = Experiment(topology, "digits", method=method, intervals=2, local_steps=4, clip_norm=0.5, **settings)
+    blueprint = made.prepare().blueprint
+    return [blueprint.device_group(number) for number in range(3)]
+
+
+def order(rows, level, noisy, **further):
+    return Order(
+        interval=3,
+        first_slot=12,
+        last_slot=16,
+        kind="local",
+        step_size=0.1,
+        rows=rows,
+        noise_std=np.full(len(rows), level) if noisy else np.empty(0),
+        **further,
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), length=st.sampled_from([1e-3, 0.2, 5.0, 1e30]))
+def test_together_is_alone_to_the_bit(name, seed, length):
+    method, given_settings = METHODS[name]
+    parties = groups(method, **given_settings)
+    drawn = np.random.default_rng(seed)
+    rows = [np.flatnonzero(drawn.random(4) < 0.7) for _ in parties]
+    rows = [own if own.size else np.array([2]) for own in rows]
+    noisy, levels = parties[0].mechanism.noisy, (0.1, 0.2, 0.3)
+    orders = [order(own, level, noisy) for own, level in zip(rows, levels, strict=True)]
+    models = [torch.from_numpy(drawn.standard_normal(650)).float() for _ in parties]
+    updates = [torch.from_numpy(drawn.standard_normal((len(own), 650)) * length).float() for own in rows]
+    alone = [
+        party.released(TrainingResult(own.clone()), model, asked)
+        for party, own, model, asked in zip(parties, updates, models, orders, strict=True)
+    ]
+    starts = torch.cat([model.expand(len(own), -1) for model, own in zip(models, rows, strict=True)])
+    before = starts.clone()
+    assert len({party.company(asked) for party, asked in zip(parties, orders, strict=True)}) == 1
+    found = released_together(parties, TrainingResult(torch.cat(updates)), starts, orders)
+    assert torch.equal(found.updates, torch.cat([each.updates for each in alone]))
+    assert torch.equal(starts, before), "what devices were sent is read, not written"
+
+
+def test_company_is_kept_by_those_who_treat_updates_alike():
+    first, second, _ = groups("h2fdp")
+    rows = np.arange(4)
+    asked = order(rows, 0.1, True)
+    assert first.company(asked) == second.company(asked)
+    assert first.company(asked) != first.company(replace(asked, kind="global"))
+    assert first.company(asked) != first.company(replace(asked, clip_norm=0.3))
+    assert first.company(asked) != first.company(replace(asked, last_slot=17)), "more steps make longer updates"
+    assert first.company(asked) != groups("hfl")[0].company(replace(asked, noise_std=np.empty(0)))
+
+
+def test_a_device_that_must_add_noise_refuses_in_company_too():
+    parties, rows = groups("h2fdp"), np.arange(4)
+    orders = [order(rows, 0.1, True), order(rows, 0.1, False), order(rows, 0.1, True)]
+    with pytest.raises(AssertionError, match="without noise"):
+        released_together(parties, TrainingResult(torch.zeros(12, 650)), torch.zeros(12, 650), orders)
