@@ -76,10 +76,9 @@ def uploads(request, tmp_path, monkeypatch):
     def watched(self, updates, model, noise, purpose):
         raw = updates[:, 0].clone()
         found = upload(self, updates, model, noise, purpose)
-        subnet = noise.name(0).rpartition("/")[0]
-        seen[subnet].append(
-            torch.stack([raw, updates[:, 0], torch.as_tensor(noise.levels, dtype=torch.float32)], dim=1)
-        )
+        rows = torch.stack([raw, updates[:, 0], torch.as_tensor(noise.levels, dtype=torch.float32)], dim=1)
+        for node, row in zip(noise.nodes, rows, strict=True):  # of several subnets
+            seen[node.rpartition("/")[0]].append(row)
         return found
 
     monkeypatch.setattr(NoisyUpdate, "upload", watched)
@@ -97,7 +96,7 @@ def uploads(request, tmp_path, monkeypatch):
         epsilon=10.0,
         training=training,
     ).run(tmp_path / "run")
-    return adversary.lower(), scope, [torch.cat(seen[name]).double().numpy() for name in (ATTACKED, SPARED)]
+    return adversary.lower(), scope, [torch.stack(seen[name]).double().numpy() for name in (ATTACKED, SPARED)]
 
 
 def test_what_devices_upload_follows_the_law(uploads):
