@@ -1,5 +1,6 @@
 """Streams: named by what they are for, the same by whichever generator they are read."""
 
+import sys
 import threading
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.streams import Streams, last_standard_normals, standard_normal_rows, standard_normals
+from h2fdp.streams import Streams, last_standard_normals, standard_normal_rows, standard_normals, uniform_rows
 
 NAMES = st.text(max_size=8)
 NUMBERS = st.integers(0, 2**31 - 1)
@@ -93,3 +94,22 @@ def test_rows_of_normals_are_each_their_own_streams(devices, size):
     for device, row in enumerate(found):
         expected = streams.open(f"library/{device}", "noise", 2, 5).standard_normal(size, dtype=np.float32)
         np.testing.assert_array_equal(row.view(np.uint32), expected.view(np.uint32))
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.one_of(st.integers(0, 40), st.integers(0, 2**40))), max_size=8)
+
+
+@pytest.mark.parametrize("numba", [True, False])
+@given(st.integers(1, 3), ROWS, st.integers(1, 5), NUMBERS)
+def test_rows_of_uniforms_are_numpys_to_the_bit_wherever_they_begin(numba, slots, rows, blocks, seed):
+    """With and without compiled code; neighbouring rows may be read at once."""
+    keys = [[Streams(seed).key(f"edge-{owner}", "batch", 0, slot) for owner in range(3)] for slot in range(slots)]
+    owners, steps = (np.array(each, np.int64) for each in (zip(*rows, strict=True) if rows else ([], [])))
+    with pytest.MonkeyPatch.context() as patched:
+        if not numba:
+            patched.delitem(sys.modules, "numba", raising=False)
+        drawn = uniform_rows(keys, owners, steps, 4 * blocks)
+    for slot in range(slots):
+        for row, (owner, skipped) in enumerate(rows):
+            bits = np.random.Philox(key=keys[slot][owner]).advance(skipped)
+            np.testing.assert_array_equal(drawn[slot, row], np.random.Generator(bits).random(4 * blocks))

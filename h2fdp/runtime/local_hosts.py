@@ -97,7 +97,12 @@ class LockstepNodes:
             return block.call(method, shared, parts[at])
 
         answers = map(run, parts) if self._threads is None else self._threads.map(run, parts)
-        return {name: _on_cpu(answer) for answered in answers for name, answer in answered.items()}
+        back = _on_cpu if self._device.type != "cpu" else _as_it_is
+        return {name: back(answer) for answered in answers for name, answer in answered.items()}
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer
 
 
 def _on_cpu(answer: Any) -> Any:

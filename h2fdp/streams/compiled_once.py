@@ -38,7 +38,7 @@ class CompiledOnce(Generic[Parameters, Result]):
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         assert not kwargs, "compiled functions take their arguments in order"
-        if not self.dispatcher.signatures:
+        if not self.dispatcher.overloads:  # `signatures` makes a list at each call
             self._compile(tuple(numba.typeof(each) for each in args))  # type: ignore[no-untyped-call]
         return cast("Result", self.dispatcher(*args))
 

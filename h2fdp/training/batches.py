@@ -13,13 +13,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.streams import Streams
+from h2fdp.streams import Streams, uniform_rows
+from h2fdp.streams.uniforms import PER_STEP
 
 Sampling = Literal["poisson", "fixed"]
 _WHOLE_VECTORS = 4  # a width is a multiple of these, which processors compute with at once
 _WIDEST = 256  # records in one pass: it bounds the memory of a device that draws everything it holds
 _COST_OF_A_PASS = 8  # what a pass costs by itself, in records
-_PER_COUNTER = 4  # Philox yields four uniforms for each step of its counter; rows begin at whole steps
 
 
 @dataclass(frozen=True)
@@ -113,20 +113,6 @@ class BatchSampler:
         """(s_c,) batch sizes under `fixed` sampling."""
         return np.asarray(np.clip(np.rint(self.rates * self.sizes), 1, self.sizes).astype(np.int64))
 
-    def uniforms(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str, out: np.ndarray) -> None:
-        """Write uniforms in [0, 1) to `out` (slots, len(rows), row_length); runs of neighbouring rows are read at once.
-
-        Args:
-            out: the memory of a slot is contiguous.
-        """
-        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if rows[-1] - rows[0] >= len(rows) else [rows]
-        first = 0
-        for run in runs:
-            skipped = int(run[0]) * self.row_length // _PER_COUNTER
-            for slot, uniforms in zip(slots, out[:, first : first + run.size], strict=True):
-                self.streams.borrowed(self.edge, purpose, interval, slot, skipped).random(out=uniforms)
-            first += run.size
-
 
 def draw_together(
     parts: Sequence[tuple[BatchSampler, np.ndarray]], interval: int, slots: Sequence[int], purpose: str = "batch"
@@ -136,11 +122,8 @@ def draw_together(
     Args:
         parts: samplers of one network with the rows that each is asked for.
     """
-    row_length = parts[0][0].row_length
     firsts = np.cumsum([0] + [len(rows) for _, rows in parts]).tolist()
-    uniforms = np.empty((len(slots), firsts[-1], row_length))
-    for (sampler, rows), first, stop in zip(parts, firsts[:-1], firsts[1:], strict=True):
-        sampler.uniforms(interval, slots, rows, purpose, uniforms[:, first:stop])
+    uniforms = uniforms_together(parts, interval, slots, purpose)
     sizes = np.concatenate([sampler.sizes[rows] for sampler, rows in parts])
     if parts[0][0].sampling == "fixed":
         wanted = np.concatenate([sampler.fixed_sizes()[rows] for sampler, rows in parts])
@@ -149,15 +132,25 @@ def draw_together(
 
     def more(number: int, slot: int, late: np.ndarray) -> np.ndarray:
         """(len(late), row_length) further uniforms, for a few of the devices."""
-        found = np.empty((1, len(late), row_length))
-        for (sampler, rows), first, stop in zip(parts, firsts[:-1], firsts[1:], strict=True):
-            begin, end = np.searchsorted(late, (first, stop)).tolist()
-            if begin < end:
-                own = rows[late[begin:end] - first]
-                sampler.uniforms(interval, [slot], own, f"{purpose}-more-{number}", found[:, begin:end])
-        return np.asarray(found[0])
+        ends = np.searchsorted(late, firsts).tolist()
+        own = [
+            (sampler, rows[late[begin:end] - first])
+            for (sampler, rows), first, begin, end in zip(parts, firsts[:-1], ends[:-1], ends[1:], strict=True)
+        ]
+        return np.asarray(uniforms_together(own, interval, [slot], f"{purpose}-more-{number}")[0])
 
     return _poisson(uniforms, rates, sizes, slots, more)
+
+
+def uniforms_together(
+    parts: Sequence[tuple[BatchSampler, np.ndarray]], interval: int, slots: Sequence[int], purpose: str
+) -> np.ndarray:
+    """(slots, devices, row_length) in [0, 1), for each sampler's rows one after another."""
+    length = parts[0][0].row_length
+    keys = [[each.streams.key(each.edge, purpose, interval, slot) for each, _ in parts] for slot in slots]
+    owners = np.repeat(np.arange(len(parts)), [len(rows) for _, rows in parts])
+    steps = np.concatenate([rows for _, rows in parts]).astype(np.int64) * (length // PER_STEP)
+    return uniform_rows(keys, owners, steps, length)
 
 
 def _poisson(
@@ -242,4 +235,4 @@ def row_length(sampling: Sampling, largest_batch: float) -> int:
     A Poisson batch of mean b exceeds b + 6 sqrt(b) + 8 about once in 10^8 draws; the sampler then takes a second pass.
     """
     needed = largest_batch if sampling == "fixed" else largest_batch + 6 * math.sqrt(largest_batch) + 8
-    return _PER_COUNTER * math.ceil((math.ceil(needed) + 1) / _PER_COUNTER)
+    return PER_STEP * math.ceil((math.ceil(needed) + 1) / PER_STEP)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from h2fdp.streams import Streams
-from h2fdp.training.batches import BatchSampler, draw_together, padded_width, row_length
+from h2fdp.training.batches import BatchSampler, draw_together, padded_width, row_length, uniforms_together
 
 SIZES = np.array([40, 25, 60])
 
@@ -132,8 +132,7 @@ def test_fixed_batches_follow_floyds_algorithm_number_by_number():
     """What a seed drew once it draws for ever: the algorithm as it is written in a textbook, on the same uniforms."""
     whole = sampler("fixed", [0.4, 1.0, 0.1])
     wanted = whole.fixed_sizes()
-    uniforms = np.empty((1, 3, whole.row_length))
-    whole.uniforms(7, [3], np.arange(3), "batch", uniforms)
+    uniforms = uniforms_together([(whole, np.arange(3))], 7, [3], "batch")
     batches = whole.draw(7, [3], np.arange(3))
     for device, (size, number) in enumerate(zip(SIZES, wanted, strict=True)):
         chosen = []
