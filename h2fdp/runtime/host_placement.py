@@ -63,7 +63,8 @@ def _subnets(topology: Topology, name: str, numbers: list[int], label: str | Non
     return HostSpec(name, "subnets", nodes, tuple(numbers), label=label)
 
 
-def _packed_places(topology: Topology, hosts: int) -> list[HostSpec]:
+def placed_in_parts(topology: Topology, hosts: int) -> list[HostSpec]:
+    """Places of whole subnets, `packed`."""
     parts = packed(topology.sizes, hosts)
     return [_subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(parts)]
 
@@ -98,7 +99,7 @@ def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
 
 
 PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
-    "packed": _packed_places,
+    "packed": placed_in_parts,
     "subnet": _place_for_each_subnet,
     "entity": _place_for_each_node,
     "labels": _labelled_places,

@@ -175,6 +175,14 @@ def test_what_cannot_be_resumed_gets_one_line(h2fdp, tmp_path):
     assert "not a run directory" in done.stderr
 
 
+def test_a_mistake_stays_one_line_where_a_library_tells_what_was_not_collected(tmp_path):
+    pytest.importorskip("triton")
+    script = "import sys, triton; from h2fdp.__main__ import run; sys.argv = ['h2fdp', 'run', 'none.yaml']; run()"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+
+
 def test_help_and_version_are_plain(h2fdp):
     for arguments in (["--help"], ["--version"], ["run", "--help"]):
         done = h2fdp(*arguments)
