@@ -19,8 +19,8 @@ def run() -> None:
     try:
         main()
     finally:
-        # At its end Python would look through all objects once more, for 0.8 s; the system takes them back. Triton, which
-        # torchvision imports, would list what was not collected.
+        # At its end Python would look through all objects once more, for 0.8 s; the system takes them back. Triton,
+        # which torchvision imports, would list what was not collected.
         if "triton" not in sys.modules:
             gc.freeze()
 
