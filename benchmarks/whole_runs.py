@@ -56,7 +56,8 @@ def paper_run(repeats: int, data_root: Path | None) -> None:
         found.setdefault("bare operations, one thread or a GPU", []).append(
             float(statistics.median(bare)) * PAPER_STEPS / 1000
         )
-        for backend, hosts, words in (("inline", 1, "a thread"), ("inline", 2, "threads"), ("processes", 2, "processes")):
+        for backend, hosts in (("inline", 1), ("inline", 2), ("processes", 2)):
+            words = f"{backend}, hosts: {hosts}"
             done = run(PAPER, f"runtime.hosts={hosts}", f"runtime.backend={backend}", data_root=data_root)
             found.setdefault(f"whole process, {words}", []).append(done["seconds"])
             found.setdefault(f"the run in it, {words}", []).append(done["wall_s"])

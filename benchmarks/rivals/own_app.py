@@ -1,4 +1,4 @@
-"""The job in h2fdp, by its Python interface, on threads of one process."""
+"""The job in h2fdp, by its Python interface, on threads of one process or on processes forked from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train(job: Job) -> Trained:
         sampling="fixed",
         participation=job.participants / job.devices,
         evaluate_every=job.rounds,
-        backend="inline",
+        backend=job.backend,
         hosts=job.workers,
     )
     run = experiment.run(Path(job.folder) / "run", overwrite=True, on_interval=lambda row: ends.append(time.time()))

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class System:
-    """Who does the work: the name in the table, the program, cores, and the subnets of h2fdp's network."""
+    """Who does the work: the name in the table, the program, cores, the subnets of h2fdp's network, and its backend."""
 
     name: str
     program: str
     workers: int
     subnets: int = 1
+    backend: str = "inline"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ WORKS = (
             STAR,
             System("h2fdp, 10 subnets", "own_app", 1, 10),
             System("h2fdp, 10 subnets", "own_app", 2, 10),
+            System("h2fdp, 10 subnets, processes", "own_app", 2, 10, "processes"),
             FLOWER,
             PFL,
         ),
@@ -69,7 +71,13 @@ WORKS = (
         local_steps=5,
         batch_size=10,
         same=(10, 2, 2),
-        systems=(STAR, System("h2fdp, 2 subnets", "own_app", 2, 2), FLOWER, PFL),
+        systems=(
+            STAR,
+            System("h2fdp, 2 subnets", "own_app", 2, 2),
+            System("h2fdp, 2 subnets, processes", "own_app", 2, 2, "processes"),
+            FLOWER,
+            PFL,
+        ),
     ),
 )
 QUICK = {
