@@ -1,6 +1,6 @@
 """Hosts that are processes forked from this one: each has an interpreter of its own, so that none waits for another's.
 
-Threads of one process share its interpreter: it was held for three fifths of the paper's run on two threads, which no
+Threads of one process share its interpreter: it is held for more than half of the paper's run on two threads, which no
 number of cores makes shorter. A forked process begins with everything that this one has imported and read, in
 milliseconds, and shares the memory of it until either writes. Messages go through a socket each; no one else can
 connect to it, for it has no name.
