@@ -144,6 +144,23 @@ class Radio:
             "fading", "mean_seconds", len(snr), 0.0, lambda: model.mean_seconds(bits, self.bandwidth_hz, snr, floor)
         )
 
+    def quadrature(self) -> tuple[list[float], list[float]]:
+        """Powers |u|^2 and weights, which add up to 1, of a mean over the fading.
+
+        Raises:
+            UserError: a user's own fading that is not derived from `Fading`, or fails.
+        """
+        model: Fading = self._made["fading"]
+        if not isinstance(self.fading, OwnPart):
+            return model.quadrature(self.fading_floor)
+        origin = self.fading.origin
+        if not hasattr(model, "quadrature"):
+            raise origin.wrong(
+                "quadrature", "one for costs that depend on chosen powers (derive from Fading)", Words("none")
+            )
+        found: tuple[list[float], list[float]] = origin.call("quadrature", lambda: model.quadrature(self.fading_floor))
+        return found
+
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
         """(count,) until all messages have arrived at each access point; see `Access.uplink_seconds`."""
         model: Access = self._made["access"]
