@@ -11,17 +11,14 @@ from h2fdp.topology import Topology
 
 
 def check_transmit_power(experiment: ExperimentFile, topology: Topology, document: Document | None = None) -> None:
-    """Refuse a least power that leaves a device no choice, and powers that nobody chooses.
+    """Refuse a least power that leaves a device no choice.
 
     Raises:
-        UserError: control is off; a device whose own power is not above the least.
+        UserError: a device whose own power is not above the least.
     """
     form = experiment.control.power
     if form is None:
         return
-    if not experiment.control.enabled:
-        text = "the controller chooses powers, and it is off; expected control.enabled: true, or null"
-        raise UserError(text, "" if document is None else document.where(("control", "power")), "control.power")
     for subnet in topology.subnets:
         row = int(np.argmin(subnet.power_dbm))
         if subnet.power_dbm[row] <= form.least_dbm:

@@ -148,16 +148,15 @@ class Radio:
         """Powers |u|^2 and weights, which add up to 1, of a mean over the fading.
 
         Raises:
-            UserError: a user's own fading that is not derived from `Fading`, or fails.
+            UserError: a user's own fading that has none, as it is not derived from `Fading`, or that fails.
         """
         model: Fading = self._made["fading"]
         if not isinstance(self.fading, OwnPart):
             return model.quadrature(self.fading_floor)
         origin = self.fading.origin
         if not hasattr(model, "quadrature"):
-            raise origin.wrong(
-                "quadrature", "one for costs that depend on chosen powers (derive from Fading)", Words("none")
-            )
+            words = Words("none; mean costs at powers that devices choose are averaged over it")
+            raise origin.wrong("quadrature", "powers and weights, as those derived from Fading have them,", words)
         found: tuple[list[float], list[float]] = origin.call("quadrature", lambda: model.quadrature(self.fading_floor))
         return found
 
