@@ -1,10 +1,11 @@
 """What the controller chooses as the weights of problem P change (H2FDP, Figs. 8 and 10), on Fashion-MNIST.
 
-`python -m experiments.control_weights --data-root DIR [--seeds 3] [--train]`
+`python -m experiments.control_weights --data-root DIR [--seeds 3] [--train] [--tight] [--channel]`
 
 tau_max = 40 and 15 devices in each of 10 subnets, as in the paper. tau_k and s_c^k depend on the channels, the slot and
 the constants of the noise, on nothing that is learned: so they are computed without training. With --train, one value
-of each weight is also trained for every seed and must give the same decisions.
+of each weight is also trained for every seed and must give the same decisions. --tight takes the setting in which
+Figure 5 holds (`control_savings`), --channel lets devices take part by their channels.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,11 +27,13 @@ VALUES = {
     "alpha2": (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0),
     "alpha3": (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
 }
+TIGHT_BASE = {"alpha1": 0.3, "alpha2": 0.01, "alpha3": 1.0}
+TIGHT = {"batch_size": 8, "step_size": 0.05, "sensitivity": "tight"}
 RISES = {"alpha1": "tau", "alpha2": "tau", "alpha3": "devices"}  # the other one falls, says the paper
 INTERVALS = 200
 
 
-def experiment(seed: int, **weights: float) -> Experiment:
+def experiment(seed: int, settings: dict[str, Any], control: dict[str, Any]) -> Experiment:
     """The paper's network with 15 devices a subnet, under control."""
     return Experiment(
         topology=Topology.regular(edges=10, devices=15, trust=0.5, seed=seed),
@@ -40,7 +44,8 @@ def experiment(seed: int, **weights: float) -> Experiment:
         aggregate_every=None,
         aggregations_per_interval=1,
         evaluate_every=INTERVALS,
-        control={"enabled": True, "tau_max": 40, **BASE, **weights},
+        control={"enabled": True, "tau_max": 40, **control},
+        **settings,
     )
 
 
@@ -52,6 +57,7 @@ def decided(of: Experiment, data_root: Path | None) -> list[tuple[int, list[int]
             break
         decision = schedule.decide(interval, slot)
         slot += decision.local_steps
+        schedule.skipped(interval, decision.local_steps, {})  # by channel, turns follow from who took part
         found.append((decision.local_steps, decision.participation.tolist()))
     return found
 
@@ -70,12 +76,16 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, default=None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--train", action="store_true")
+    parser.add_argument("--tight", action="store_true")
+    parser.add_argument("--channel", action="store_true")
     asked = parser.parse_args()
+    base, settings = (TIGHT_BASE, TIGHT) if asked.tight else (BASE, {})
+    devices_by = {"devices": "channel"} if asked.channel else {}
     rows = []
     for seed in range(1, asked.seeds + 1):
         for weight, values in VALUES.items():
             for value in values:
-                of = experiment(seed, **{weight: value})
+                of = experiment(seed, settings, {**base, **devices_by, weight: value})
                 found = decided(of, asked.data_root)
                 if asked.train and value == values[len(values) // 2]:
                     assert found == trained(of, asked.data_root), (seed, weight, value)
