@@ -70,7 +70,7 @@ class PowerForm(Section):
 
 
 class ControlSection(Section):
-    """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off.
+    """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off, when `power` is refused.
 
     Attributes:
         enabled: let the cloud plan each interval: its length, who takes part, the step size.
