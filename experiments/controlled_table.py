@@ -33,6 +33,8 @@ COSTS = {"energy_j": "energy, J", "delay_s": "delay, s", "cost": "cost"}
 SAVED = ("control saves energy, %", "delay", "cost", "with power energy, %", "delay", "cost")
 SECOND = 0.2  # what a second weighs beside a joule, in the controlled runs of the sweep
 BEST, BEST_POWER = "best fixed", "at its best power"
+WITHOUT = {POWER: CONTROL, BEST_POWER: BEST}  # where power is chosen: the same without
+DRAWN = (CONTROL, *METHODS[2:], BEST)  # one colour each
 
 
 def name_of(values: dict[str, object]) -> str:
@@ -124,7 +126,7 @@ def table_of(runs: pd.DataFrame, accuracy: float, data_root: Path | None) -> tup
         for saver in (CONTROL, POWER):
             own, other = shown[saver], found
             saved = [100 * (1 - (own[column] / other[column]).to_numpy(float)) for column in COSTS]
-            cells += ["" if name == saver else told(each, 1) for each in saved]
+            cells += ["" if name in (saver, POWER) else told(each, 1) for each in saved]
         lines.append(f"| {words[name]} | " + " | ".join(cells) + " |")
     return lines, shown
 
@@ -150,9 +152,13 @@ def draw(found: dict[str, dict[str, pd.DataFrame]], titles: dict[str, str], path
         for row, (cost, label) in enumerate((cost, COSTS[cost]) for cost in METERED):
             of = axes[row, column]
             means = [interval(part[cost].to_numpy()) for part in shown.values()]
-            colours = [COLOURS[place % len(COLOURS)] for place in range(len(shown))]
+            colours = [COLOURS[DRAWN.index(WITHOUT.get(name, name)) % len(COLOURS)] for name in shown]
             places = np.arange(len(shown))
-            of.bar(places, [mean for mean, _ in means], yerr=[half for _, half in means], color=colours, capsize=3)
+            bars = of.bar(
+                places, [mean for mean, _ in means], yerr=[half for _, half in means], color=colours, capsize=3
+            )
+            for name, bar in zip(shown, bars, strict=True):
+                bar.set_alpha(0.5 if name in WITHOUT else 1.0)
             of.set_xticks(places, [labels.get(name, name) for name in shown] if row else [""] * len(shown), fontsize=7)
             if row:
                 of.tick_params(axis="x", rotation=60)
