@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from h2fdp import Experiment, Topology
+from h2fdp.run.setup import RunSetup
 
 BASE = {"alpha1": 1.0, "alpha2": 0.01, "alpha3": 1.0}
 VALUES = {
@@ -49,9 +51,10 @@ def experiment(seed: int, settings: dict[str, Any], control: dict[str, Any]) -> 
     )
 
 
-def decided(of: Experiment, data_root: Path | None) -> list[tuple[int, list[int]]]:
-    """(tau_k, s_c^k) of all intervals, without training."""
-    schedule, slot, found = of.prepare(data_root).schedule(), 0, []
+def decided(run: RunSetup, weight: str, value: float) -> list[tuple[int, list[int]]]:
+    """(tau_k, s_c^k) of all intervals with another weight, without training; no weight changes data, model or noise."""
+    control = run.config.control.model_copy(update={weight: value})
+    schedule, slot, found = replace(run, config=run.config.model_copy(update={"control": control})).schedule(), 0, []
     for interval in range(INTERVALS):
         if schedule.ends(slot):
             break
@@ -83,11 +86,12 @@ def main() -> None:
     devices_by = {"devices": "channel"} if asked.channel else {}
     rows = []
     for seed in range(1, asked.seeds + 1):
+        run = experiment(seed, settings, {**base, **devices_by}).prepare(asked.data_root)
         for weight, values in VALUES.items():
             for value in values:
-                of = experiment(seed, settings, {**base, **devices_by, weight: value})
-                found = decided(of, asked.data_root)
+                found = decided(run, weight, value)
                 if asked.train and value == values[len(values) // 2]:
+                    of = experiment(seed, settings, {**base, **devices_by, weight: value})
                     assert found == trained(of, asked.data_root), (seed, weight, value)
                     print(f"seed {seed}, {weight} {value:g}: a trained run decides the same {len(found)} times")
                 tau, devices = [np.mean([each[part] for each in found]) for part in (0, 1)]
