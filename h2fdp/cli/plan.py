@@ -63,6 +63,7 @@ def _show(plan: FirstDecision) -> None:
         f"+ privacy gap {plan.terms.gap:.4g}",
         **_weighed(plan),
         "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}{_cost(other)}",
+        **_powers(plan),
         **_hindsight(plan),
         "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
     }
@@ -76,6 +77,14 @@ def _weighed(plan: FirstDecision) -> dict[str, str]:
         return {}
     worth = ", ".join(f"a {unit} is worth {value:.4g}" for unit, value in plan.multipliers.items() if value)
     return {"interval": _cost(plan.weighed).removeprefix(": "), "found": f"{worth or 'cost is worth nothing'} of noise"}
+
+
+def _powers(plan: FirstDecision) -> dict[str, str]:
+    """With what power devices send, where they choose it."""
+    if (of := plan.power_dbm) is None:
+        return {}
+    text = f"{of['least']:.1f} to {of['most']:.1f} dBm, {of['mean']:.1f} in the mean"
+    return {"power": f"{text} (all devices, channels of the first interval)"}
 
 
 def _hindsight(plan: FirstDecision) -> dict[str, str]:

@@ -39,6 +39,9 @@ def check_experiment(document: Document) -> ExperimentFile:
         raise UserError(found)
     if axes.schedule.controlled:
         _check_control(experiment, document)
+    elif experiment.control.power is not None:
+        text = "the controller chooses powers, and it is off; expected control.enabled: true, or null"
+        raise UserError(text, document.where(("control", "power")), "control.power")
     return _with_wishes(_with_privacy_defaults(experiment, axes))
 
 

@@ -15,6 +15,7 @@ from h2fdp.experiment.checking import check_experiment
 from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.secure_sums import check_secure_sums
+from h2fdp.experiment.transmit_power import check_transmit_power
 from h2fdp.topology import Topology, from_document, read
 
 _TOPOLOGY = "topology"
@@ -53,6 +54,7 @@ def read_experiment(
     aggregation_times(experiment, topology, document)  # refuses tiers and edge servers that the network does not have
     check_secure_sums(experiment, topology, document)
     check_adaptive_clipping(experiment, topology, document)
+    check_transmit_power(experiment, topology, document)
     return experiment, topology
 
 

@@ -4,6 +4,7 @@ from h2fdp.radio.active import Failing
 from h2fdp.radio.channel import fading_power, mean_snr, path_gain_db, rate_bps, watts
 from h2fdp.radio.interval_cost import IntervalCost, interval_cost
 from h2fdp.radio.messages import DrawnCosts, MessageCosts, NetworkCosts
+from h2fdp.radio.power import PowerRule
 from h2fdp.radio.secure_messages import ExchangeSizes, SumMessages
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "IntervalCost",
     "MessageCosts",
     "NetworkCosts",
+    "PowerRule",
     "SumMessages",
     "fading_power",
     "interval_cost",

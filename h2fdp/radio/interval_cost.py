@@ -26,6 +26,9 @@ the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
 Where devices fail, S is at each aggregation those whose uploads arrive, energy has every step that was computed, and
 the slots of the interval pass for all: nobody waits for a device that dropped out, nor less for a slow one.
 
+Where devices choose their power, t of what comes down to them is that at their own power
+(:mod:`h2fdp.radio.messages`).
+
 Secure sums exchange more than vectors, see :mod:`h2fdp.radio.secure_messages`. Whatever a device sends costs joules as
 its other messages do; delay adds up what it sends and what it receives; the clock has keys and shares up, everybody's
 keys down to the slowest, each device's shares down, and the shares that remove the masks up.
@@ -38,7 +41,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.radio.active import Active, Failing, active_devices
+from h2fdp.radio.active import Active, Failing, SumQuantity, active_devices
 from h2fdp.radio.messages import DrawnCosts
 from h2fdp.radio.secure_messages import ExchangeSizes, SumMessages
 from h2fdp.radio.wires import NO_SUMS, Wires, beyond_edge, path_seconds
@@ -110,6 +113,7 @@ def interval_cost(
     active = active_devices(topology, subnets, rows, segments, failing or nothing, sums or nothing)
     compute = topology.compute
     joules, seconds = costs.joules[active.rows], costs.seconds[active.rows]
+    there_and_back = seconds + costs.down_seconds[active.rows]
     top = topology.height(None)
     wire_seconds = costs.relay_seconds[active.rows] + active.each(path_seconds(costs, topology, top)[active.subnets])
     local, last = active.local, active.last
@@ -122,19 +126,21 @@ def interval_cost(
     wired = wired + active.totals(last * costs.relay_joules[active.rows])
     local_energy = active.totals(local * joules) + local_wired
     local_delay = active.totals(at_edge * seconds) + active.totals(round_trips_below)
-    sent, round_trips = active.totals(last * joules), 2 * active.totals(last * (seconds + wire_seconds))
+    sent, round_trips = active.totals(last * joules), active.totals(last * (there_and_back + 2 * wire_seconds))
     compute_energy = compute.joules_per_step * active.totals(active.steps)
     aggregator_energy = costs.upper_joules * wires.upper_sent
     device_energy = joules * (local + last) + compute.joules_per_step * active.steps
-    device_delay = at_edge * seconds + round_trips_below + 2 * last * (seconds + wire_seconds)
+    device_delay = at_edge * seconds + round_trips_below + last * (there_and_back + 2 * wire_seconds)
     if active.has_secure_sums:
         up, down = (active.of_sums(each) for each in ("sent_more", "received_more"))
         up_last, down_last = (active.of_sums(each, -1) for each in ("sent_more", "received_more"))
-        device_energy, device_delay = device_energy + up * joules, device_delay + (up + down) * seconds
+        sooner = costs.sooner[active.rows]
+        device_energy, device_delay = device_energy + up * joules, device_delay + (up + down) * seconds - down * sooner
         local_energy = local_energy + active.totals((up - up_last) * joules)
         sent = sent + active.totals(up_last * joules)
-        local_delay = local_delay + active.totals((up - up_last + down - down_last) * seconds)
-        round_trips = round_trips + active.totals((up_last + down_last) * seconds)
+        earlier = (up - up_last + down - down_last) * seconds - (down - down_last) * sooner
+        local_delay = local_delay + active.totals(earlier)
+        round_trips = round_trips + active.totals((up_last + down_last) * seconds - down_last * sooner)
 
     def by_subnet(values: Floats) -> Floats:
         return _spread(values, active.subnets, topology.edges)
@@ -166,7 +172,8 @@ def _local_delays(
             above = there & active.each(beyond_edge(topology, height)[active.subnets])
             wires = active.each(path_seconds(costs, topology, height)[active.subnets])
             at_edge = at_edge - above
-            round_trips += 2 * above * (costs.seconds[active.rows] + wires)
+            there_and_back = (costs.seconds + costs.down_seconds)[active.rows]
+            round_trips += above * (there_and_back + 2 * wires)
     return at_edge, round_trips
 
 
@@ -218,21 +225,28 @@ def _on_air(costs: DrawnCosts, topology: Topology, points: Integers, rows: Integ
     sizes = topology.access_points[1]
     seconds = costs.seconds[rows]
     uplink = topology.radio.uplink_seconds(seconds * messages, costs.snr[rows], points, len(sizes))
-    return uplink + gathered(np.maximum, seconds, points, len(sizes))
+    return uplink + gathered(np.maximum, costs.down_seconds[rows], points, len(sizes))
 
 
 def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active: Active, number: int) -> Floats:
     """(A,) seconds at each access point of what a secure sum exchanges beside opened vectors and models."""
     count = len(topology.access_points[1])
-    seconds, snr = costs.seconds[active.rows], costs.snr[active.rows]
+    up = costs.seconds[active.rows], costs.snr[active.rows]
+    down = costs.down_seconds[active.rows], costs.down_snr[active.rows]
     found = np.zeros(count)
-    for quantity in ("set_up", "others_shares", "unopened", "unmasking"):
+    ways: Sequence[tuple[SumQuantity, tuple[Floats, Floats]]] = (
+        ("set_up", up),
+        ("others_shares", down),
+        ("unopened", up),
+        ("unmasking", up),
+    )
+    for quantity, (seconds, snr) in ways:
         messages = active.of_sums(quantity, number)
         there = messages > 0
         times = seconds[there] * messages[there]
         found += topology.radio.uplink_seconds(times, snr[there], points[there], count)
     keys = active.of_sums("others_keys", number)
-    return found + gathered(np.maximum, seconds * keys, points, count)
+    return found + gathered(np.maximum, down[0] * keys, points, count)
 
 
 def _spread(values: Floats, at: Integers, length: int) -> Floats:

@@ -2,6 +2,10 @@
 
 H2FDP, Appendix D: a message takes t = Q M / R seconds and p t joules. Everything is a flat array over the whole
 network, devices in the order of the tree.
+
+Where devices choose their power (:mod:`h2fdp.radio.power`), that is what they send with. What comes down to them takes
+as long as it would at their own power: an edge server does not send with less because a device does. (The paper has
+the same rate both ways.)
 """
 
 from __future__ import annotations
@@ -14,9 +18,11 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.radio.channel import fading_power, mean_snr, rate_bps, watts
+from h2fdp.radio.power import PowerRule
 from h2fdp.streams import Streams
 from h2fdp.topology import Link, Topology
 from h2fdp.topology.network import Floats, Integers
+from h2fdp.wireless import ratio
 
 _NO_LINK = "the rate and power of its link give no finite cost of a message"
 _SNR_RANGE = 1e-290, 1e290  # far beyond any channel, and far enough from what overflows
@@ -28,6 +34,7 @@ class MessageCosts:
 
     Attributes:
         seconds: (I,) t_j, from a device to its edge server over the whole bandwidth.
+        down_seconds: (I,) from the edge server down to the device: t_j at the device's own power.
         joules: (I,) e_j = p_j t_j.
         link_seconds: (N,) tbar_c, from a lowest edge server to the node above it, the cloud in a network of two tiers;
             0 where the link is infinitely fast.
@@ -40,6 +47,7 @@ class MessageCosts:
     """
 
     seconds: Floats
+    down_seconds: Floats
     joules: Floats
     link_seconds: Floats
     link_joules: Floats
@@ -54,6 +62,11 @@ class MessageCosts:
         for each in fields(self):
             getattr(self, each.name).flags.writeable = False
 
+    @property
+    def sooner(self) -> Floats:
+        """(I,) seconds by which a message comes down sooner than it goes up; 0 where nobody chooses power."""
+        return self.seconds - self.down_seconds
+
 
 @dataclass(frozen=True, eq=False)
 class DrawnCosts(MessageCosts):
@@ -62,9 +75,23 @@ class DrawnCosts(MessageCosts):
     Attributes:
         snr: (I,) p |h|^2 / (N0 W), each device's signal-to-noise ratio over the whole bandwidth. Devices that share the
             bandwidth need it: over a part of it the noise is less.
+        down_snr: (I,) the same at the device's own power.
+        power_dbm: (I,) with which each device sends.
     """
 
     snr: Floats
+    down_snr: Floats
+    power_dbm: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """(I,) what devices send: seconds and joules of a message, signal-to-noise ratio, power."""
+
+    seconds: Floats
+    joules: Floats
+    snr: Floats
+    power_dbm: Floats
 
 
 class NetworkCosts:
@@ -75,23 +102,29 @@ class NetworkCosts:
     ((6,), [0.0025088, 0.0025088, 0.0025088])
     """
 
-    def __init__(self, topology: Topology, parameters: int, streams: Streams) -> None:
+    def __init__(self, topology: Topology, parameters: int, streams: Streams, power: PowerRule | None = None) -> None:
         """Work out what does not change from interval to interval.
 
         Args:
             topology: the network.
             parameters: M, the number of the model's parameters; a message has `radio.bits_per_parameter` bits for each.
             streams: the run's randomness; path loss and fading are drawn from it.
+            power: how devices choose their power; None where each sends with its own. It is below all of these.
 
         Raises:
             UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
         """
-        power_dbm = np.concatenate([subnet.power_dbm for subnet in topology.subnets])
-        self._topology, self._parameters, self._streams = topology, parameters, streams
+        self._topology, self._parameters, self._streams, self._power = topology, parameters, streams, power
+        self._own_dbm = np.concatenate([subnet.power_dbm for subnet in topology.subnets])
         self._mean_snr = mean_snr(topology, streams)
-        self._power_w = watts(power_dbm)
+        self._own_w = watts(self._own_dbm)
         self._wired = _wired_costs(topology, self.message_bits)
         self._refuse_what_no_float_holds()
+
+    @property
+    def chooses_power(self) -> bool:
+        """Whether devices choose the power that they send with."""
+        return self._power is not None
 
     @property
     def message_bits(self) -> int:
@@ -100,25 +133,65 @@ class NetworkCosts:
 
     def drawn(self, interval: int) -> DrawnCosts:
         """The costs under the fading of one interval; the same again for the same seed and interval."""
-        snr = self._mean_snr * fading_power(self._topology, self._streams, interval)
-        seconds = self.message_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
-        return DrawnCosts(seconds=seconds, joules=self._power_w * seconds, **self._wired, snr=snr)
+        own = self._at_own_power(self._mean_snr * fading_power(self._topology, self._streams, interval))
+        sent = own if self._power is None else self._at_chosen_power(self._power, own.snr)
+        return DrawnCosts(
+            seconds=sent.seconds,
+            down_seconds=own.seconds,
+            joules=sent.joules,
+            **self._wired,
+            snr=sent.snr,
+            down_snr=own.snr,
+            power_dbm=sent.power_dbm,
+        )
 
     def expected(self) -> MessageCosts:
-        """The mean costs over the fading, by quadrature; computed once."""
+        """The mean costs over the fading, by quadrature; computed once.
+
+        Raises:
+            UserError: with a power that devices choose, a user's own fading that is no `Fading`.
+        """
         return self._expected
 
     @cached_property
     def _expected(self) -> MessageCosts:
-        seconds = self._topology.radio.mean_seconds(self.message_bits, self._mean_snr)
-        return MessageCosts(seconds=seconds, joules=self._power_w * seconds, **self._wired)
+        own = self._topology.radio.mean_seconds(self.message_bits, self._mean_snr)
+        seconds, joules = own, self._own_w * own
+        if self._power is not None:
+            seconds, joules = self._expected_at_chosen_power(self._power)
+        return MessageCosts(seconds=seconds, down_seconds=own, joules=joules, **self._wired)
+
+    def _at_own_power(self, snr: Floats) -> _Sent:
+        seconds = self.message_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
+        return _Sent(seconds, self._own_w * seconds, snr, self._own_dbm)
+
+    def _at_chosen_power(self, power: PowerRule, own_snr: Floats) -> _Sent:
+        """What devices send that would have this signal-to-noise ratio at their own power."""
+        chosen_dbm = power.chosen_dbm(self._own_dbm, own_snr)
+        snr = own_snr * ratio(chosen_dbm - self._own_dbm)
+        seconds = self.message_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
+        return _Sent(seconds, watts(chosen_dbm) * seconds, snr, chosen_dbm)
+
+    def _expected_at_chosen_power(self, power: PowerRule) -> tuple[Floats, Floats]:
+        """(I,) mean seconds and joules, each over the power that is chosen under each fading.
+
+        Seconds and joules bend where the choice meets an end of its range: they are right to some three digits, their
+        weighed sum, which does not bend, to five.
+        """
+        seconds, joules = np.zeros_like(self._mean_snr), np.zeros_like(self._mean_snr)
+        for fading, weight in zip(*self._topology.radio.quadrature(), strict=True):
+            sent = self._at_chosen_power(power, self._mean_snr * fading)
+            seconds, joules = seconds + weight * sent.seconds, joules + weight * sent.joules
+        return seconds, joules
 
     def _refuse_what_no_float_holds(self) -> None:
         radio = self._topology.radio
         with np.errstate(all="ignore"):
             least = self._mean_snr * radio.least_fading()
+            if self._power is not None:
+                least = least * ratio(self._power.least_dbm - self._own_dbm)
             possible = (least > _SNR_RANGE[0]) & (np.maximum(least, self._mean_snr) < _SNR_RANGE[1])
-            dearest = self._power_w * self.message_bits / rate_bps(least, radio.bandwidth_hz)
+            dearest = self._own_w * self.message_bits / rate_bps(least, radio.bandwidth_hz)
         names, sizes = self._topology.access_points
         for servers, joules in ((self._topology.subnets, "link_joules"), (self._topology.aggregators, "upper_joules")):
             link_well = np.isfinite(self._wired[joules])

@@ -53,6 +53,8 @@ def reason(row: Mapping[str, Any]) -> str:
         if other:
             parts.append(f"which would cost {_cost(other)}")
         parts.append(_TAKEN.get(str(row.get("devices")), "devices drawn at random"))
+    if (power := row.get("power_dbm")) is not None:
+        parts.append(f"they send with {power['least']:.1f} to {power['most']:.1f} dBm, {power['mean']:.1f} in the mean")
     if "beta" in row["constants"]:
         parts.append(f"beta = {number(row['constants']['beta'])}")
     if row.get("swamped"):

@@ -12,6 +12,7 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.notebook import facts_html, table_html, word
 from h2fdp.run.api import Experiment
+from h2fdp.run.interval_meter import range_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.hindsight import Hindsight, in_hindsight
@@ -60,6 +61,8 @@ class FirstDecision:
         weighed: joules, seconds and noise (its variance at a step size of 1) of the interval; None under Algorithm 1.
         multipliers: noise that a joule and a second are worth; None under Algorithm 1.
         hindsight: what the turns of the whole run cost, and would have, with all channels known; None without turns.
+        power_dbm: the least, mean and most dBm of all devices under the channels of the first interval; None where
+            each sends with its own power.
     """
 
     tau: int
@@ -73,6 +76,7 @@ class FirstDecision:
     weighed: dict[str, float] | None = None
     multipliers: dict[str, float] | None = None
     hindsight: Hindsight | None = None
+    power_dbm: dict[str, float] | None = None
 
     def _repr_html_(self) -> str:
         """For notebooks: tau, who takes part, and what the objective is made of."""
@@ -138,6 +142,7 @@ def first_decision(run: RunSetup) -> FirstDecision:
         constants=schedule.constants(0, best.tau),
         edges={name: {"trust": trust[name], **facts} for name, facts in schedule.edges(costs).items()},
         map=_map(problem),
+        power_dbm=_powers(run),
     )
 
 
@@ -183,7 +188,12 @@ def _explained(run: RunSetup, decision: Decision, objectives: ObjectiveMap) -> F
         map=objectives,
         weighed=why["weighed"],
         multipliers=why["multipliers"],
+        power_dbm=_powers(run),
     )
+
+
+def _powers(run: RunSetup) -> dict[str, float] | None:
+    return range_of(run.costs.drawn(0).power_dbm) if run.costs.chooses_power else None
 
 
 def _edges(run: RunSetup) -> dict[str, dict[str, float | bool | str]]:

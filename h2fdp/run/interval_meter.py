@@ -10,6 +10,7 @@ import numpy as np
 from h2fdp.protocol import IntervalPlan, Plan
 from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
 from h2fdp.topology import Topology
+from h2fdp.topology.network import Floats
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,19 @@ class IntervalMeter:
         slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
         return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
 
+    def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
+        """With how many dBm the devices of an interval send, at least, in the mean and at most.
+
+        None where nobody chooses, or nobody takes part.
+        """
+        parts = plan.subnets | plan.lost
+        if not self.costs.chooses_power or not any(len(subnet.rows) for subnet in parts.values()):
+            return None
+        sizes = self.topology.sizes
+        firsts = np.cumsum(sizes) - sizes
+        rows = [firsts[self._numbers[name]] + subnet.rows for name, subnet in parts.items()]
+        return range_of(self.costs.drawn(plan.interval).power_dbm[np.concatenate(rows)])
+
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
@@ -71,6 +85,11 @@ class IntervalMeter:
         unopened = nobody if work.unopened is None else work.unopened
         opened = np.asarray(~unopened.any(axis=1))
         return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
+
+
+def range_of(power_dbm: Floats) -> dict[str, float]:
+    """Of (n,) powers the least, their mean (of decibels) and the most."""
+    return {"least": float(power_dbm.min()), "mean": float(power_dbm.mean()), "most": float(power_dbm.max())}
 
 
 def _failing(subnet: Plan) -> Failing | None:

@@ -21,6 +21,7 @@ from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.secure_sums import check_secure_sums
 from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.experiment.transmit_power import check_transmit_power
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
 from h2fdp.models.warm_start import load_parameters
@@ -136,6 +137,7 @@ def _assembled(
     objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
     norm = None if placement.clips == "update" else training.first_clip_norm
     check_adaptive_clipping(config, topology)
+    check_transmit_power(config, topology)
     clipping = None if norm is None else _clipping(norm, training, placement)
     # An order of all records amplifies no more than fixed batches do.
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
@@ -177,7 +179,9 @@ def _assembled(
         initial=vector,
         aggregation_times=times,
         local_steps=local_steps,
-        costs=NetworkCosts(network, vector.numel() + (training.adaptive is not None), streams),
+        costs=NetworkCosts(
+            network, vector.numel() + (training.adaptive is not None), streams, config.control.power_rule
+        ),
         faults=faults,
         world=streams,
         own=own,

@@ -12,6 +12,7 @@ import numpy as np
 from h2fdp.privacy import NoiseSource, Release, ReleaseKind
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import JsonLines, MetricsRows, about, metrics_schema
+from h2fdp.run.interval_meter import IntervalMeter
 from h2fdp.run.setup import RunSetup
 
 Row = dict[str, Any]
@@ -45,11 +46,14 @@ class Journal(Recorder):
 
     ledger: JsonLines
     decisions: JsonLines
+    meter: IntervalMeter
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         self.ledger.append(release.as_row() for release in releases)
         if plan.decision.reasons is not None:
-            self.decisions.append([dict(plan.decision.reasons)])
+            powers = self.meter.powers(plan)
+            told = {} if powers is None else {"power_dbm": powers}
+            self.decisions.append([dict(plan.decision.reasons) | told])
 
     def state(self) -> dict[str, Any]:
         """How far both files reach."""

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative, Positive, Probability, Share
+from h2fdp.radio import PowerRule
 from h2fdp.schedules.device_choice import DeviceRule
 
 Estimates = Literal["released", "private", "oracle"]
@@ -58,8 +59,18 @@ class TargetForm(Section):
         return self
 
 
+class PowerForm(Section):
+    """How devices choose their transmit power; the most is each one's own, `power_dbm` of the topology file.
+
+    Attributes:
+        least_dbm: the least power, in decibels above a milliwatt; below that of every device.
+    """
+
+    least_dbm: Annotated[float, Field(ge=-300, le=300), Expect("a number from -300 to 300")]
+
+
 class ControlSection(Section):
-    """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off.
+    """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off, when `power` is refused.
 
     Attributes:
         enabled: let the cloud plan each interval: its length, who takes part, the step size.
@@ -71,6 +82,8 @@ class ControlSection(Section):
             interval by interval, with all of them.
         trust: with `turns`, whether trusted edge servers are `used`, so that they add one noise to the sum of their
             devices, or it is `weighed` whether devices rather add noise to their own steps and send less.
+        power: let each device choose its transmit power in each interval, by its channel and by what a joule and a
+            second weigh; null sends with that of the topology file.
         alpha1: weight of energy in problem P.
         alpha2: weight of delay in problem P.
         alpha3: weight of the privacy gap in problem P.
@@ -112,6 +125,7 @@ class ControlSection(Section):
     fairness: Probability = 0.5
     turns: Share | None = None
     trust: Literal["used", "weighed"] = "used"
+    power: PowerForm | None = None
 
     @property
     def is_algorithm_1(self) -> bool:
@@ -122,6 +136,22 @@ class ControlSection(Section):
     def searches(self) -> bool:
         """Whether the controller finds the weights itself."""
         return self.budget is not None or self.target is not None
+
+    @property
+    def cost_weights(self) -> tuple[float, float]:
+        """What a joule and a second weigh beside each other, as the form states it: 1 over a budget, 0 where it has
+        none; the weights of a target; alpha1 and alpha2."""
+        if self.target is not None:
+            return self.target.joules, self.target.seconds
+        if self.budget is None:
+            return self.alpha1, self.alpha2
+        joules, seconds = self.budget.joules, self.budget.seconds
+        return 0.0 if joules is None else 1 / joules, 0.0 if seconds is None else 1 / seconds
+
+    @property
+    def power_rule(self) -> PowerRule | None:
+        """How devices choose their power; None where each sends with its own."""
+        return None if self.power is None else PowerRule(self.power.least_dbm, *self.cost_weights)
 
     @model_validator(mode="after")
     def _idle_needs_exact(self) -> ControlSection:

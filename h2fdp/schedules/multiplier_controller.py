@@ -108,13 +108,7 @@ class MultiplierController(Schedule):
     @property
     def _prices(self) -> Prices:
         """Noise per joule and per second at a multiplier of 1."""
-        section = self._section
-        if section.target is not None:
-            return Prices(section.target.joules, section.target.seconds)
-        if section.budget is None:
-            return Prices(section.alpha1, section.alpha2)
-        joules, seconds = section.budget.joules, section.budget.seconds
-        return Prices(0.0 if joules is None else 1 / joules, 0.0 if seconds is None else 1 / seconds)
+        return Prices(*self._section.cost_weights)
 
     def _left(self) -> tuple[float, float]:
         """Joules and seconds that the budget has left; infinite where there is none."""

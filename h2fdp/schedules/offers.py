@@ -53,22 +53,27 @@ def device_costs(network: ControlledNetwork, costs: MessageCosts, step_joules: f
     sizes, joules, seconds = network.sizes, costs.joules, costs.seconds
     sent = np.repeat(network.of_exchanges(lambda each: 2 * each.key - 2 * each.share + each.vector - 1), sizes)
     more = np.repeat(network.of_exchanges(lambda each: -4 * each.share + each.vector - 1), sizes) * seconds
+    received = np.repeat(
+        network.of_exchanges(lambda each: 2 * each.key + 2 * each.share), sizes
+    )  # for each other device
+    more = more + received * costs.sooner
     shares = np.repeat(network.of_exchanges(lambda each: 3 * each.share), sizes)
     exchanged = np.repeat(network.of_exchanges(lambda each: 2 * each.key + 5 * each.share), sizes)
     local = np.repeat(rhythm.local, sizes)
     uploads = local + 1
-    delay = 2 * (seconds + costs.relay_seconds + np.repeat(costs.path_seconds, sizes)) + more
+    on_air = seconds + costs.down_seconds
+    delay = on_air + 2 * costs.relay_seconds + 2 * np.repeat(costs.path_seconds, sizes) + more
     delay = delay + (local - int(rhythm.upper.sum())) * (seconds + more)
     wires = costs.path_joules + rhythm.upper @ upper_wire_joules(network, costs)
     for (tree, height), times in zip(network.upper_tiers, rhythm.upper.tolist(), strict=True):
-        there = 2 * (seconds + np.repeat(path_seconds(costs, tree, height), sizes))
+        there = on_air + 2 * np.repeat(path_seconds(costs, tree, height), sizes)
         delay = delay + times * (np.where(np.repeat(beyond_edge(tree, height), sizes), there, seconds) + more)
     return DeviceCosts(
         joules=uploads * (1 + sent) * joules + costs.relay_joules + rhythm.tau * step_joules,
         seconds=delay,
         wires=np.asarray(wires),
         pair_joules=uploads * shares * joules,
-        pair_seconds=uploads * exchanged * seconds,
+        pair_seconds=uploads * exchanged * seconds - uploads * received * costs.sooner,
     )
 
 

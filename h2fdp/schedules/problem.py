@@ -112,28 +112,30 @@ def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) 
     these add up; the energy of a wire that several subnets have in common is counted once, in equal parts.
     """
     joules, seconds = network.means(costs.joules), network.means(costs.seconds)
+    down, sooner = network.means(costs.down_seconds), network.means(costs.sooner)
     # A device of s sends 2 k + (3 s - 2) h more than a message of its vector, and receives 2 (s - 1) (k + h).
     sent = network.of_exchanges(lambda sizes: 2 * sizes.key - 2 * sizes.share + sizes.vector - 1)
     passed = network.of_exchanges(lambda sizes: -4 * sizes.share + sizes.vector - 1)
-    more = passed * seconds
+    received = network.of_exchanges(lambda sizes: 2 * sizes.key + 2 * sizes.share)
+    more = passed * seconds + received * sooner
     return Prices(
         local_joules=joules + sent * joules,
         local_seconds=seconds + more,
         global_joules=joules + sent * joules + network.means(costs.relay_joules),
-        global_seconds=2 * (seconds + network.means(costs.relay_seconds) + costs.path_seconds) + more,
+        global_seconds=seconds + down + 2 * network.means(costs.relay_seconds) + 2 * costs.path_seconds + more,
         link_joules=costs.path_joules,
         step_joules=step_joules,
-        upper_seconds=_upper_seconds(network, costs, seconds) + more,
+        upper_seconds=_upper_seconds(network, costs, seconds, down) + more,
         upper_joules=upper_wire_joules(network, costs),
         pair_joules=network.of_exchanges(lambda sizes: 3 * sizes.share) * joules,
-        pair_seconds=network.of_exchanges(lambda sizes: 2 * sizes.key + 5 * sizes.share) * seconds,
+        pair_seconds=network.of_exchanges(lambda sizes: 2 * sizes.key + 5 * sizes.share) * seconds - received * sooner,
     )
 
 
-def _upper_seconds(network: ControlledNetwork, costs: MessageCosts, seconds: Floats) -> Floats:
+def _upper_seconds(network: ControlledNetwork, costs: MessageCosts, seconds: Floats, down: Floats) -> Floats:
     """(D - 1, N) of one device, there and back, at a local aggregation of each height from 2 on."""
     rows = [
-        np.where(beyond_edge(tree, height), 2 * (seconds + path_seconds(costs, tree, height)), seconds)
+        np.where(beyond_edge(tree, height), seconds + down + 2 * path_seconds(costs, tree, height), seconds)
         for tree, height in network.upper_tiers
     ]
     return np.array(rows).reshape(len(rows), len(seconds))

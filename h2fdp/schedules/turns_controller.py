@@ -126,11 +126,7 @@ class TurnsController(Schedule):
     @property
     def _weights(self) -> tuple[float, float]:
         """What a joule and a second weigh."""
-        section = self._section
-        if section.target is not None:
-            return section.target.joules, section.target.seconds
-        joules, seconds = self._limits
-        return 1 / joules, 1 / seconds
+        return self._section.cost_weights
 
     @property
     def _limits(self) -> tuple[float, float]:

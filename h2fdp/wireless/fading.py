@@ -45,12 +45,13 @@ class Fading(ABC):
 
     def mean_seconds(self, bits: int, bandwidth_hz: float, snr: Floats, floor: float) -> Floats:
         """(I,) the mean of bits / R over draws, from (I,) signal-to-noise ratios where |u|^2 = 1."""
-        points, weights = self._rule(floor)
+        points, weights = self.quadrature(floor)
         mean: Floats = bits * np.log(2.0) / bandwidth_hz * _mean(snr, points, weights)
         return mean
 
-    def _rule(self, floor: float) -> tuple[list[float], list[float]]:
-        """Points x and weights of E[f(max(|u|^2, floor))], with panels that grow from both ends of the quantile."""
+    def quadrature(self, floor: float) -> tuple[list[float], list[float]]:
+        """Points x and weights of the mean of f(max(|u|^2, floor)), with panels that grow from both ends of the
+        quantile."""
         floored = self._share_below(floor)
         growing = 0.5 ** np.arange(_HALVINGS, 0, -1)
         ends = np.concatenate([[0.0], growing, 1 - growing[-2::-1], [1.0]])
@@ -92,8 +93,12 @@ class Rayleigh(Fading, Options):
         """(size,) powers."""
         return np.maximum(stream.standard_exponential(size), floor)
 
+    def quadrature(self, floor: float) -> tuple[list[float], list[float]]:
+        """Points and weights, fewer than for any quantile."""
+        return _exponential_rule(floor)
+
     def mean_seconds(self, bits: int, bandwidth_hz: float, snr: Floats, floor: float) -> Floats:
-        """(I,) means, by a quadrature of fewer points than that of any quantile."""
+        """(I,) means, by this quadrature."""
         mean: Floats = bits * np.log(2.0) / bandwidth_hz * mean_inverse_log(snr, floor)
         return mean
 
@@ -115,6 +120,10 @@ class NoFading(Fading, Options):
     def draw(self, stream: np.random.Generator, size: int, floor: float) -> Floats:
         """(size,) ones."""
         return np.ones(size)
+
+    def quadrature(self, floor: float) -> tuple[list[float], list[float]]:
+        """One point."""
+        return [1.0], [1.0]
 
     def mean_seconds(self, bits: int, bandwidth_hz: float, snr: Floats, floor: float) -> Floats:
         """(I,) bits / R."""

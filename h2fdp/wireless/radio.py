@@ -144,6 +144,22 @@ class Radio:
             "fading", "mean_seconds", len(snr), 0.0, lambda: model.mean_seconds(bits, self.bandwidth_hz, snr, floor)
         )
 
+    def quadrature(self) -> tuple[list[float], list[float]]:
+        """Powers |u|^2 and weights, which add up to 1, of a mean over the fading.
+
+        Raises:
+            UserError: a user's own fading that has none, as it is not derived from `Fading`, or that fails.
+        """
+        model: Fading = self._made["fading"]
+        if not isinstance(self.fading, OwnPart):
+            return model.quadrature(self.fading_floor)
+        origin = self.fading.origin
+        if not hasattr(model, "quadrature"):
+            words = Words("none; mean costs at powers that devices choose are averaged over it")
+            raise origin.wrong("quadrature", "powers and weights, as those derived from Fading have them,", words)
+        found: tuple[list[float], list[float]] = origin.call("quadrature", lambda: model.quadrature(self.fading_floor))
+        return found
+
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
         """(count,) until all messages have arrived at each access point; see `Access.uplink_seconds`."""
         model: Access = self._made["access"]

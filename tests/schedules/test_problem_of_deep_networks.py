@@ -23,6 +23,7 @@ TREE = Topology(
 )
 COSTS = DrawnCosts(
     seconds=np.array([1.0, 3.0, 2.0, 4.0]),
+    down_seconds=np.array([1.0, 3.0, 2.0, 4.0]),
     joules=np.array([10.0, 30.0, 20.0, 40.0]),
     link_seconds=np.array([0.5, 0.25, 1.0]),
     link_joules=np.array([5.0, 6.0, 7.0]),
@@ -33,6 +34,8 @@ COSTS = DrawnCosts(
     relay_seconds=np.zeros(4),
     relay_joules=np.zeros(4),
     snr=np.ones(4),
+    down_snr=np.ones(4),
+    power_dbm=np.full(4, 20.0),
 )
 RHYTHM = AggregationTimes(every=[1, 2])
 
