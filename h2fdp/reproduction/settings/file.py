@@ -56,6 +56,8 @@ class Confirmation(Stage):
     Attributes:
         plausible: the point whose accuracy says how plausible a setting is.
         chosen_by: the figures whose claims say how favourable a setting is; null for all that are repeated.
+        among: how many settings that work, in the order of the design, are chosen from; null for all. A design can grow
+            without its chosen settings being others.
         accounted: figure -> what is swept for noise by account; by formula, it is what the other runs sweep.
     """
 
@@ -63,6 +65,7 @@ class Confirmation(Stage):
     changes: Keys = Field(default_factory=dict)
     figures: Annotated[list[Text], Field(min_length=1), Expect("a list of figures")]
     chosen_by: Annotated[list[Text], Field(min_length=1), Expect("a list of figures")] | None = None
+    among: Count | None = None
     accounted: dict[Text, Keys] = Field(default_factory=dict)
 
     @property

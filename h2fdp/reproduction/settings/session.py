@@ -172,7 +172,9 @@ class SettingsSession:
                 found = self._judged(self._confirm(number, by_number[number], column))
                 if found:
                     confirmed[role, column] = found
-        return SettingsResults(settings, self._decisions(), roles, confirmed, tuple(self.store.made))
+        return SettingsResults(
+            settings, self._decisions(), roles, confirmed, tuple(self.store.made), self._chosen_of(settings)
+        )
 
     @cached_property
     def counted(self) -> dict[str, ClaimOverSettings]:
@@ -210,11 +212,16 @@ class SettingsSession:
         return [self._all.confirm(number, setting, figure, column) for figure in wanted]
 
     def _chosen(self) -> dict[str, int]:
-        confirm = self.file.confirm
-        if confirm is None:
+        """Of those that are chosen from."""
+        settings = self._settings()
+        among = None if self.file.confirm is None else self.file.confirm.among
+        return self._chosen_of([each for each in settings if not each.why][:among])
+
+    def _chosen_of(self, settings: Sequence[JudgedSetting]) -> dict[str, int]:
+        if self.file.confirm is None:
             return {}
-        claims = [claim for claim in self.claims if claim.figure in confirm.choosing]
-        return chosen(claims, self.data_set, self._settings())
+        claims = [claim for claim in self.claims if claim.figure in self.file.confirm.choosing]
+        return chosen(claims, self.data_set, settings)
 
     def _settings(self) -> list[JudgedSetting]:
         found: list[JudgedSetting] = []
