@@ -85,7 +85,7 @@ def test_runs_that_figures_share_are_made_once_and_stored_under_each(tmp_path):
     folder = folder_with_settings(tmp_path / "experiments")
     file, grid = folder / "settings.yaml", "one: {method: [hfl, h2fdp]}"
     both = file.read_text().replace(grid, f"{grid}\n  two: {{method: [h2fdp, hfl-dp]}}")
-    file.write_text(both.replace("figures: [one]}", "figures: [two, one], chosen_by: [two]}"))
+    file.write_text(both.replace("figures: [one]}", "figures: [two, one], chosen_by: [two], seeds_of: {one: [8, 9]}}"))
     answer = reproduce(tmp_path, "settings", "--quiet")
     assert answer.exit_code == 0, answer.output
     out = tmp_path / "out" / "settings"
@@ -101,7 +101,11 @@ def test_runs_that_figures_share_are_made_once_and_stored_under_each(tmp_path):
     }
     shared = {key for key in by_figure["one"] if key[3] == "h2fdp"}
     assert len(by_figure["two"]) == len(by_figure["one"]) == 2 * len(shared)
-    assert all(by_figure["two"][key] == by_figure["one"][key] for key in shared)
+    assert {key[2] for key in by_figure["one"] if key[0] == "confirm"} == {"8", "9"}
+    both = shared & {*by_figure["two"]}
+    assert {key[2] for key in both} == {"1", "2", "8"}
+    assert all(by_figure["two"][key] == by_figure["one"][key] for key in both)
     for stage in ("screen", "confirm"):
         made = [json.loads((run / "summary.json").read_text()) for run in out.glob(f"{stage}/*/one-claimed/runs/*")]
-        assert {each["method"] for each in made} == {"hfl"}, "h2fdp is another figure's"
+        those = {each["method"] for each in made if each["seed"] != 9}
+        assert those == {"hfl"}, "h2fdp is another figure's"
