@@ -1,6 +1,7 @@
 """Upcycled-FL's Tables 1 and 3: seven methods, plain and upcycled.
 
     python -m experiments.upcycled_table DATA --out DIR [--stragglers 0.3] [--rounds 4] [--femnist DIR] [--sent140 DIR]
+                                         [--stored experiments/upcycled.csv [--cells iid:scaffold ...]]
 
 DATA holds the authors' archives `iid.npz`, `0_0.npz`, `0.5_0.5.npz`, `1_1.npz`; the two other folders, the user's own,
 are in LEAF's format, with a user for each device (50 of FEMNIST's, 52 of Sent140's). Columns without data are left out.
@@ -14,6 +15,10 @@ comparison ends if the interval of its difference excludes 0 or reaches at most 
 The intervals are Student's at a level of 1 - 0.05/5, so that the one at which a comparison ends, whichever it is,
 covers the difference with a probability of at least 95 % (Bonferroni over the looks). `--rounds` says how many rounds
 there is time for; a later command with more goes on. Finished runs are kept in DIR.
+
+`--stored FILE` goes on from a table that is checked in: only comparisons that are open there get more seeds (`--cells`
+names some of them, as iid:scaffold). The grids are searched for these alone, and the first seed of each is made again:
+it must be the stored one.
 
 `DIR/upcycled.csv` (with 30 % stragglers `upcycled-30.csv`) has the accuracy of every run: as `experiments/upcycled.csv`
 it is what `h2fdp reproduce upcycled` judges, and both are what `python -m experiments.upcycled_page` writes about.
@@ -44,6 +49,7 @@ from experiments.upcycled_runs import (
     split_leaf,
     words,
 )
+from experiments.upcycled_stored import Cell, Runs, cells_named, read_runs, require_same
 from h2fdp.reproduction.conduct import commit_of
 
 SHARES = (1.0, 0.3)
@@ -66,9 +72,6 @@ LEVEL = 1 - 0.05 / len(ROUNDS)
 CLOSE = 0.5  # points
 GRID_SEED = 100
 UPCYCLED = "upcycled-"
-
-Cell = tuple[str, str]  # data set, method
-Runs = dict[tuple[str, str, int], float]  # (data set, method with its prefix, seed) -> accuracy in per cent
 
 
 def half_width(differences: Sequence[float], level: float = LEVEL) -> float:
@@ -112,9 +115,13 @@ def best(jobs: Mapping[Path, Job], workers: int) -> dict[Cell, Choice]:
 
 
 def searched(
-    files: Mapping[str, Path], out: Path, workers: int, stragglers: float
+    files: Mapping[str, Path], out: Path, workers: int, stragglers: float, cells: Sequence[Cell] | None = None
 ) -> tuple[dict[Cell, Choice], dict[Cell, Choice]]:
-    """The best of the grids: plain, then upcycled."""
+    """The best of the grids: plain, then upcycled.
+
+    Args:
+        cells: for which alone; null for all.
+    """
     halves = {
         name: (split_leaf(file, out / "held-out" / name) if name in LEAF
                else held_out(file, out / "held-out" / f"{name}.npz"))
@@ -130,7 +137,8 @@ def searched(
             for choice in choices
         }
 
-    plain = best(jobs({(name, method): GRIDS[method] for name, method in product(files, GRIDS)}), workers)
+    wanted = list(product(files, GRIDS)) if cells is None else cells
+    plain = best(jobs({(name, method): GRIDS[method] for name, method in wanted}), workers)
     factors = {
         cell: [{**choice, "factor": DATA_SETS[cell[0]].factor * share} for share in SHARES]
         for cell, choice in plain.items()
@@ -145,15 +153,23 @@ def table(
     workers: int,
     stragglers: float,
     rounds: int,
+    stored: Runs | None = None,
+    made: Sequence[str] = (),
 ) -> Runs:
     """Seeds until every comparison has ended, or so many rounds are over; written down after each round.
 
     Args:
-        choices: prefix of a method's name -> choices.
+        choices: prefix of a method's name -> choices, of the comparisons that are to go on.
+        stored: runs that are known, of these and other comparisons; the first seed of these is made again.
+        made: what made them.
     """
-    runs: Runs = {}
+    known = stored or {}
+    runs: Runs = dict(known)
     going: list[Cell] = list(choices[""])
+    most = max((len(differences_of(known, cell)) for cell in going), default=0)
     for seeds in ROUNDS[:rounds]:
+        if seeds <= most:
+            continue
         jobs = {
             out / f"table-{stragglers:g}" / name / f"{prefix}{method}" / words(choice[name, method]) / str(seed): (
                 Job(name, method, choice[name, method], seed, files[name], stragglers),
@@ -162,11 +178,14 @@ def table(
             for name, method in going
             for prefix, choice in choices.items()
             for seed in range(1, seeds + 1)
+            if seed == 1 or (name, prefix + method, seed) not in known
         }
         found = run_all({folder: job for folder, (job, _) in jobs.items()}, workers)
-        runs |= {key: final(found[folder], job.column) for folder, (job, key) in jobs.items()}
+        new = {key: final(found[folder], job.column) for folder, (job, key) in jobs.items()}
+        require_same(new, known)
+        runs |= new
         going = [cell for cell in going if not ended(differences_of(runs, cell))]
-        write_runs(out / name_of_table(stragglers), runs)
+        write_runs(out / name_of_table(stragglers), runs, made)
         seconds = sum(each["seconds"] for each in found.values())
         print(f"{seeds} seeds: {len(jobs)} runs, {seconds:.0f} s; {len(going)} comparisons go on", flush=True)
         if not going:
@@ -179,10 +198,11 @@ def name_of_table(stragglers: float) -> str:
     return "upcycled.csv" if stragglers == 0.9 else f"upcycled-{100 * stragglers:.0f}.csv"
 
 
-def write_runs(file: Path, runs: Runs) -> None:
-    """The accuracies at the end of all runs, as `h2fdp reproduce` reads a table."""
-    made = f"`python -m experiments.upcycled_table DATA --out DIR` at {commit_of(Path(__file__).parent)}"
-    lines = [f"# {made}", "data_set,method,seed,accuracy"]
+def write_runs(file: Path, runs: Runs, made: Sequence[str] = ()) -> None:
+    """The accuracies at the end of all runs, as `h2fdp reproduce` reads a table; `made` says what made earlier ones."""
+    stored = " --stored FILE" if made else ""
+    now = f"`python -m experiments.upcycled_table DATA --out DIR{stored}` at {commit_of(Path(__file__).parent)}"
+    lines = [*(f"# {each}" for each in dict.fromkeys((*made, now))), "data_set,method,seed,accuracy"]
     lines += [f"{name},{method},{seed},{value / 100:.6f}" for (name, method, seed), value in sorted(runs.items())]
     file.write_text("\n".join(lines) + "\n")
 
@@ -195,13 +215,22 @@ def main() -> None:
     parser.add_argument("--stragglers", type=float, default=0.9)
     parser.add_argument("--rounds", type=int, default=len(ROUNDS), choices=range(1, len(ROUNDS) + 1))
     parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--stored", type=Path, help="a table whose open comparisons get more seeds")
+    parser.add_argument("--cells", nargs="+", help="these of them alone, as iid:scaffold")
     for name in LEAF:
         parser.add_argument(f"--{name}", type=Path)
     asked = parser.parse_args()
     files = {name: asked.data.resolve() / f"{name}.npz" for name in SYNTHETIC}
     files |= {name: getattr(asked, name).resolve() for name in LEAF if getattr(asked, name)}
-    plain, upcycled = searched(files, asked.out, asked.workers, 0.9)
-    table(files, {"": plain, UPCYCLED: upcycled}, asked.out, asked.workers, asked.stragglers, asked.rounds)
+    stored, made = read_runs(asked.stored) if asked.stored else (None, [])
+    cells = list(product(files, GRIDS))
+    if stored is not None:
+        cells = [cell for cell in cells if not ended(differences_of(stored, cell))]
+    if asked.cells:
+        cells = cells_named(asked.cells, cells)
+    plain, upcycled = searched(files, asked.out, asked.workers, 0.9, cells)
+    choices = {"": plain, UPCYCLED: upcycled}
+    table(files, choices, asked.out, asked.workers, asked.stragglers, asked.rounds, stored, made)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def legend() -> str:
         "direction": "↑ holds in direction, but not by as much",
         "undecided": "? undecided",
         "fails": "✗ does not hold",
-        "none": "– not run",
+        "none": "– or empty: not run",
     }
     shown = " ".join(f'<span class="{look}">{text}</span>' for look, text in words.items())
     return f'<p class="verdict-key">{shown}</p>'

@@ -66,6 +66,7 @@ def test_values_are_uniform_by_their_logarithm():
         ("least: 0.0001", "least: 2", "expected `of:`, or `least:` below `most:`"),
         ("[training.step_size, training.batch_size]", "[training.steps]", "products.both: expected one of training"),
         ("figures: [one]", "figures: [two]", "confirm.figures: expected one of one, found two"),
+        ("figures: [one]", "figures: [one], chosen_by: [two]", "confirm.figures: expected one of one, found two"),
         ("most: 1}", "most: 1, over: training.batch_size}", "over: expected an axis above this one"),
         ("trial: {figure: one", "trial: {figure: none", "expected a figure with a sweep, one of one, two, three"),
     ],

@@ -79,3 +79,33 @@ def test_a_changed_setting_is_made_anew(done, tmp_path):
     assert answer.exit_code == 0, answer.output
     assert "trial, setting 1, one: 1 runs" in answer.stderr
     assert "decisions" not in answer.stderr  # which do not have that change
+
+
+def test_runs_that_figures_share_are_made_once_and_stored_under_each(tmp_path):
+    folder = folder_with_settings(tmp_path / "experiments")
+    file, grid = folder / "settings.yaml", "one: {method: [hfl, h2fdp]}"
+    both = file.read_text().replace(grid, f"{grid}\n  two: {{method: [h2fdp, hfl-dp]}}")
+    file.write_text(both.replace("figures: [one]}", "figures: [two, one], chosen_by: [two], seeds_of: {one: [8, 9]}}"))
+    answer = reproduce(tmp_path, "settings", "--quiet")
+    assert answer.exit_code == 0, answer.output
+    out = tmp_path / "out" / "settings"
+    lines = [line for line in (out / "settings.csv").read_text().splitlines() if not line.startswith("#")]
+    rows = [row for row in csv.DictReader(lines) if row["stage"] in ("screen", "confirm")]
+    by_figure = {
+        figure: {
+            (row["stage"], row["setting"], row["seed"], json.loads(row["point"])["method"]): row["accuracy"]
+            for row in rows
+            if row["figure"] == figure
+        }
+        for figure in ("one", "two")
+    }
+    shared = {key for key in by_figure["one"] if key[3] == "h2fdp"}
+    assert len(by_figure["two"]) == len(by_figure["one"]) == 2 * len(shared)
+    assert {key[2] for key in by_figure["one"] if key[0] == "confirm"} == {"8", "9"}
+    both = shared & {*by_figure["two"]}
+    assert {key[2] for key in both} == {"1", "2", "8"}
+    assert all(by_figure["two"][key] == by_figure["one"][key] for key in both)
+    for stage in ("screen", "confirm"):
+        made = [json.loads((run / "summary.json").read_text()) for run in out.glob(f"{stage}/*/one-claimed/runs/*")]
+        those = {each["method"] for each in made if each["seed"] != 9}
+        assert those == {"hfl"}, "h2fdp is another figure's"

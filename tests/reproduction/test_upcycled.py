@@ -9,6 +9,7 @@ import pytest
 
 from experiments.upcycled_page import TABLE_1, comparison_table, tally, verdict
 from experiments.upcycled_runs import DATA_SETS, Job, held_out, split_leaf
+from experiments.upcycled_stored import cells_named, read_runs
 from experiments.upcycled_table import GRIDS, UPCYCLED, differences_of, ended, half_width, table
 from h2fdp.run.api import Experiment
 from h2fdp.topology import Topology
@@ -65,6 +66,39 @@ def test_a_comparison_that_has_ended_gets_no_more_seeds(tmp_path, monkeypatch):
     assert "| +1.00 ± 0.00 | +0.77 | 4 | better |" in one
     assert "| 16 | open: about" in other
     assert tally(written) == "Of 2 comparisons: 1 better, 1 open."
+
+
+def test_an_open_comparison_goes_on_from_a_stored_table_if_its_first_seed_is_still_the_same(tmp_path, monkeypatch):
+    seen = []
+
+    def answer(jobs, workers):
+        seen.append(sorted(job.seed for job in jobs.values()))
+        return {
+            folder: {"rows": [{"accuracy": (50.0 + 10.0 * (-1) ** job.seed * ("factor" in job.choice)) / 100}],
+                     "seconds": 0.0}
+            for folder, job in jobs.items()
+        }  # fmt: skip
+
+    monkeypatch.setattr("experiments.upcycled_table.run_all", answer)
+    monkeypatch.setattr("experiments.upcycled_table.commit_of", lambda folder: "now")
+    lines = [f"iid,{kind}fedprox,{seed},{(50 + 10 * (-1) ** seed * bool(kind)) / 100}"
+             for kind in ("", UPCYCLED) for seed in range(1, 5)]  # fmt: skip
+    lines += ["iid,fedavg,1,0.5", f"iid,{UPCYCLED}fedavg,1,0.6"]  # another, which keeps its runs
+    file = tmp_path / "stored.csv"
+    file.write_text("\n".join(["# before", "data_set,method,seed,accuracy", *lines]) + "\n")
+    stored, made = read_runs(file)
+    cell = {("iid", "fedprox"): {"step": 1.0}}
+    choices = {"": cell, UPCYCLED: {key: {**choice, "factor": 0.5} for key, choice in cell.items()}}
+    runs = table({"iid": tmp_path}, choices, tmp_path, 1, 0.9, 2, stored, made)
+    assert seen == [sorted([1, 5, 6, 7, 8] * 2)]
+    assert len(differences_of(runs, ("iid", "fedprox"))) == 8
+    text = (tmp_path / "upcycled.csv").read_text().splitlines()
+    assert text[:2] == ["# before", "# `python -m experiments.upcycled_table DATA --out DIR --stored FILE` at now"]
+    assert len(text) == 3 + 2 * 8 + 2
+    with pytest.raises(SystemExit, match=r"is 50.0000 % now and 51.0000 % in the table: make all runs again"):
+        table({"iid": tmp_path}, choices, tmp_path, 1, 0.9, 2, stored | {("iid", "fedprox", 1): 51.0}, made)
+    with pytest.raises(SystemExit, match="expected some of iid:fedprox, found iid:none"):
+        cells_named(["iid:none"], cell)
 
 
 def test_seeds_that_are_needed_shrink_the_interval_to_half_a_point():

@@ -55,13 +55,25 @@ class Confirmation(Stage):
 
     Attributes:
         plausible: the point whose accuracy says how plausible a setting is.
+        chosen_by: the figures whose claims say how favourable a setting is; null for all that are repeated.
+        seeds_of: figure -> other seeds, of runs that take longer.
+        among: how many settings that work, in the order of the design, are chosen from; null for all. A design can grow
+            without its chosen settings being others.
         accounted: figure -> what is swept for noise by account; by formula, it is what the other runs sweep.
     """
 
     plausible: At
     changes: Keys = Field(default_factory=dict)
     figures: Annotated[list[Text], Field(min_length=1), Expect("a list of figures")]
+    chosen_by: Annotated[list[Text], Field(min_length=1), Expect("a list of figures")] | None = None
+    seeds_of: dict[Text, Seeds] = Field(default_factory=dict)
+    among: Count | None = None
     accounted: dict[Text, Keys] = Field(default_factory=dict)
+
+    @property
+    def choosing(self) -> list[str]:
+        """The figures by which settings are chosen."""
+        return self.figures if self.chosen_by is None else self.chosen_by
 
 
 class Decisions(Stage):
@@ -109,7 +121,9 @@ class SettingsFile(Section):
             for factor in factors:
                 if factor not in self.axes:
                     raise ValueError(f"products.{name}: expected one of {', '.join(self.axes)}, found {factor}")
-        for figure in (*self.confirm.figures, *self.confirm.accounted) if self.confirm else ():
+        again = self.confirm
+        named = (*again.figures, *again.choosing, *again.seeds_of, *again.accounted) if again else ()
+        for figure in named:
             if figure not in self.figures:
                 raise ValueError(f"confirm.figures: expected one of {', '.join(self.figures)}, found {figure}")
         return self

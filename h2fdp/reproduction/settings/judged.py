@@ -230,6 +230,7 @@ class SettingsResults:
         decisions: those of the controller's own parameters.
         chosen: role -> the number of a setting that was run again.
         confirmed: (role, column) -> claim -> what was found under fresh seeds at full length.
+        would_choose: role -> the number that the same rule finds among all settings.
     """
 
     settings: Sequence[JudgedSetting]
@@ -237,3 +238,4 @@ class SettingsResults:
     chosen: Mapping[str, int]
     confirmed: Mapping[tuple[str, Column], Mapping[str, JudgedClaim]]
     made: Sequence[str] = ()
+    would_choose: Mapping[str, int] = field(default_factory=dict)

@@ -115,7 +115,7 @@ def _again(claims: Sequence[Claim], data_set: str, found: SettingsResults) -> It
         if not columns:
             continue
         setting = by_number[number]
-        yield f"\nThe {role} setting is number {number}: {_words(setting.setting)}.\n"
+        yield f"\nThe {role} setting is number {number}: {_words(setting.setting)}.{_now(role, number, found)}\n"
         yield (
             "| claim | paper | in the map | " + " | ".join(f"again, {COLUMNS[column]}" for column, _ in columns) + " |"
         )
@@ -127,6 +127,14 @@ def _again(claims: Sequence[Claim], data_set: str, found: SettingsResults) -> It
                     one = judged.get(claim.id)
                     cells.append("–" if one is None else f"{found_words(claim, one)}: **{verdict_text(one)}**")
                 yield "| " + " | ".join(cells) + " |"
+
+
+def _now(role: str, number: int, found: SettingsResults) -> str:
+    """What the rule would choose of all settings, where others were added since."""
+    other = found.would_choose.get(role, number)
+    if other == number:
+        return ""
+    return f" It was chosen before the map grew; of all settings the same rule would now choose number {other}."
 
 
 def _words(setting: Setting) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from h2fdp.reproduction.settings.judged import (
     over_settings,
     why_not,
 )
+from h2fdp.reproduction.settings.kindred import kindred_runs
 from h2fdp.reproduction.settings.stored_runs import RunHead, RunStore, StoredRun, read_runs, stored
 from h2fdp.reproduction.settings.studies import SettingStudies, SettingStudy
 from h2fdp.sweeps.conduct import conduct
@@ -79,9 +80,10 @@ class SettingsSession:
             if len(working) == self.file.design.working:
                 break
         again = [] if self.file.confirm is None else self.file.confirm.figures
-        yield from self._screens(again, working)  # by which is chosen what is run again
+        choosing = [] if self.file.confirm is None else self.file.confirm.choosing
+        yield from self._screens(choosing, working)  # by which is chosen what is run again
         yield from self._confirms(again[:1], COLUMNS_OF_CONFIRMED[:1], dict(working))
-        yield from self._screens((figure for figure in self.file.figures if figure not in again), working)
+        yield from self._screens((figure for figure in self.file.figures if figure not in choosing), working)
         if self.file.decisions is not None:
             for number, setting in enumerate(drawn(self.file.decisions.design, self.file.decisions.axes), 1):
                 for figure in self.file.decisions.figures:
@@ -106,7 +108,7 @@ class SettingsSession:
         return sum(recipe not in self.store.runs for recipe in study.recipes.values())
 
     def make(self, study: SettingStudy, options: WorkOptions) -> dict[str, Outcome]:
-        """Make a study's runs that are not finished in its directory, and store all of them.
+        """Make a study's runs that are neither stored nor finished in its directory, and store them.
 
         Raises:
             UserError: the directory holds something else, or is in use; runs are there that would differ now.
@@ -115,6 +117,14 @@ class SettingsSession:
         if self.of.file.figures[study.figure].decided:
             outcomes = decide(checked, path, self._shared, options)
         else:
+            costs, known = self._has_costs(study.figure), self.store.runs
+            kindred = kindred_runs(study, checked, self._kindred(study), known, self._shared, with_costs=costs)
+            self.store.add(list(kindred))
+            left = [planned for planned in checked.runs if study.recipes[planned.point.name] not in known]
+            if not left:
+                self.store.write(self.out / RUNS)
+                return {}
+            checked = replace(checked, runs=tuple(left))
             others = sorted(self.out.glob(f"*/{study.setting:02d}/*/sweep.json"))
             borrow(checked, SweepDirectory(path.absolute()),
                    (SweepDirectory(each.parent.absolute()) for each in others if each.parent != path))  # fmt: skip
@@ -127,7 +137,7 @@ class SettingsSession:
         table = pd.read_parquet(path / "sweep.parquet")
         points = {each.point.name: each.point.values for each in study.study(self._shared).runs}
         ordered = table.sort_values("interval").groupby("run")
-        costs = any(MEASURES[claim.measure].has_target for claim in self.claims if claim.figure == study.figure)
+        costs = self._has_costs(study.figure)
         taken = []
         for name, rows in ordered:
             if name in points:
@@ -135,6 +145,18 @@ class SettingsSession:
                 taken.append(stored(head, points[str(name)], rows, with_costs=costs))
         self.store.add(taken, self._made)
         self.store.write(self.out / RUNS)
+
+    def _has_costs(self, figure: str) -> bool:
+        return any(MEASURES[claim.measure].has_target for claim in self.claims if claim.figure == figure)
+
+    def _kindred(self, study: SettingStudy) -> Iterator[SettingStudy]:
+        """All other studies of training in the setting of one of them."""
+        setting = dict(self._numbered())[study.setting]
+        yield self._all.trial(study.setting, setting)
+        for figure in self.file.figures:
+            yield self._all.screen(study.setting, setting, figure)
+        for column in COLUMNS_OF_CONFIRMED if self.file.confirm else ():
+            yield from self._confirm(study.setting, setting, column)
 
     @cached_property
     def _made(self) -> str:
@@ -150,7 +172,9 @@ class SettingsSession:
                 found = self._judged(self._confirm(number, by_number[number], column))
                 if found:
                     confirmed[role, column] = found
-        return SettingsResults(settings, self._decisions(), roles, confirmed, tuple(self.store.made))
+        return SettingsResults(
+            settings, self._decisions(), roles, confirmed, tuple(self.store.made), self._chosen_of(settings)
+        )
 
     @cached_property
     def counted(self) -> dict[str, ClaimOverSettings]:
@@ -188,11 +212,16 @@ class SettingsSession:
         return [self._all.confirm(number, setting, figure, column) for figure in wanted]
 
     def _chosen(self) -> dict[str, int]:
-        confirm = self.file.confirm
-        if confirm is None:
+        """Of those that are chosen from."""
+        settings = self._settings()
+        among = None if self.file.confirm is None else self.file.confirm.among
+        return self._chosen_of([each for each in settings if not each.why][:among])
+
+    def _chosen_of(self, settings: Sequence[JudgedSetting]) -> dict[str, int]:
+        if self.file.confirm is None:
             return {}
-        claims = [claim for claim in self.claims if claim.figure in confirm.figures]
-        return chosen(claims, self.data_set, self._settings())
+        claims = [claim for claim in self.claims if claim.figure in self.file.confirm.choosing]
+        return chosen(claims, self.data_set, settings)
 
     def _settings(self) -> list[JudgedSetting]:
         found: list[JudgedSetting] = []

@@ -19,7 +19,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,6 +68,10 @@ class StoredRun:
         """Swept key -> value, in the words of the claims."""
         return {SEED: self.seed, **in_words_of_claims(json.loads(self.point))}
 
+    def as_of(self, recipe: str, stage: str, figure: str, values: Mapping[str, Any]) -> StoredRun:
+        """The same run under another figure, whose sweep names its point by these values."""
+        return replace(self, recipe=recipe, stage=stage, figure=figure, point=_point_of(values))
+
 
 _COLUMNS = tuple(field.name for field in fields(StoredRun))
 
@@ -94,8 +98,7 @@ def stored(head: RunHead, values: Mapping[str, Any], rows: pd.DataFrame, *, with
         rows: of its metrics or decisions, in the order of intervals.
         with_costs: energy and delay are kept too.
     """
-    point = {key: value for key, value in values.items() if key != SEED}
-    known = (*head, int(values[SEED]), json.dumps(point))
+    known = (*head, int(values[SEED]), _point_of(values))
     if "devices_per_subnet" in rows:
         tau, devices = (f"{float(rows[key].mean()):.6g}" for key in ("local_steps", "devices_per_subnet"))
         return StoredRun(*known, tau=tau, devices=devices)
@@ -104,6 +107,10 @@ def stored(head: RunHead, values: Mapping[str, Any], rows: pd.DataFrame, *, with
         return StoredRun(*known, accuracy=accuracy)
     energy, delay = (" ".join(f"{each:.4g}" for each in rows[key]) for key in ("energy_j", "delay_s"))
     return StoredRun(*known, accuracy=accuracy, energy_j=energy, delay_s=delay)
+
+
+def _point_of(values: Mapping[str, Any]) -> str:
+    return json.dumps({key: value for key, value in values.items() if key != SEED})
 
 
 def results_from(runs: Iterable[StoredRun]) -> Results:
@@ -133,10 +140,10 @@ class RunStore:
     runs: dict[str, StoredRun]
     made: list[str]
 
-    def add(self, runs: Iterable[StoredRun], made: str) -> None:
-        """Take runs in, and say how they were made."""
+    def add(self, runs: Iterable[StoredRun], made: str = "") -> None:
+        """Take runs in, and say how they were made, if anything new was."""
         self.runs |= {run.recipe: run for run in runs}
-        if made not in self.made:
+        if made and made not in self.made:
             self.made.append(made)
 
     def write(self, path: Path) -> None:

@@ -107,7 +107,8 @@ class SettingStudies:
         assert confirm is not None, "asked for only where there is one"
         grid = self.file.figures[figure] if column == "claimed" else confirm.accounted[figure]
         changes = {**setting, **confirm.changes}
-        return self._study("confirm", number, changes, figure, confirm.seeds, confirm.intervals, grid, column)
+        seeds = confirm.seeds_of.get(figure, confirm.seeds)
+        return self._study("confirm", number, changes, figure, seeds, confirm.intervals, grid, column)
 
     def decisions(self, number: int, setting: Mapping[str, Any], figure: str) -> SettingStudy:
         """What the controller decides in a setting of its own."""
