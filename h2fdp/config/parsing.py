@@ -33,6 +33,8 @@ def parse(text: str, name: str) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark is not None else name
+        if "nesting depth" in str(error.problem):  # of the library, which may read ahead of the events that are counted
+            raise UserError(f"nested deeper than {DEEPEST_NESTING} levels", where) from None
         tab = mark is not None and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1])
         hint = "; indent with spaces, not with tabs" if tab else ""
         raise UserError(f"not valid YAML: {error.problem or error.context}{hint}", where) from None

@@ -57,7 +57,7 @@ class PowerRule:
         >>> PowerRule(0.0, 1.0, 0.0).chosen_dbm(np.array([24.0]), np.array([100.0])).tolist()
         [0.0]
         >>> PowerRule(0.0, 1.0, 0.25).chosen_dbm(np.array([24.0]), np.array([100.0])).round(2).tolist()
-        [20.18]
+        [19.63]
         """
         if not self.per_joule:
             return own_dbm

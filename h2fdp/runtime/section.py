@@ -69,7 +69,8 @@ class RuntimeSection(Section):
     def _not_inline(cls, value: Any, info: ValidationInfo) -> Any:
         backend = info.data.get("backend")
         if backend in ("inline", "processes") and value not in ("packed", None):
-            raise ValueError(f'backend: {backend} is on this machine and has no {info.field_name}, found "{value}"')
+            what = "is one process and has" if backend == "inline" else "are forked on this machine and have"
+            raise ValueError(f'backend: {backend} {what} no {info.field_name}, found "{value}"')
         return value
 
     @field_validator("backend", mode="after")

@@ -110,8 +110,8 @@ def test_parts_of_a_users_own_travel_by_the_fork(tmp_path):
     ("runtime", "words"),
     [
         ({"backend": "processes", "gpus_per_host": 1}, "gpus_per_host.*forked processes cannot use a GPU"),
-        ({"backend": "processes", "placement": "subnet"}, "placement.*processes is on this machine"),
-        ({"backend": "processes", "address": "auto"}, "address.*processes is on this machine"),
+        ({"backend": "processes", "placement": "subnet"}, "placement.*processes are forked on this machine"),
+        ({"backend": "processes", "address": "auto"}, "address.*processes are forked on this machine"),
     ],
 )
 def test_what_forked_hosts_have_not_is_refused(runtime, words):
