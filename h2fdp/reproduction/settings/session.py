@@ -58,6 +58,7 @@ class SettingsSession:
     command: str
     stored: bool = True
     _shared: SharedInputs = field(default_factory=SharedInputs)
+    _known: dict[tuple[str, ...], dict[str, JudgedClaim]] = field(default_factory=dict)  # by recipes
 
     @cached_property
     def store(self) -> RunStore:
@@ -260,4 +261,9 @@ class SettingsSession:
         return [known[recipe] for study in studies for recipe in study.recipes.values() if recipe in known]
 
     def _judged(self, studies: Sequence[SettingStudy]) -> dict[str, JudgedClaim]:
-        return judged_in(self.claims, self.data_set, self._runs(studies))
+        """Judged once, for as long as the runs are the same: it takes seconds, and is asked for at every choice."""
+        runs = self._runs(studies)
+        key = tuple(run.recipe for run in runs)
+        if key not in self._known:
+            self._known[key] = judged_in(self.claims, self.data_set, runs)
+        return self._known[key]
