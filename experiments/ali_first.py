@@ -14,7 +14,7 @@ each round: some 70 seconds of a core in place of 15. omega and lambda enter the
 1 in the runs; the page has what the rule would choose at other products (`PRODUCTS`) by the constants they measured.
 
 Finished runs are kept in OUT, and `OUT/ali-first.csv` has the accuracy of each: as `experiments/ali-first.csv` it is
-what `h2fdp reproduce ali-first` judges, and what `--page` writes as a table into docs/comparisons.md.
+what `--page` writes as a table into docs/comparisons.md.
 """
 
 from __future__ import annotations
