@@ -90,7 +90,7 @@ QUICK = {
 STEP_SIZE = 0.1
 NOTES = (
     "All start from the same model, on the same records, with the same torch (JAX computes by itself); nobody "
-    "evaluates in the rounds that are timed. h2fdp, Flower and JAX draw batches at random; pfl takes records as they lie.",
+    "evaluates in the rounds that are timed. h2fdp, Flower and JAX draw batches at random; pfl takes them as they lie.",
     "Flower: ClientApp and ServerApp, `run_simulation` on Ray, one CPU for each client, so as many actors as cores; "
     "records in each actor's memory, no DataLoader.",
     "pfl: SimulatedBackend in one process, records as tensors, `Dataset` objects kept with their batches cut; images "
