@@ -1,7 +1,8 @@
 """Device-steps a second of the engines, beside what bare operations and Opacus take: `python -m benchmarks.engines`.
 
 All cases of a group take turns, so that a busy machine slows them alike: rates are medians over turns, ratios are
-medians of each turn's own. Ratios travel from machine to machine, rates do not.
+medians of each turn's own. Softmax stands beside the limit of the core's arithmetic, too. Ratios travel from machine to
+machine, rates do not.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ GROUPS = (
     ("ali-cnn-32", (3, 32, 32), 1, 2, 4),
     ("cnn12", (3, 32, 32), 1, 4, 8),
 )
+
+# Of a device-step of softmax regression: products for scores and gradient, multiply and add, and the step w - eta g.
+# Softmax itself and the scaling of records are another 3 % and left out, so the limit is one that nobody can pass.
+SOFTMAX_FLOPS = 2 * 2 * BATCH * CLASSES * 784 + 2 * CLASSES * 784
+SIDE = 1024  # of the matrices of the core's own product
 
 Case = Callable[[], object]
 
@@ -72,6 +78,21 @@ def bare_operations(devices: int, steps: int, stack: int = 25) -> Case:
                 models = models.sub(torch.bmm(shares, inputs), alpha=1e-6)
 
     return run
+
+
+def matrix_product() -> Case:
+    """What this thread (or GPU) computes fastest: a product of two large matrices."""
+    random = torch.Generator().manual_seed(0)
+    left, right = (torch.rand(SIDE, SIDE, generator=random).to(DEVICE) for _ in range(2))
+    out = torch.empty_like(left)
+    return lambda: torch.mm(left, right, out=out)
+
+
+def of_the_limit(seconds: np.ndarray, product_seconds: np.ndarray, device_steps: int) -> tuple[float, float, float]:
+    """The product's flop/s, the device-steps/s of softmax that it allows, and the share of it that a case reaches."""
+    flops = 2 * SIDE**3 / product_seconds
+    share = device_steps / seconds * SOFTMAX_FLOPS / flops
+    return float(np.median(flops)), float(np.median(flops) / SOFTMAX_FLOPS), float(np.median(share))
 
 
 def plain_pytorch(model: str, shape: tuple[int, ...], devices: int, steps: int) -> Case:
@@ -147,7 +168,7 @@ def timed(cases: dict[str, Case], turns: int) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Print a table for each model; the last column is the rate beside the group's reference."""
+    """Print a table for each model: the rate, and beside the group's reference."""
     warnings.filterwarnings("ignore", module="opacus")
     warnings.filterwarnings("ignore", message="Full backward hook")
     torch.set_num_threads(1)
@@ -162,11 +183,20 @@ def main() -> None:
             cases["plain PyTorch"] = plain_pytorch(model, shape, devices, steps)
             reference = "Opacus per sample, clip record"
             cases[reference] = opacus_per_sample(model, shape, devices, steps)
-        times = timed(cases, turns)
+        product = {"matrix product": matrix_product()} if model == "softmax" else {}
+        times = timed(cases | product, turns)
+        limit = times.pop("matrix product", None)
         print(f"\n{model}: device-steps a second, and as a multiple of: {reference}")
+        if limit is not None:
+            flops, allowed, _ = of_the_limit(limit, limit, 1)
+            print(
+                f"  last column: of the {allowed:,.0f} that the arithmetic allows at the {flops / 1e9:.0f} Gflop/s that"
+            )
+            print(f"  a product of two {SIDE} x {SIDE} matrices reached in the same turns")
         for name, seconds in times.items():
             rate, ratio = devices * steps / np.median(seconds), np.median(times[reference] / seconds)
-            print(f"  {name:<36}{rate:>10,.0f}{ratio:>8.2f}", flush=True)
+            share = f"{of_the_limit(seconds, limit, devices * steps)[2]:>8.2f}" if limit is not None else ""
+            print(f"  {name:<36}{rate:>10,.0f}{ratio:>8.2f}{share}", flush=True)
 
 
 if __name__ == "__main__":

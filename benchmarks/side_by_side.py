@@ -1,4 +1,4 @@
-"""The same federated averaging in h2fdp, Flower and pfl: `python -m benchmarks.side_by_side --data-root DIR`.
+"""The same federated averaging in h2fdp, Flower, pfl and JAX: `python -m benchmarks.side_by_side --data-root DIR`.
 
 Each repetition runs every system once, in turn, each in a process of its own; ratios are taken within a repetition, of
 which the median is reported. First, all systems take deterministic steps (a batch is all that a device holds), and
@@ -18,15 +18,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.rivals.environments import NotInstalled, python_of
+from benchmarks.rivals.environments import REQUIREMENTS, NotInstalled, python_of
 from benchmarks.rivals.job import Job, initial_model
 from benchmarks.rivals.launch import WARM_UP, JobFailed, Outcome, launch
 from benchmarks.rivals.records import write_archive
-from benchmarks.rivals.works import FLOWER, NOTES, PFL, QUICK, STEP_SIZE, WORKS, System, Work
+from benchmarks.rivals.works import FLOWER, JAX, NOTES, PFL, QUICK, STEP_SIZE, WORKS, System, Work
 
 # Of the way from the start. A step less in each round is 0.3 and more; 32-bit weights differ by some 0.003 after a way
 # as short as that of the two convolutions.
 MOST_ROUNDING = 0.02
+RIVALS = (PFL, FLOWER, JAX)  # what the ratios are to
 
 
 class Bench:
@@ -43,7 +44,7 @@ class Bench:
         self._pythons: dict[str, str] = {}
         self.missing: list[str] = []
         self.versions: dict[str, str] = {}
-        for program in ("own_app", "flower_app", "pfl_app"):
+        for program in ("own_app", *REQUIREMENTS):
             try:
                 self._pythons[program] = python_of(program, envs)
             except NotInstalled as reason:
@@ -111,13 +112,14 @@ def measured(bench: Bench, work: Work, repeats: int) -> list[str]:
         print(f"{work.title}: {repeat + 1} of {repeats}", file=sys.stderr, flush=True)
         for system, found in outcomes.items():
             found.append(bench.run(work, system, archive))
+    to = "".join(f"| to {rival.name} " for rival in RIVALS)
     lines = [
         f"{work.participants} of {work.devices:,} devices a round, {work.local_steps} local steps of {work.batch_size} "
         f"of {work.records} records, {records}; {work.rounds - WARM_UP - 1} rounds after {WARM_UP}; "
         f"median of {repeats} (smallest to largest).",
         "",
-        "| system | cores | s a round | device-steps/s | to pfl | to Flower | loss | accuracy |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| system | cores | s a round | device-steps/s {to}| peak MB | loss | accuracy |",
+        f"|---|---|---|---|{'---|' * len(RIVALS)}---|---|---|",
     ]
     for system, found in outcomes.items():
         done = [outcome for outcome in found if outcome is not None]
@@ -128,7 +130,8 @@ def measured(bench: Bench, work: Work, repeats: int) -> list[str]:
         lines.append(
             f"| {system.name} | {system.workers} | {statistics.median(seconds):.3g} "
             f"| {statistics.median(steps):,.0f} ({min(steps):,.0f} to {max(steps):,.0f}) "
-            f"| {_ratio(found, outcomes.get(PFL))} | {_ratio(found, outcomes.get(FLOWER))} "
+            f"{''.join(f'| {_ratio(found, outcomes.get(rival))} ' for rival in RIVALS)}"
+            f"| {statistics.median(each.memory_mb for each in done):,.0f} "
             f"| {statistics.median(each.loss for each in done):.4f} "
             f"| {statistics.median(each.accuracy for each in done):.4f} |"
         )

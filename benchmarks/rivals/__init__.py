@@ -1,1 +1,1 @@
-"""The same federated averaging in h2fdp, Flower and pfl, each a program that runs in an environment of its own."""
+"""The same federated averaging in h2fdp, Flower, pfl and JAX, each a program that runs in an environment of its own."""

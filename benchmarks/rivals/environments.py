@@ -8,7 +8,11 @@ import venv
 from importlib.util import find_spec
 from pathlib import Path
 
-REQUIREMENTS = {"flower_app": ["flwr[simulation]==1.41.0"], "pfl_app": ["pfl==0.6.0"]}
+REQUIREMENTS = {
+    "flower_app": ["flwr[simulation]==1.41.0"],
+    "jax_app": ["jax==0.10.2"],
+    "pfl_app": ["pfl==0.6.0"],
+}
 _LIMIT_S = 1200
 
 

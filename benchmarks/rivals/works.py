@@ -36,10 +36,11 @@ class Work:
     systems: tuple[System, ...]
 
 
-STAR, FLOWER, PFL = (
+STAR, FLOWER, PFL, JAX = (
     System("h2fdp, a star", "own_app", 1),
     System("Flower", "flower_app", 2),
     System("pfl", "pfl_app", 1),
+    System("JAX", "jax_app", 1),
 )
 WORKS = (
     Work(
@@ -59,6 +60,7 @@ WORKS = (
             System("h2fdp, 10 subnets, processes", "own_app", 2, 10, "processes"),
             FLOWER,
             PFL,
+            JAX,
         ),
     ),
     Work(
@@ -77,6 +79,7 @@ WORKS = (
             System("h2fdp, 2 subnets, processes", "own_app", 2, 2, "processes"),
             FLOWER,
             PFL,
+            JAX,
         ),
     ),
 )
@@ -86,12 +89,17 @@ QUICK = {
 }
 STEP_SIZE = 0.1
 NOTES = (
-    "All start from the same model, on the same records, with the same torch; nobody evaluates in the rounds that are "
-    "timed. h2fdp and Flower draw batches at random; pfl takes records in the order in which they lie.",
+    "All start from the same model, on the same records, with the same torch (JAX computes by itself); nobody "
+    "evaluates in the rounds that are timed. h2fdp, Flower and JAX draw batches at random; pfl takes them as they lie.",
     "Flower: ClientApp and ServerApp, `run_simulation` on Ray, one CPU for each client, so as many actors as cores; "
     "records in each actor's memory, no DataLoader.",
     "pfl: SimulatedBackend in one process, records as tensors, `Dataset` objects kept with their batches cut; images "
     "with channels last, as in its benchmark (for Flower too).",
+    "JAX: records in memory as float32, one thread; softmax regression as one compiled round, a `vmap` over devices of "
+    "a `lax.scan` over steps. With convolutions the scan is unrolled and Python calls it device by device: inside "
+    "loops of XLA (`lax.map`) they are far slower on a CPU.",
+    "Peak MB: of a system's processes together, proportional set sizes (shared pages count once), read twice a second; "
+    "or the highest resident size of one of them, if that is more. torch, which every program imports, is in it.",
     "h2fdp: `Experiment.run` as users call it, with ledger, metrics and run directory; subnets without aggregations of "
     "their own, which is FedAvg again, let it use more than one core.",
 )
