@@ -56,19 +56,41 @@ def _show(plan: FirstDecision) -> None:
     print_table(rows, title=f"first decision, at {'the costs of the first interval' if exact else 'mean costs'}")
     if len(plan.edges) > len(rows):
         typer.echo(f"and {len(plan.edges) - len(rows)} more edge servers (--json has them all)")
-    other = plan.runner_up
     facts: dict[str, Any] = {
         "tau": plan.tau,
-        "objective": f"{plan.objective:.6g} = energy {plan.terms.energy:.4g} + delay {plan.terms.delay:.4g} "
-        f"+ privacy gap {plan.terms.gap:.4g}",
-        **_weighed(plan),
-        "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}{_cost(other)}",
+        **(_whole_run(plan) if plan.hindsight is not None else _interval(plan)),
         **_powers(plan),
         **_hindsight(plan),
         "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
     }
     print_facts(facts)
     typer.echo("\n" + "\n".join(_map_lines(plan.map, plan.tau)))
+
+
+def _interval(plan: FirstDecision) -> dict[str, str]:
+    """What was minimised for the first interval, and the best of the other lengths."""
+    terms, other = plan.terms, plan.runner_up
+    return {
+        "objective": f"{plan.objective:.6g} = energy {terms.energy:.4g} + delay {terms.delay:.4g} "
+        f"+ privacy gap {terms.gap:.4g}",
+        **_weighed(plan),
+        "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}{_cost(other)}",
+    }
+
+
+def _whole_run(plan: FirstDecision) -> dict[str, str]:
+    """What was weighed of a run that is planned as a whole, and the best plan of another number of intervals."""
+    terms, other = plan.terms, plan.runner_up
+    weights = ", ".join(f"a {unit} weighs {value:.4g}" for unit, value in (plan.multipliers or {}).items())
+    runner_up = "no other plan fits"
+    if other is not None:
+        runner_up = f"{other['intervals']} intervals of {other['tau']} steps{_cost(other)}"
+    return {
+        "expected cost": f"{terms.energy + terms.delay:.4g} = energy {terms.energy:.4g} + delay {terms.delay:.4g}; "
+        f"{weights}",
+        "expected noise": f"{terms.gap:.4g} of the way that the model goes",
+        "runner-up": runner_up,
+    }
 
 
 def _weighed(plan: FirstDecision) -> dict[str, str]:

@@ -58,6 +58,10 @@ def _problems(experiment: ExperimentFile, topology: Topology, sums: SecureSum) -
     if schedule.controlled and (tolerance.colluding or tolerance.dropouts):
         text = "the controller weighs costs against the noise of one trusted edge server, which tolerances multiply"
         yield _KEY, f"{text}; expected colluding: 0 and dropouts: 0 with control"
+    above = [server.name for server in topology.aggregators if server.trust == "secure-sum"]
+    if above and experiment.control.enabled and experiment.control.budget is not None:
+        text = f"what is exchanged for the secure sums of {above[0]} is in no plan's costs, so that it could exceed the"
+        yield "control.budget", f"{text} budget; expected secure sums at the lowest edge servers alone"
     subnets = [subnet for subnet in topology.subnets if subnet.trust == "secure-sum"]
     sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
     taking = share_of(sizes, experiment.training.participation).tolist()

@@ -41,6 +41,18 @@ def reason(row: Mapping[str, Any]) -> str:
     if "terms" not in row:  # another schedule than H2FDP's controller
         known = {**row.get("constants", {}), **row.get("noise", {})}
         return ", ".join(f"{key} = {number(value)}" for key, value in known.items() if isinstance(value, (int, float)))
+    parts = _of_the_run(row) if row.get("devices") == "turns" else _of_the_interval(row)
+    if (power := row.get("power_dbm")) is not None:
+        parts.append(f"they send with {power['least']:.1f} to {power['most']:.1f} dBm, {power['mean']:.1f} in the mean")
+    if "beta" in row["constants"]:
+        parts.append(f"beta = {number(row['constants']['beta'])}")
+    if row.get("swamped"):
+        parts.append(f"swamped by noise: {', '.join(row['swamped'])}")
+    return "; ".join(parts)
+
+
+def _of_the_interval(row: Mapping[str, Any]) -> list[str]:
+    """What was minimised for this interval alone."""
     terms = " + ".join(f"{term} {number(row['terms'][term])}" for term in TERMS)
     parts = [f"P = {number(row['objective'])} ({terms})"]
     other = row.get("runner_up")
@@ -53,13 +65,23 @@ def reason(row: Mapping[str, Any]) -> str:
         if other:
             parts.append(f"which would cost {_cost(other)}")
         parts.append(_TAKEN.get(str(row.get("devices")), "devices drawn at random"))
-    if (power := row.get("power_dbm")) is not None:
-        parts.append(f"they send with {power['least']:.1f} to {power['most']:.1f} dBm, {power['mean']:.1f} in the mean")
-    if "beta" in row["constants"]:
-        parts.append(f"beta = {number(row['constants']['beta'])}")
-    if row.get("swamped"):
-        parts.append(f"swamped by noise: {', '.join(row['swamped'])}")
-    return "; ".join(parts)
+    return parts
+
+
+def _of_the_run(row: Mapping[str, Any]) -> list[str]:
+    """What this interval costs, and what was weighed of the run that was planned as a whole."""
+    energy, delay = (row["terms"][term] for term in ("energy", "delay"))
+    weights, other = row["multipliers"], row.get("runner_up")
+    parts = [
+        _cost(row["weighed"]),
+        f"the whole run is expected to cost {number(energy + delay)} (energy {number(energy)} + delay {number(delay)}; "
+        f"a joule weighs {number(weights['joule'])}, a second {number(weights['second'])})",
+    ]
+    if other:
+        parts.append(f"next best {other['intervals']} intervals of {other['tau']} steps: {_cost(other)}")
+    else:
+        parts.append("no other plan fits")
+    return [*parts, _TAKEN["turns"]]
 
 
 def _cost(of: Mapping[str, float]) -> str:

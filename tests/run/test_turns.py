@@ -1,12 +1,15 @@
 """`control.turns`: runs that are planned as a whole, with edge servers in turns."""
 
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import h2fdp
 from h2fdp import Topology, UserError
+from h2fdp.cli.plan import _show
 from h2fdp.protocol.planned_uploads import noise_and_gradients
 from h2fdp.reports.decisions import reason
 from h2fdp.run.controller_preview import first_decision
@@ -126,7 +129,24 @@ def test_a_run_goes_on_to_the_same_bits_and_says_why(tmp_path):
     assert h2fdp.check(whole.directory).whole
     rows = [json.loads(line) for line in (whole.directory / "control.jsonl").read_text().splitlines()]
     assert all(row["trust"] == "not used" and row["runner_up"]["joules"] > 0 for row in rows)
-    assert "edge servers in turns" in reason(rows[0])
+    said = reason(rows[0])
+    assert "edge servers in turns" in said
+    energy, delay = (rows[0]["terms"][term] for term in ("energy", "delay"))
+    told = re.search(r"the whole run is expected to cost (\S+) \(energy (\S+) \+ delay (\S+); a joule weighs 1,", said)
+    assert [float(word) for word in told.groups()] == pytest.approx([energy + delay, energy, delay], rel=1e-3)
+    assert f"next best {rows[0]['runner_up']['intervals']} intervals of" in said
+
+
+def test_what_is_printed_of_a_plan_adds_up_and_says_if_no_other_fits(capsys):
+    plan = first_decision(experiment(TARGET).prepare())
+    _show(plan)
+    said = " ".join(capsys.readouterr().out.split())
+    cost, energy, delay = map(float, re.search(r"expected cost (\S+) = energy (\S+) \+ delay ([^;]+);", said).groups())
+    assert cost == pytest.approx(energy + delay, rel=1e-3)
+    assert f"expected noise {plan.terms.gap:.4g} of the way" in said
+    assert "objective 0" not in said
+    _show(replace(plan, runner_up=None))
+    assert "runner-up no other plan fits" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_first_decision_is_that_of_the_run():
