@@ -24,6 +24,8 @@ from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.step_decay import decayed
 from h2fdp.schedules.turns import TurnsPlan, TurnsSetting, badness, cheapest, next_turn, within_budget
 
+_SAMPLES = 240  # turns whose cost is simulated for each length of intervals, or a round where that is more
+
 
 class TurnsController(Schedule):
     """The schedule `h2fdp` with `control.turns`."""
@@ -149,7 +151,10 @@ class TurnsController(Schedule):
 
     def cost(self, interval: int, taking: Counts) -> tuple[float, float]:
         """Joules and seconds of an interval of the plan in which all devices of these edge servers take part."""
-        context, network, tau = self._context, self._context.topology, self.plan.tau
+        return self._cost(interval, taking, self.plan.tau)
+
+    def _cost(self, interval: int, taking: Counts, tau: int) -> tuple[float, float]:
+        context, network = self._context, self._context.topology
         segments = [self._segments(each, tau) for each in taking.tolist()]
         rows = [np.arange(context.sizes[each]) for each in taking.tolist()]
         exchanged = zip((context.exchanges[each] for each in taking.tolist()), segments, rows, strict=True)
@@ -187,10 +192,30 @@ class TurnsController(Schedule):
         return self._worth(*self._of_subnets(self._context.costs.expected(), self.plan.tau))
 
     def _expected(self, tau: int, intervals: int) -> tuple[float, float]:
-        """Joules and seconds of a plan at mean costs, if edge servers were taken without regard to channels."""
+        """Joules and seconds of a plan: at mean costs, if edge servers were taken without regard to channels; under a
+        budget, which ends a run, what turns by channel really cost."""
+        if self._section.budget is not None:
+            joule, second = self._simulated(tau)
+            return intervals * joule, intervals * second
         joules, seconds = self._of_subnets(self._context.costs.expected(), tau)
         share = intervals * self._servers / len(joules)
         return share * float(joules.sum()), share * float(seconds.sum())
+
+    def _simulated(self, tau: int) -> tuple[float, float]:
+        """Mean joules and seconds of intervals beyond those of the run, whole rounds of them: channels of the same
+        law."""
+        context, servers = self._context, len(self._context.sizes)
+        usual = self._worth(*self._of_subnets(context.costs.expected(), tau))
+        taken, round_of = np.zeros(servers, dtype=np.int64), math.ceil(servers / self._servers)
+        found = []
+        for sample in range(round_of * math.ceil(_SAMPLES / (round_of * servers))):
+            interval = context.intervals + 1 + sample
+            now = self._worth(*self._of_subnets(context.costs.drawn(interval), tau))
+            taking = next_turn(taken, self._servers, usual - now, self._groups)
+            taken[taking] += 1
+            found.append(self._cost(interval, taking, tau))
+        joules, seconds = np.mean(found, axis=0)
+        return float(joules), float(seconds)
 
     @cached_property
     def _groups(self) -> Counts:

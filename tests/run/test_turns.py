@@ -137,6 +137,19 @@ def test_a_run_goes_on_to_the_same_bits_and_says_why(tmp_path):
     assert f"next best {rows[0]['runner_up']['intervals']} intervals of" in said
 
 
+@pytest.mark.parametrize("more", [1.05, 1.6, 2.4])
+def test_a_budget_pays_for_the_whole_plan_where_regions_share_wires(more):
+    """At mean costs, with wires counted in equal parts, these plans end an interval early."""
+    network = {"topology": Topology.deep(tiers=(2, 4, 3), trust=0.0), "intervals": 8}
+    least = min(plan.joules for plan in experiment({"budget": {"joules": 1e6}}, **network).prepare().schedule().weighed)
+    setup = experiment({"budget": {"joules": more * least}}, **network).prepare()
+    plan = setup.schedule().plan
+    spent = sum(setup.interval_costs(begun)["energy_j"] for begun, _ in planned(setup))
+    assert len(list(planned(setup))) == plan.intervals
+    assert spent <= more * least
+    assert spent == pytest.approx(plan.joules, rel=0.05)
+
+
 def test_what_is_printed_of_a_plan_adds_up_and_says_if_no_other_fits(capsys):
     plan = first_decision(experiment(TARGET).prepare())
     _show(plan)
