@@ -69,7 +69,6 @@ class Bench:
             step_size=STEP_SIZE,
             workers=system.workers,
             subnets=system.subnets,
-            backend=system.backend,
             folder=str(self._folder / system.program),
             **shape,
         )

@@ -48,7 +48,7 @@ def run(file: Path, *settings: str, data_root: Path | None = None) -> dict[str, 
 
 
 def paper_run(repeats: int, data_root: Path | None) -> None:
-    """The paper's run by one and two threads and two processes, and the bare operations of its steps, turn by turn."""
+    """The paper's run by one and two threads, and the bare operations of its local steps, turn by turn."""
     torch.set_num_threads(1)
     found: dict[str, list[float]] = {}
     for _ in range(repeats):
@@ -56,9 +56,9 @@ def paper_run(repeats: int, data_root: Path | None) -> None:
         found.setdefault("bare operations, one thread or a GPU", []).append(
             float(statistics.median(bare)) * PAPER_STEPS / 1000
         )
-        for backend, hosts in (("inline", 1), ("inline", 2), ("processes", 2)):
-            words = f"{backend}, hosts: {hosts}"
-            done = run(PAPER, f"runtime.hosts={hosts}", f"runtime.backend={backend}", data_root=data_root)
+        for threads in (1, 2):
+            words = f"{threads} thread(s)"
+            done = run(PAPER, f"runtime.hosts={threads}", "runtime.backend=inline", data_root=data_root)
             found.setdefault(f"whole process, {words}", []).append(done["seconds"])
             found.setdefault(f"the run in it, {words}", []).append(done["wall_s"])
             found.setdefault(f"an interval of it, {words}", []).append(done["interval_s"])

@@ -29,7 +29,6 @@ class Job:
         step_size: the same at every step.
         workers: cores to use.
         subnets: edge servers that h2fdp's devices are under; 1 is a star. Means nothing to the rivals.
-        backend: of h2fdp's run. Means nothing to the rivals either.
         folder: where to leave files.
     """
 
@@ -45,7 +44,6 @@ class Job:
     step_size: float
     workers: int
     subnets: int
-    backend: str
     folder: str
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""The job in h2fdp, by its Python interface, on threads of one process or on processes forked from it."""
+"""The job in h2fdp, by its Python interface, on threads of one process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train(job: Job) -> Trained:
         sampling="fixed",
         participation=job.participants / job.devices,
         evaluate_every=job.rounds,
-        backend=job.backend,
+        backend="inline",
         hosts=job.workers,
     )
     run = experiment.run(Path(job.folder) / "run", overwrite=True, on_interval=lambda row: ends.append(time.time()))

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class System:
-    """Who does the work: the name in the table, the program, cores, the subnets of h2fdp's network, and its backend."""
+    """Who does the work: the name in the table, the program, cores, and the subnets of h2fdp's network."""
 
     name: str
     program: str
     workers: int
     subnets: int = 1
-    backend: str = "inline"
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,6 @@ WORKS = (
             STAR,
             System("h2fdp, 10 subnets", "own_app", 1, 10),
             System("h2fdp, 10 subnets", "own_app", 2, 10),
-            System("h2fdp, 10 subnets, processes", "own_app", 2, 10, "processes"),
             FLOWER,
             PFL,
             JAX,
@@ -76,7 +74,6 @@ WORKS = (
         systems=(
             STAR,
             System("h2fdp, 2 subnets", "own_app", 2, 2),
-            System("h2fdp, 2 subnets, processes", "own_app", 2, 2, "processes"),
             FLOWER,
             PFL,
             JAX,

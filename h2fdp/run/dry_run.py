@@ -10,7 +10,7 @@ from h2fdp.run.forecast import first_interval, forecast
 from h2fdp.run.privacy_report import noises, privacy_report
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.section import local_workers
+from h2fdp.runtime.section import inline_workers
 from h2fdp.runtime.step_time import seconds_per_step
 from h2fdp.wording import counted
 
@@ -25,7 +25,7 @@ def estimate(run: RunSetup) -> dict[str, Any]:
     config = run.config
     work, adaptive = _work(run), run.traits.controlled
     privacy = None if run.noise is None or run.leaks else privacy_report(run)
-    hosts = local_workers(config.runtime)
+    hosts = inline_workers(config.runtime)
     return {
         "method": name_of(run.config.method),
         "backend": chosen_backend(run.config.runtime),

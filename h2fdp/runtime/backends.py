@@ -7,15 +7,14 @@ from contextlib import contextmanager
 
 from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.forked_hosts import forked_nodes
 from h2fdp.runtime.local_hosts import inline_nodes, run_arithmetic
 from h2fdp.runtime.ray_needed import require_ray
-from h2fdp.runtime.section import RuntimeSection, chosen_backend, local_workers
+from h2fdp.runtime.section import RuntimeSection, chosen_backend, inline_workers
 
 
 @contextmanager
 def start_hosts(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGroup]:
-    """The edge servers of the run, in this process, in processes forked from it, or on Ray; hosts end with it."""
+    """The edge servers of the run, inline or on Ray; hosts end with the context."""
     with run_arithmetic():
         if chosen_backend(section) == "ray":
             require_ray()
@@ -23,9 +22,6 @@ def start_hosts(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeG
 
             with ray_nodes(blueprint, section) as nodes:
                 yield nodes
-        elif chosen_backend(section) == "processes":
-            with forked_nodes(blueprint, local_workers(section)) as nodes:
-                yield nodes
         else:
-            with inline_nodes(blueprint, range(blueprint.topology.edges), local_workers(section)) as nodes:
+            with inline_nodes(blueprint, range(blueprint.topology.edges), inline_workers(section)) as nodes:
                 yield nodes

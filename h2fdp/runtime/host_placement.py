@@ -63,8 +63,7 @@ def _subnets(topology: Topology, name: str, numbers: list[int], label: str | Non
     return HostSpec(name, "subnets", nodes, tuple(numbers), label=label)
 
 
-def placed_in_parts(topology: Topology, hosts: int) -> list[HostSpec]:
-    """Places of whole subnets, `packed`."""
+def _packed_places(topology: Topology, hosts: int) -> list[HostSpec]:
     parts = packed(topology.sizes, hosts)
     return [_subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(parts)]
 
@@ -99,7 +98,7 @@ def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
 
 
 PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
-    "packed": placed_in_parts,
+    "packed": _packed_places,
     "subnet": _place_for_each_subnet,
     "entity": _place_for_each_node,
     "labels": _labelled_places,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -37,11 +36,10 @@ class RuntimeSection(Section):
     """`runtime:`; what contradicts itself is refused, not ignored.
 
     Attributes:
-        backend: `inline`, threads of this process; `processes`, forked from it, on Linux; `ray`, Ray actors; `auto`,
-            inline unless another key asks for Ray.
+        backend: `inline`, this process; `ray`, Ray actors; `auto`, inline unless another key asks for Ray.
         placement: which nodes share a host: whole subnets are `packed`; a host for each `subnet`, for each `entity`
             (device, edge server, cloud), or for each of the topology's `labels`.
-        hosts: the number of Ray actors, of threads with `inline`, or of processes; `auto` is one for each CPU.
+        hosts: the number of Ray actors, or of threads with `inline`; `auto` is one for each CPU.
         cpus_per_host: CPUs that Ray keeps for a host; `auto` is 1 for `packed`, otherwise an even share of all.
         memory_gib_per_host: memory that Ray keeps for a host, GiB: a reservation, not a limit; null reserves none.
         gpus_per_host: GPUs of a host; may be a fraction.
@@ -52,7 +50,7 @@ class RuntimeSection(Section):
         checkpoint_seconds: seconds between checkpoints, if these are sooner; null counts intervals alone.
     """
 
-    backend: Literal["auto", "inline", "processes", "ray"] = "auto"
+    backend: Literal["auto", "inline", "ray"] = "auto"
     placement: Literal["packed", "subnet", "entity", "labels"] = "packed"
     hosts: Annotated[Literal["auto"] | Hosts, Expect("auto or a whole number of at least 1")] = "auto"
     cpus_per_host: Annotated[Literal["auto"] | Cpus, Expect("auto or a number from 0.0001 to 10000")] = "auto"
@@ -67,24 +65,8 @@ class RuntimeSection(Section):
     @field_validator("placement", "address", mode="after")
     @classmethod
     def _not_inline(cls, value: Any, info: ValidationInfo) -> Any:
-        backend = info.data.get("backend")
-        if backend in ("inline", "processes") and value not in ("packed", None):
-            what = "is one process and has" if backend == "inline" else "are forked on this machine and have"
-            raise ValueError(f'backend: {backend} {what} no {info.field_name}, found "{value}"')
-        return value
-
-    @field_validator("backend", mode="after")
-    @classmethod
-    def _there(cls, value: str) -> str:
-        if value == "processes" and not can_fork():
-            raise ValueError("processes are forked, which needs Linux; expected inline or ray")
-        return value
-
-    @field_validator("gpus_per_host", mode="after")
-    @classmethod
-    def _not_forked(cls, value: float, info: ValidationInfo) -> float:
-        if value > 0 and info.data.get("backend") == "processes":
-            raise ValueError(f"forked processes cannot use a GPU; expected 0 or backend: ray, found {value:g}")
+        if info.data.get("backend") == "inline" and value not in ("packed", None):
+            raise ValueError(f'backend: inline is one process and has no {info.field_name}, found "{value}"')
         return value
 
     @field_validator("hosts", mode="after")
@@ -96,13 +78,8 @@ class RuntimeSection(Section):
         return value
 
 
-def can_fork() -> bool:
-    """Whether this system forks safely: the libraries of macOS do not."""
-    return sys.platform == "linux"
-
-
-def local_workers(section: RuntimeSection) -> int:
-    """Threads of an inline run, or processes: `hosts`, by default one for each CPU that this process may use."""
+def inline_workers(section: RuntimeSection) -> int:
+    """Threads of an inline run: `hosts`, by default one for each CPU that this process may use."""
     return usable_cpus() if section.hosts == "auto" else section.hosts
 
 
@@ -111,7 +88,7 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def chosen_backend(section: RuntimeSection) -> Literal["inline", "processes", "ray"]:
+def chosen_backend(section: RuntimeSection) -> Literal["inline", "ray"]:
     """`auto` is inline unless hosts, what a host takes, an address or a placement other than packed ask for Ray."""
     if section.backend != "auto":
         return section.backend
