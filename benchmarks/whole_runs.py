@@ -61,7 +61,6 @@ def paper_run(repeats: int, data_root: Path | None) -> None:
             done = run(PAPER, f"runtime.hosts={threads}", "runtime.backend=inline", data_root=data_root)
             found.setdefault(f"whole process, {words}", []).append(done["seconds"])
             found.setdefault(f"the run in it, {words}", []).append(done["wall_s"])
-            found.setdefault(f"an interval of it, {words}", []).append(done["interval_s"])
         if torch.cuda.is_available():
             done = run(PAPER, "runtime.gpus_per_host=1", "runtime.hosts=1", data_root=data_root)
             found.setdefault("whole process, a host with a GPU", []).append(done["seconds"])

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.streams import Streams, last_standard_normals, standard_normal_rows, standard_normals, uniform_rows
+from h2fdp.streams import (
+    Streams,
+    generator_of,
+    last_standard_normals,
+    standard_normal_rows,
+    standard_normals,
+    uniform_rows,
+)
 
 NAMES = st.text(max_size=8)
 NUMBERS = st.integers(0, 2**31 - 1)
@@ -31,7 +38,7 @@ def test_a_lent_generator_reads_the_stream_whatever_it_read_before(
         "normal": lambda: left_over.standard_normal(3, dtype=np.float32),
         "words": lambda: left_over.bit_generator.random_raw(2),
     }[before]()
-    borrowed = streams.borrowed(node, purpose, interval, slot, skipped)
+    borrowed = generator_of(streams.key(node, purpose, interval, slot), skipped)
     fresh = opened(streams, node, purpose, interval, slot, skipped)
     np.testing.assert_array_equal(
         borrowed.standard_normal(9, dtype=np.float32), fresh.standard_normal(9, dtype=np.float32)

@@ -23,7 +23,8 @@ def check_secure_sums(experiment: ExperimentFile, topology: Topology, document: 
 
     Raises:
         UserError: too few devices for what is to be withstood, private estimates, a controller that would have to know
-            of drop-outs, another aggregation than the average; at the cloud a star, or a schedule that learns.
+            of drop-outs, or under a budget of messages to nodes above edge servers, another aggregation than the
+            average; at the cloud a star, or a schedule that learns.
     """
     placement = noise_placement_of(experiment.method.privacy)
     trust_model = placement.trust_model("secure-sum")

@@ -46,6 +46,7 @@ class TurnsController(Schedule):
         self._context, self._section = context, context.control
         self._servers = max(1, round((self._section.turns or 1.0) * len(context.sizes)))
         self._noise, self._releases = lru_cache(maxsize=None)(context.noise), lru_cache(maxsize=None)(context.releases)
+        self._turn_costs = lru_cache(maxsize=None)(self._simulated)  # many plans have intervals of one length
         self._network = ControlledNetwork(
             [subnet.name for subnet in context.topology.subnets],
             context.sizes,
@@ -195,7 +196,7 @@ class TurnsController(Schedule):
         """Joules and seconds of a plan: at mean costs, if edge servers were taken without regard to channels; under a
         budget, which ends a run, what turns by channel really cost."""
         if self._section.budget is not None:
-            joule, second = self._simulated(tau)
+            joule, second = self._turn_costs(tau)
             return intervals * joule, intervals * second
         joules, seconds = self._of_subnets(self._context.costs.expected(), tau)
         share = intervals * self._servers / len(joules)

@@ -34,7 +34,11 @@ _WORD = (1 << 64) - 1
 
 
 def generator_of(key: int, skipped: int = 0) -> np.random.Generator:
-    """The stream of a key, by the generator that this thread lends again at the next call; see `Streams.borrowed`."""
+    """The stream of a key, by the generator that this thread lends again at the next call; see `Streams.borrowed`.
+
+    Args:
+        skipped: steps of the generator's counter, of four 64-bit numbers each, that are jumped over.
+    """
     inner = _BORROWED.state["state"]
     inner["key"][:] = key & _WORD, key >> 64
     inner["counter"][:] = skipped, 0, 0, 0
@@ -87,16 +91,11 @@ class Streams:
         """A fresh generator at the start of the stream of this node, purpose, interval and slot."""
         return np.random.Generator(np.random.Philox(key=self.key(node, purpose, interval, slot)))
 
-    def borrowed(
-        self, node: str, purpose: str, interval: int = 0, slot: int = 0, skipped: int = 0
-    ) -> np.random.Generator:
+    def borrowed(self, node: str, purpose: str, interval: int = 0, slot: int = 0) -> np.random.Generator:
         """The same stream, by a generator that this thread lends again at the next call: four times as fast.
-
-        Args:
-            skipped: steps of the generator's counter, of four 64-bit numbers each, that are jumped over.
 
         >>> streams = Streams(seed=1)
         >>> float(streams.borrowed("library", "trust").random()) == float(streams.open("library", "trust").random())
         True
         """
-        return generator_of(self.key(node, purpose, interval, slot), skipped)
+        return generator_of(self.key(node, purpose, interval, slot))

@@ -22,7 +22,6 @@ from h2fdp.streams.compiled_once import CompiledOnce
 _FACTORS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 _ROUNDS = 10
-WORDS = 4  # 64-bit numbers of a block
 _UNIT = 1.0 / 9007199254740992.0  # 2^-53
 
 
