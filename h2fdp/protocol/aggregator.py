@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from h2fdp.privacy import AggregationKind, add_gaussian_noise
+from h2fdp.privacy import AggregationKind
+from h2fdp.privacy.mechanism import add_gaussian_noises
 from h2fdp.protocol.messages import Upload
 from h2fdp.streams import Streams
+
+_MOST_VALUES = 1 << 22  # of the updates that are averaged by one call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +56,8 @@ class Children(Protocol[S]):
         """What each child is asked to do in a stage."""
         ...
 
-    def arrived(self, stage: S, model: Tensor, uploads: Mapping[str, Any]) -> tuple[list[Tensor], np.ndarray]:
-        """The updates (M,) of what began the stage at `model`, and their weights (n,)."""
+    def arrived(self, stage: S, model: Tensor, uploads: Mapping[str, Any]) -> tuple[Tensor, np.ndarray]:
+        """The updates (n, M) of what began the stage at `model`, and their weights (n,)."""
         ...
 
     def upload(self, update: Tensor) -> Upload:
@@ -69,7 +73,23 @@ class Broadcast:
     parts: Mapping[str, Any]
 
 
-Interval = Generator[Broadcast, Mapping[str, Any], Upload]
+@dataclass(frozen=True)
+class Average:
+    """What an aggregator makes of a stage.
+
+    Attributes:
+        model: (M,) that it broadcast, less which the average is wanted.
+        updates: (n, M) of its children, and their `weights` (n,).
+        noise: level of the noise that it adds to the average, and the key of its stream; None where it adds none.
+    """
+
+    model: Tensor
+    updates: Tensor
+    weights: np.ndarray
+    noise: tuple[float, int] | None
+
+
+Interval = Generator[Broadcast | Average, Any, Upload]
 
 
 class Aggregator(ABC):
@@ -91,7 +111,10 @@ class Aggregator(ABC):
         """Whether it has to add noise at the end of a stage. It knows that itself, whatever the plan says."""
 
     def interval(self, broadcast: Tensor, plan: Any) -> Interval:
-        """Algorithm 2 at one aggregator: yields what its children are to do, is sent their uploads, returns its own.
+        """Algorithm 2 at one aggregator, as `in_step` runs it.
+
+        It yields what its children are to do, and is sent their uploads; yields their average, and is sent the model
+        less it; and returns its own upload.
 
         1. The children work over a stage from the aggregator's model, and upload what they accumulated.
         2. The aggregator subtracts their average from its model, (9)-(12), with noise of its own where that is due, and
@@ -106,11 +129,11 @@ class Aggregator(ABC):
         model = children.received
         for stage in children.stages:
             uploads = yield Broadcast(model, children.parts(stage))
-            average = weighted_sum(*children.arrived(stage, model, uploads))
+            noise = None
             if self.adds_noise(stage):
-                stream = self.streams.borrowed(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
-                average = add_gaussian_noise(average, stage.noise_std, stream)
-            model = model - average
+                key = self.streams.key(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
+                noise = stage.noise_std, key
+            model = yield Average(model, *children.arrived(stage, model, uploads), noise)
         return children.upload(children.received - model)
 
 
@@ -123,23 +146,53 @@ def in_step(
         perform: has the children of all these aggregators do what they are asked, by whatever means.
     """
     uploads: dict[str, Upload] = {}
-    calls: dict[str, Broadcast] = {}
-    answers: Mapping[str, Mapping[str, Any]] = {}
-    waiting = list(intervals)
-    while waiting:
-        for name in waiting:
+    answers: dict[str, Any] = dict.fromkeys(intervals)
+    while answers:
+        broadcasts: dict[str, Broadcast] = {}
+        averages: dict[str, Average] = {}
+        for name, answer in answers.items():
             try:
-                calls[name] = intervals[name].send(answers[name]) if name in answers else next(intervals[name])
+                asked = intervals[name].send(answer)
             except StopIteration as end:
                 uploads[name] = end.value
-        waiting = [name for name in waiting if name not in uploads]
-        answers = perform({name: calls[name] for name in waiting}) if waiting else {}
+                continue
+            if isinstance(asked, Average):
+                averages[name] = asked
+            else:
+                broadcasts[name] = asked
+        answers = dict(perform(broadcasts)) if broadcasts else {}
+        for alike in _alike(averages):
+            answers.update(zip(alike, _less_averages([averages[name] for name in alike]), strict=True))
     return {name: uploads[name] for name in intervals}
 
 
-def weighted_sum(vectors: list[Tensor], weights: np.ndarray) -> Tensor:
+def _alike(averages: Mapping[str, Average]) -> Iterator[list[str]]:
+    """Those with the same weights, all or none of them under noise: a call costs more than a small model's sum."""
+    found: dict[tuple[bytes, bool], list[str]] = {}
+    for name, each in averages.items():
+        found.setdefault((each.weights.tobytes(), each.noise is not None), []).append(name)
+    for names in found.values():
+        at_once = max(1, _MOST_VALUES // averages[names[0]].updates.numel())
+        for first in range(0, len(names), at_once):
+            yield names[first : first + at_once]
+
+
+def _less_averages(alike: Sequence[Average]) -> Iterable[Tensor]:
+    """(M,) the model of each less its average, with noise of its own where that is due."""
+    first = alike[0]
+    updates = first.updates[None] if len(alike) == 1 else torch.stack([each.updates for each in alike])
+    averages = weighted_sum(updates.unbind(1), first.weights)
+    if first.noise is not None:
+        levels, keys = zip(*(each.noise for each in alike if each.noise is not None), strict=True)
+        add_gaussian_noises(averages, np.array(levels), keys)
+    models = first.model if all(each.model is first.model for each in alike) else [each.model for each in alike]
+    return torch.sub(models if isinstance(models, Tensor) else torch.stack(models), averages, out=averages).unbind()
+
+
+def weighted_sum(vectors: Iterable[Tensor], weights: np.ndarray) -> Tensor:
     """sum_j weights_j vectors_j, added in order: element by element, so that no layout changes a bit."""
-    total = vectors[0] * float(weights[0])
-    for vector, weight in zip(vectors[1:], weights[1:], strict=True):
-        total.add_(vector, alpha=float(weight))
+    first, *others = vectors
+    total = first * float(weights[0])
+    for vector, weight in zip(others, weights[1:].tolist(), strict=True):
+        total.add_(vector, alpha=weight)
     return total

@@ -112,7 +112,7 @@ class EdgeServer(Aggregator):
             return relayed(self.gradient_probe, values, noise)
         gradients = torch.cat([measured[name].gradients for name in orders])
         chosen = self.streams.open(self.name, "estimate-device", plan.interval, plan.last_slot).integers(len(values))
-        center = weighted_sum(list(gradients), last.shares)
+        center = weighted_sum(gradients, last.shares)
         dispersion = float((gradients - center).norm(dim=1).max())
         raw = np.array([values[:, 0].max(), values[chosen, 1], dispersion])
         told = np.array([1.0, 1.0, 1.0 if len(values) > 1 else np.nan])  # one device is at no distance from itself
@@ -168,15 +168,15 @@ class _Subnet(Children[_SubnetStage]):
 
     def arrived(
         self, stage: _SubnetStage, model: Tensor, uploads: Mapping[str, TrainingResult]
-    ) -> tuple[list[Tensor], np.ndarray]:
+    ) -> tuple[Tensor, np.ndarray]:
         """The devices' updates, and their weights."""
         trained = TrainingResult.joined([uploads[name] for name, _ in self._server.held(stage.arrivals.rows)])
         if stage.code is not None:
             signs = stage.code.signs(self._server.streams, stage.interval, stage.slot)
             whole = float(self._plan.shares_of(stage.arrivals.rows).sum())
-            return [stage.code.decode(trained.updates, signs).to(model)], np.array([1 / whole])
+            return stage.code.decode(trained.updates, signs).to(model)[None], np.array([1 / whole])
         self._work.note(stage.arrivals, model, trained)
-        return list(trained.updates), stage.arrivals.weights
+        return trained.updates, stage.arrivals.weights
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, beside its update (M,)."""

@@ -99,13 +99,11 @@ class _Subtrees(Children[TierStage]):
         """Each child's own plan."""
         return {name: with_held(part, self._held, name) for name, part in stage.parts.items()}
 
-    def arrived(
-        self, stage: TierStage, model: Tensor, uploads: Mapping[str, Upload]
-    ) -> tuple[list[Tensor], np.ndarray]:
+    def arrived(self, stage: TierStage, model: Tensor, uploads: Mapping[str, Upload]) -> tuple[Tensor, np.ndarray]:
         """The children's updates and weights."""
         for name in stage.parts:
             self._held.update(held_below(name, uploads[name]))
-        return [uploads[name].update for name in stage.parts], stage.weights
+        return torch.stack([uploads[name].update for name in stage.parts]), stage.weights
 
     def upload(self, update: Tensor) -> Upload:
         """The aggregator's own upload, with what the devices below hold."""

@@ -190,8 +190,7 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
             patched.setattr(Streams, "borrowed", named)
             patched.setattr(Streams, "key", named_key)
             output, local_randomizer = h2fdp.privacy.mechanisms.output, h2fdp.privacy.mechanisms.local_randomizer
-            patched.setattr(h2fdp.protocol.aggregator, "add_gaussian_noise", add)
-            for module in (local_randomizer, output):
+            for module in (local_randomizer, output, h2fdp.protocol.aggregator):
                 patched.setattr(module, "add_gaussian_noises", add_each)
             patched.setattr(output, "clip_rows", lambda models, norm: models)  # it would not be linear
         patched.setattr(h2fdp.protocol.edge_server._Subnet, "arrived", seen_summed)

@@ -120,8 +120,8 @@ def expected(records, rates, attendances, weights, sensitivity, local):
     return noises, ledger
 
 
-def listen_on_devices(monkeypatch, added):
-    """Note the standard deviations of all Gaussian vectors that devices add."""
+def listen_below_the_cloud(monkeypatch, added):
+    """Note the standard deviations of all Gaussian vectors that devices and edge servers add."""
     local_randomizer, output = h2fdp.privacy.mechanisms.local_randomizer, h2fdp.privacy.mechanisms.output
     original = local_randomizer.add_gaussian_noises
 
@@ -129,7 +129,7 @@ def listen_on_devices(monkeypatch, added):
         added.extend(noise_stds.tolist())
         return original(vectors, noise_stds, keys)
 
-    for adding in (local_randomizer, output):
+    for adding in (local_randomizer, output, h2fdp.protocol.aggregator):
         monkeypatch.setattr(adding, "add_gaussian_noises", listening)
 
 
@@ -147,15 +147,14 @@ def test_every_noise_and_every_row_of_a_run(
     tmp_path, monkeypatch, weights, participation, sensitivity, sampling_rate, method, faults
 ):
     added = []
-    original = h2fdp.protocol.aggregator.add_gaussian_noise
+    original = h2fdp.protocol.cloud.add_gaussian_noise
 
     def listening(vector, noise_std, generator, out=None):
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    listen_on_devices(monkeypatch, added)
-    for adding in (h2fdp.protocol.aggregator, h2fdp.protocol.cloud):
-        monkeypatch.setattr(adding, "add_gaussian_noise", listening)
+    listen_below_the_cloud(monkeypatch, added)
+    monkeypatch.setattr(h2fdp.protocol.cloud, "add_gaussian_noise", listening)
     batches = {"batch_size": 6} if sampling_rate is None else {"sampling_rate": sampling_rate}
     if faults:
         batches |= {"faults": faults, "intervals": FAULTY_INTERVALS}

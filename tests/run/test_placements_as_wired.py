@@ -26,7 +26,7 @@ from tests.run.test_noise_as_wired import (
     SIZES,
     STREAMS,
     experiment,
-    listen_on_devices,
+    listen_below_the_cloud,
     numbers,
     with_faults,
 )
@@ -50,9 +50,8 @@ def listened(monkeypatch):
         added.append(noise_std)
         return original(vector, noise_std, generator, out)
 
-    listen_on_devices(monkeypatch, added)
-    for adding in (h2fdp.protocol.cloud, h2fdp.protocol.aggregator):
-        monkeypatch.setattr(adding, "add_gaussian_noise", listening)
+    listen_below_the_cloud(monkeypatch, added)
+    monkeypatch.setattr(h2fdp.protocol.cloud, "add_gaussian_noise", listening)
     return added
 
 
