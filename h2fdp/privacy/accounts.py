@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -200,37 +201,46 @@ class Accounts:
 
     def add(self, releases: Iterable[Release], times: int = 1) -> None:
         """Enter releases; `times` -1 takes back what was entered but not released."""
-        type_of = _TypesOfReleases()
-        for release in releases:
-            book = self._books[release.observer].get(release.edge)
-            if book is None or book.shared:
-                book = self._book(release.observer, release.edge)
-                self._books[release.observer][release.edge] = book
-            book.enter(release, type_of(release), times)
+        for _, interval in groupby(releases, key=attrgetter("interval")):
+            by_edge: dict[str, list[Release]] = defaultdict(list)
+            for release in interval:
+                by_edge[release.edge].append(release)
+            type_of = _TypesOfReleases()
+            alike: dict[Hashable, list[str]] = defaultdict(list)
+            for edge, rows in by_edge.items():
+                received = tuple((row.observer, row.devices, id(type_of(row))) for row in rows)
+                alike[self.sizes[edge], received].append(edge)
+            for edges in alike.values():
+                self._enter(AlikeReleases(edges, by_edge[edges[0]]), type_of, times)
 
     def add_alike(self, alike: Iterable[AlikeReleases], times: int = 1) -> None:
-        """The same of subnets that have the same releases, and as many devices: they are entered once for those whose
-        accounts were equal before."""
+        """The same of subnets that have the same releases, and as many devices."""
         type_of = _TypesOfReleases()
-        for edges, releases in alike:
-            received: dict[Observer, list[Release]] = defaultdict(list)
-            for release in releases:
-                received[release.observer].append(release)
-            for observer, rows in received.items():
-                books, holding = self._books[observer], defaultdict[int, list[str]](list)
-                for edge in edges:
-                    holding[id(books.get(edge))].append(edge)
-                for equal in holding.values():
-                    book = self._book(observer, equal[0])
-                    for release in rows:
-                        book.enter(release, type_of(release), times)
-                    book.shared = len(equal) > 1
-                    books.update(dict.fromkeys(equal, book))
+        for each in alike:
+            self._enter(each, type_of, times)
+
+    def _enter(self, alike: AlikeReleases, type_of: _TypesOfReleases, times: int) -> None:
+        """Once for all of these subnets whose accounts were equal before."""
+        received: dict[Observer, list[Release]] = defaultdict(list)
+        for release in alike.releases:
+            received[release.observer].append(release)
+        for observer, rows in received.items():
+            books, holding = self._books[observer], defaultdict[int, list[str]](list)
+            for edge in alike.edges:
+                holding[id(books.get(edge))].append(edge)
+            for equal in holding.values():
+                book = self._book(observer, equal[0])
+                for release in rows:
+                    book.enter(release, type_of(release), times)
+                book.shared = len(equal) > 1
+                books.update(dict.fromkeys(equal, book))
 
     def _book(self, observer: Observer, edge: str) -> _Book:
-        """One to be changed: a copy of what the observer has of the subnet, or a new one."""
+        """One to be changed: what the observer has of the subnet, or a copy where others share it, or a new one."""
         book = self._books[observer].get(edge)
-        return _Book(self.sizes[edge]) if book is None else book.copy()
+        if book is None:
+            return _Book(self.sizes[edge])
+        return book.copy() if book.shared else book
 
     @property
     def exact(self) -> bool:
