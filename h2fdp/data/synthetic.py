@@ -15,7 +15,8 @@ for every alpha. The recipe is kept as published, since published results rest o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import itertools
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -131,24 +132,32 @@ def draw_subnet(recipe: Synthetic, name: str, devices: int, streams: Streams) ->
     """
     rng = streams.open(name, _PURPOSE)
     sizes = _draw_sizes(recipe, devices, rng)
-    weight, bias, centre = _draw_models(recipe, devices, rng, streams)
-    owners = np.repeat(np.arange(devices), sizes)
-    spread = np.arange(1, recipe.features + 1, dtype=np.float32) ** np.float32(-0.6)  # the root of Sigma_jj
-    x = last_standard_normals(rng, len(owners) * recipe.features).reshape(len(owners), recipe.features)
-    x *= spread
-    x += centre[owners]
-    ends = np.cumsum(sizes)
-    scores = np.empty((len(owners), recipe.classes), dtype=np.float32)
-    if (sizes == sizes[0]).all():  # one call, of the same products
-        np.matmul(x.reshape(devices, sizes[0], -1), weight, out=scores.reshape(devices, sizes[0], -1))
-    else:
-        for device, (start, end) in enumerate(zip((ends - sizes).tolist(), ends.tolist(), strict=True)):
-            np.matmul(x[start:end], weight[device], out=scores[start:end])
-    scores += bias[owners]
+    numbers = _number_of_model_normals(recipe, devices)
+    normals = last_standard_normals(rng, numbers + int(sizes.sum()) * recipe.features)
+    weight, bias, centre = _models(recipe, devices, normals[:numbers], streams)
+    x = normals[numbers:].reshape(-1, recipe.features)
+    x *= np.arange(1, recipe.features + 1, dtype=np.float32) ** np.float32(-0.6)  # the root of Sigma_jj
+    scores = np.empty((len(x), recipe.classes), dtype=np.float32)
+    kept, trains = _kept(recipe, sizes), np.empty(len(x), dtype=bool)
+    for some, own in _of_equal_size(sizes):
+        shape = len(range(devices)[some]), int(sizes[some.start]), -1
+        own_x, own_scores = x[own].reshape(shape), scores[own].reshape(shape)
+        own_x += centre[some, None]
+        np.matmul(own_x, weight[some], out=own_scores)
+        own_scores += bias[some, None]
+        trains[own].reshape(shape[:2])[:] = np.arange(shape[1]) < kept[some, None]
     y = scores.argmax(axis=1)
-    kept = _kept(recipe, sizes)
-    trains = np.arange(len(owners)) - (ends - sizes)[owners] < kept[owners]
     return SubnetRecords(Records(x[trains], y[trains]), Records(x[~trains], y[~trains]), kept)
+
+
+def _of_equal_size(sizes: Integers) -> Iterator[tuple[slice, slice]]:
+    """Devices that are computed by one call, and their records: all where they have equally many, else each."""
+    if (sizes == sizes[0]).all():
+        yield slice(0, len(sizes)), slice(0, int(sizes.sum()))
+        return
+    ends = np.cumsum(sizes).tolist()
+    for device, (start, end) in enumerate(itertools.pairwise([0, *ends])):
+        yield slice(device, device + 1), slice(start, end)
 
 
 def draw_sizes(recipe: Synthetic, name: str, devices: int, streams: Streams) -> Integers:
@@ -170,8 +179,14 @@ def _draw_sizes(recipe: Synthetic, devices: int, rng: np.random.Generator) -> In
     return sizes.astype(np.int64)
 
 
-def _draw_models(
-    recipe: Synthetic, devices: int, rng: np.random.Generator, streams: Streams
+def _number_of_model_normals(recipe: Synthetic, devices: int) -> int:
+    """Of all devices' u, B, W, b and v; none where all share one model."""
+    each = 2 + recipe.features * recipe.classes + recipe.classes + recipe.features
+    return 0 if recipe.iid else devices * each
+
+
+def _models(
+    recipe: Synthetic, devices: int, normals: NDArray[np.float32], streams: Streams
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
     """W, b and v of each device: shapes (devices, features, classes), (devices, classes), (devices, features)."""
     shape = (recipe.features, recipe.classes)
@@ -186,10 +201,8 @@ def _draw_models(
         )
     assert recipe.alpha is not None, "devices differ"
     assert recipe.beta is not None, "devices differ"
-    model_mean = np.float32(recipe.alpha) * rng.standard_normal((devices, 1), dtype=np.float32)
-    input_mean = np.float32(recipe.beta) * rng.standard_normal((devices, 1), dtype=np.float32)
-    return (
-        model_mean[:, :, None] + rng.standard_normal((devices, *shape), dtype=np.float32),
-        model_mean + rng.standard_normal((devices, recipe.classes), dtype=np.float32),
-        input_mean + rng.standard_normal((devices, recipe.features), dtype=np.float32),
-    )
+    widths = (1, 1, recipe.features * recipe.classes, recipe.classes, recipe.features)
+    parts = np.split(normals, np.cumsum([devices * width for width in widths])[:-1])
+    model, inputs, weight, bias, centre = (part.reshape(devices, -1) for part in parts)
+    model_mean, input_mean = np.float32(recipe.alpha) * model, np.float32(recipe.beta) * inputs
+    return model_mean[:, :, None] + weight.reshape(devices, *shape), model_mean + bias, input_mean + centre
