@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -23,6 +24,7 @@ _CPU = torch.device("cpu")
 # Devices in a block: enough to share the cost of a call (10,000 devices of 210 parameters took 0.42 s an interval in
 # blocks of 128, 0.21 in blocks of 1024), and a bound on the values of all their models; engines
 # cut them into stacks.
+_BLOCKS_BETWEEN_TRIMS = 16  # a million devices took 1.1 GB and 16.8 s an interval; with none 3.2 GB and 17.2
 _FEWEST_DEVICES, _MOST_DEVICES, _MODELS_VALUES = 64, 1024, 1 << 22
 
 
@@ -93,12 +95,24 @@ class LockstepNodes:
         shared = shared.to(self._device)
 
         def run(at: int) -> dict[str, Any]:
-            block = self._build(self._runs[at]) if self._kept is None else self._kept[at]
-            return block.call(method, shared, parts[at])
+            if self._kept is not None:
+                return self._kept[at].call(method, shared, parts[at])
+            answers = self._build(self._runs[at]).call(method, shared, parts[at])
+            if at % _BLOCKS_BETWEEN_TRIMS == 0:
+                give_free_memory_back()
+            return answers
 
         answers = map(run, parts) if self._threads is None else self._threads.map(run, parts)
         back = _on_cpu if self._device.type != "cpu" else _as_it_is
         return {name: back(answer) for answered in answers for name, answer in answered.items()}
+
+
+def give_free_memory_back() -> None:
+    """Hand back to the system what the allocator keeps: uploads that stay lie among the pages of freed records."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library
+        if trim is not None:
+            trim(0)
 
 
 def _as_it_is(answer: Any) -> Any:

@@ -28,17 +28,22 @@ def standard_normals(generator: np.random.Generator, size: int) -> NDArray[np.fl
     >>> bool((standard_normals(one, 1000) == other.standard_normal(1000, dtype=np.float32)).all())
     True
     """
+    normals = np.empty(size, np.float32)
+    _fill(generator, normals)
+    return normals
+
+
+def _fill(generator: np.random.Generator, normals: NDArray[np.float32]) -> None:
     bits = generator.bit_generator
-    if size >= _FEWEST and "numba" in sys.modules and isinstance(bits, np.random.Philox):
+    if normals.size >= _FEWEST and "numba" in sys.modules and isinstance(bits, np.random.Philox):
         state: Any = bits.state
         inner = state["state"]
         counter = inner["counter"]
         if _at_a_step(state) and counter[0] < _SAFE:
-            normals = np.empty(size, np.float32)
             drawn = _compiled()(inner["key"][None], counter, normals[None])
             bits.advance(-(-drawn // _HALVES))
-            return normals
-    return generator.standard_normal(size, dtype=np.float32)
+            return
+    generator.standard_normal(dtype=np.float32, out=normals)
 
 
 def last_standard_normals(generator: np.random.Generator, size: int) -> NDArray[np.float32]:
@@ -53,12 +58,13 @@ def last_standard_normals(generator: np.random.Generator, size: int) -> NDArray[
     True
     """
     bits = generator.bit_generator
-    first: list[float] = []
+    normals, first = np.empty(size, np.float32), 0
     if size >= _FEWEST and "numba" in sys.modules and isinstance(bits, np.random.Philox):
-        while len(first) < _MOST_FIRST and not _at_a_step(bits.state):
-            first.append(generator.standard_normal(dtype=np.float32))
-    rest = standard_normals(generator, size - len(first))
-    return np.concatenate([np.array(first, np.float32), rest]) if first else rest
+        while first < _MOST_FIRST and not _at_a_step(bits.state):
+            normals[first] = generator.standard_normal(dtype=np.float32)
+            first += 1
+    _fill(generator, normals[first:])
+    return normals
 
 
 def _at_a_step(state: Any) -> bool:
