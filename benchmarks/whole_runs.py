@@ -40,7 +40,12 @@ def run(file: Path, *settings: str, data_root: Path | None = None) -> dict[str, 
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss);sys.exit(code)"
         )
         began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", child, *command], check=True, capture_output=True, text=True)
+        kept = {
+            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        }  # as users have it
+        done = subprocess.run(
+            [sys.executable, "-c", child, *command], check=True, capture_output=True, text=True, env=kept
+        )
         seconds = time.perf_counter() - began
         summary = json.loads(Path(folder, "run", "summary.json").read_text())
         intervals = pd.read_parquet(Path(folder, "run", "metrics.parquet"))["wall_s"]
