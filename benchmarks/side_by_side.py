@@ -12,6 +12,7 @@ import platform
 import statistics
 import sys
 import tempfile
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,17 +35,18 @@ class Bench:
     """Environments, archives and the jobs made of both.
 
     Args:
+        without: programs that are left out.
         data_root: folder of torchvision's data sets; None for drawn records.
         envs: folder of the rivals' environments.
         folder: for everything that need not stay.
     """
 
-    def __init__(self, data_root: Path | None, envs: Path, folder: Path) -> None:
+    def __init__(self, data_root: Path | None, envs: Path, folder: Path, without: Collection[str] = ()) -> None:
         self._data_root, self._folder = data_root, folder
         self._pythons: dict[str, str] = {}
         self.missing: list[str] = []
         self.versions: dict[str, str] = {}
-        for program in ("own_app", *REQUIREMENTS):
+        for program in ("own_app", *(each for each in REQUIREMENTS if each not in without)):
             try:
                 self._pythons[program] = python_of(program, envs)
             except NotInstalled as reason:
@@ -69,6 +71,7 @@ class Bench:
             step_size=STEP_SIZE,
             workers=system.workers,
             subnets=system.subnets,
+            precision=system.precision,
             folder=str(self._folder / system.program),
             **shape,
         )
@@ -97,7 +100,7 @@ def same_model(bench: Bench, work: Work) -> list[str]:
         first = outcome.parameters if first is None else first
         distance = np.linalg.norm(outcome.parameters - first) / np.linalg.norm(first - start)
         lines.append(f"{system.name} ({system.workers}): {distance:.1e}")
-        if not distance < MOST_ROUNDING:
+        if system.precision == "float32" and not distance < MOST_ROUNDING:
             bench.missing.append(f"{system.name} does not do the same work as {bench.systems(work)[0].name}")
     head = f"Same work: {devices} devices, {rounds} rounds of {steps} steps on all {work.records} records of a device"
     return [f"{head}; the models' distance, relative to the way from the start: {', '.join(lines)}.", ""]
@@ -163,6 +166,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small shapes, to see that everything works")
     models = [work.model for work in WORKS]
     parser.add_argument("--only", choices=models, default=None, help="the work of this model alone")
+    programs = [rival.program for rival in RIVALS]
+    parser.add_argument("--without", nargs="*", choices=programs, default=[], help="programs to leave out")
     envs = Path(tempfile.gettempdir()) / "h2fdp-rivals"
     parser.add_argument("--envs", type=Path, default=envs, help=f"folder of the environments (default {envs})")
     parser.add_argument("--out", type=Path, help="a file for the tables, beside stdout")
@@ -170,7 +175,7 @@ def main() -> None:
     asked = [work for work in WORKS if given.only in (None, work.model)]
     works = [replace(work, **QUICK[work.model]) for work in asked] if given.quick else asked
     with tempfile.TemporaryDirectory(prefix="h2fdp-bench-") as folder:
-        bench = Bench(given.data_root, given.envs.absolute(), Path(folder))
+        bench = Bench(given.data_root, given.envs.absolute(), Path(folder), given.without)
         lines = []
         for work in works:
             lines += [f"### {work.title}", "", *same_model(bench, work), *measured(bench, work, given.repeats)]

@@ -29,6 +29,7 @@ class Job:
         step_size: the same at every step.
         workers: cores to use.
         subnets: edge servers that h2fdp's devices are under; 1 is a star. Means nothing to the rivals.
+        precision: of h2fdp's convolutions; the rivals compute with float32.
         folder: where to leave files.
     """
 
@@ -44,6 +45,7 @@ class Job:
     step_size: float
     workers: int
     subnets: int
+    precision: str
     folder: str
 
     def to_json(self) -> str:

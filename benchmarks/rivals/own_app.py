@@ -27,6 +27,7 @@ def train(job: Job) -> Trained:
         batch_size=job.batch_size,
         step_size=job.step_size,
         step_decay="none",
+        precision=job.precision,
         sampling="fixed",
         participation=job.participants / job.devices,
         evaluate_every=job.rounds,

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class System:
-    """Who does the work: the name in the table, the program, cores, and the subnets of h2fdp's network."""
+    """Who does the work: the name in the table, the program, cores, and the subnets and precision of h2fdp's run."""
 
     name: str
     program: str
     workers: int
     subnets: int = 1
+    precision: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ WORKS = (
         same=(10, 2, 2),
         systems=(
             STAR,
+            System("h2fdp, a star, bfloat16", "own_app", 1, precision="bfloat16"),
             System("h2fdp, 2 subnets", "own_app", 2, 2),
+            System("h2fdp, 2 subnets, bfloat16", "own_app", 2, 2, "bfloat16"),
             FLOWER,
             PFL,
             JAX,
@@ -95,6 +98,8 @@ NOTES = (
     "JAX: records in memory as float32, one thread; softmax regression as one compiled round, a `vmap` over devices of "
     "a `lax.scan` over steps. With convolutions the scan is unrolled and Python calls it device by device: inside "
     "loops of XLA (`lax.map`) they are far slower on a CPU.",
+    "bfloat16 (`training.precision`): the factors of convolutions' products have 8 bits in place of 24, sums keep 32; "
+    "so these models differ from the others by more than rounding of float32.",
     "Peak MB: of a system's processes together, proportional set sizes (shared pages count once), read twice a second; "
     "or the highest resident size of one of them, if that is more. torch, which every program imports, is in it.",
     "h2fdp: `Experiment.run` as users call it, with ledger, metrics and run directory; subnets without aggregations of "
