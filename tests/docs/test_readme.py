@@ -24,6 +24,6 @@ def test_the_counts_of_verdicts_are_those_of_the_page():
 def test_the_figures_of_speed_are_those_of_the_page():
     page = (REPOSITORY / "docs" / "performance.md").read_text()
     section = README.split("## Speed")[1].split("## ")[0]
-    for figure in ("38,516", "52,068", "3,579", "2,381", "18,808", "324", "125", "8.9", "25", "2.1 GB"):
+    for figure in ("38,823", "58,089", "3,499", "2,475", "18,565", "324", "125", "7.9", "21", "1.3 GB"):
         assert figure in section
         assert figure in page
