@@ -1,5 +1,7 @@
 """What README.md sums up is what the pages say."""
 
+import re
+
 from h2fdp.reproduction.regions import RESULTS, begin
 from h2fdp.reproduction.verdict import Verdict
 from tests.docs.reader import REPOSITORY
@@ -27,3 +29,13 @@ def test_the_figures_of_speed_are_those_of_the_page():
     for figure in ("38,823", "58,089", "3,499", "2,475", "18,565", "324", "125", "7.9", "21", "1.3 GB"):
         assert figure in section
         assert figure in page
+
+
+def test_the_figures_of_the_map_are_those_of_the_page():
+    page = (REPOSITORY / "docs" / "reproduction.md").read_text()
+    working = re.search(r"settings were tried; training works in (\d+) of them", page)[1]
+    claim = re.escape("at k = 200, h2fdp (p_c = 0.5) is above hfl-dp")
+    by_mean = re.search(claim + rf"</th><td[^>]*>\d+ of {working}</td><td>(\d+)</td>", page)[1]
+    told = " ".join(README.split())
+    assert f"judges the same claims in {working} [other settings]" in told
+    assert f"h2fdp ends above the baseline in {by_mean} of them by its mean" in told
