@@ -16,7 +16,7 @@ from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.local_hosts import blocks, worker_threads
-from h2fdp.runtime.section import chosen_backend, inline_workers
+from h2fdp.runtime.section import chosen_backend, inline_workers, usable_cpus
 from h2fdp.training import Evaluator
 from h2fdp.training.device_records import device_records
 
@@ -60,9 +60,9 @@ class ModelScores:
 
 @contextmanager
 def model_scores(run: RunSetup) -> Iterator[ModelScores]:
-    """Scores while a run is under way. Inline, the threads that train wait meanwhile, and as many evaluate."""
+    """Scores while a run is under way. Inline, the threads that train wait meanwhile: one for each CPU evaluates."""
     inline = chosen_backend(run.config.runtime) == "inline" and run.blueprint.device.type == "cpu"
-    at_once = inline_workers(run.config.runtime) if inline else 1
+    at_once = min(inline_workers(run.config.runtime), usable_cpus()) if inline else 1
     with worker_threads(at_once) as threads:
         yield ModelScores(run, threads, at_once)
 

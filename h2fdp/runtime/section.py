@@ -11,6 +11,7 @@ from h2fdp.config.fields import LARGEST_INTEGER, Expect, Positive, Section
 from h2fdp.training.engine import EngineName
 
 LARGEST_HOST_GIB = 100_000
+MOST_THREADS = 1024  # of an inline run
 Hosts = Annotated[int, Field(ge=1, le=LARGEST_INTEGER)]
 Cpus = Annotated[float, Field(ge=0.0001, le=10_000)]
 Gibibytes = Annotated[float, Field(ge=0.01, le=LARGEST_HOST_GIB), Expect("a number from 0.01 to 100000")]
@@ -75,6 +76,8 @@ class RuntimeSection(Section):
         placement = info.data.get("placement")
         if value != "auto" and placement in ("subnet", "entity"):
             raise ValueError(f"expected auto with placement: {placement}, which has as many as nodes, found {value}")
+        if info.data.get("backend") == "inline" and value != "auto" and value > MOST_THREADS:
+            raise ValueError(f"expected at most {MOST_THREADS} threads with backend: inline, found {value}")
         return value
 
 
