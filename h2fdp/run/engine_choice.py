@@ -29,7 +29,9 @@ def engine_of_run(
     if job.precision != "float32":
         _check_rounding(engine, module, device, job)
     if asked in ("compiled", "direct") and (reason := _why_not(asked, module, device, job)) is not None:
-        raise UserError(f"expected auto, stacked or loop, found {asked}: {reason}", key="runtime.engine")
+        other: EngineName = "direct" if asked == "compiled" else "compiled"
+        knows = f", {other}" if _why_not(other, module, device, job) is None else ""
+        raise UserError(f"expected auto, stacked{knows} or loop, found {asked}: {reason}", key="runtime.engine")
     if job.clipping is not None and not job.clipping.plain and engine not in NORMALISING:
         able = ", ".join(sorted(NORMALISING))
         text = f"{engine} does not normalise gradients; expected auto, {able}, or clipping: clip"
@@ -51,14 +53,15 @@ def _check_rounding(engine: EngineName, module: nn.Module, device: torch.device,
     if (reason := _why_not("direct", module, device, job)) is not None:
         text = f"expected float32, found {job.precision}, which engine: direct knows alone: {reason}"
         raise UserError(text, key="training.precision")
+    if not any(isinstance(part, nn.Conv2d) for part in module.modules()):
+        text = f"expected float32, found {job.precision}, which rounds convolutions: this model has none"
+        raise UserError(text, key="training.precision")
     if lacks_bfloat16():
         text = "training.precision: bfloat16 is slower than float32 here: this processor has no such products"
         print(f"note: {text}", file=sys.stderr)
 
 
-def _why_not(
-    engine: Literal["compiled", "direct"], module: nn.Module, device: torch.device, job: TrainingJob
-) -> str | None:
+def _why_not(engine: EngineName, module: nn.Module, device: torch.device, job: TrainingJob) -> str | None:
     if device.type != "cpu":
         works = "compiles for" if engine == "compiled" else "is made for"
         return f"it {works} CPUs, and runtime.gpus_per_host requests a GPU"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
+from h2fdp.algorithms.moon import Moon
 from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout, build
 from h2fdp.run import engine_choice
@@ -90,14 +91,13 @@ def job(precision, objective=None):
 
 
 def test_auto_takes_the_engine_that_knows_it(monkeypatch, capsys):
-    module = build("softmax", SHAPE, 10)
-    assert chosen_engine(module, CPU, job("float32")) == "compiled"
+    module = convolutional()
     assert chosen_engine(module, CPU, job("bfloat16")) == "direct"
     for lacks in (False, True):
         monkeypatch.setattr(engine_choice, "lacks_bfloat16", lambda lacks=lacks: lacks)
         assert engine_of_run("auto", module, CPU, job("bfloat16")) == "direct"
         assert ("slower than float32 here" in capsys.readouterr().err) == lacks
-    assert engine_of_run("auto", module, CPU, job("float32")) == "compiled"
+    assert engine_of_run("auto", build("softmax", SHAPE, 10), CPU, job("float32")) == "compiled"
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,23 @@ def test_auto_takes_the_engine_that_knows_it(monkeypatch, capsys):
         ("loop", nn.Linear(64, 10), "cpu", "runtime.engine", "expected auto or direct"),
         ("auto", nn.Bilinear(4, 4, 2), "cpu", "training.precision", "it knows chains"),
         ("auto", nn.Linear(64, 10), "cuda", "training.precision", "requests a GPU"),
+        ("auto", nn.Linear(64, 10), "cpu", "training.precision", "this model has none"),
     ],
 )
 def test_what_cannot_round_is_refused_with_the_reason(engine, module, device, key, text):
     with pytest.raises(UserError, match=text) as caught:
         engine_of_run(engine, module, torch.device(device), job("bfloat16"))
     assert str(caught.value).startswith(f"{key}: ")
+
+
+@pytest.mark.parametrize(
+    ("engine", "module", "objective", "text"),
+    [
+        ("direct", build("mlp", SHAPE, 10), Moon(1.0, 0.5), "expected auto, stacked, compiled or loop, found direct"),
+        ("compiled", convolutional(), Plain(), "expected auto, stacked, direct or loop, found compiled"),
+        ("compiled", nn.Bilinear(4, 4, 2), Plain(), "expected auto, stacked or loop, found compiled"),
+    ],
+)
+def test_a_refused_engine_names_those_that_know_the_work(engine, module, objective, text):
+    with pytest.raises(UserError, match=text):
+        engine_of_run(engine, module, CPU, job("float32", objective))
