@@ -169,6 +169,8 @@ def lead_of(of: pd.DataFrame, schedule: str) -> str:
     accuracy = 100 * of.pivot(index="seed", columns="schedule", values="accuracy")
     lead = (accuracy[rule_in(of)] - accuracy[schedule]).dropna().to_numpy()
     found = means_with_intervals(lead[:, None])
+    if len(lead) < 2:
+        return f"{found.mean[0]:+.1f}"
     verdict = "above" if found.low[0] > 0 else "below" if found.high[0] < 0 else "undecided"
     return f"{found.mean[0]:+.1f} [{found.low[0]:.1f}, {found.high[0]:.1f}]: {verdict}"
 

@@ -29,13 +29,17 @@ def test_rows_are_named_by_the_schedule_of_a_run():
     assert word({"name": RULE, "nearness": 1.0}, 1) == word(RULE, 1) == "ali-dpfl-v1"
 
 
-def test_the_table_has_means_with_intervals_beside_the_papers_numbers():
+def test_the_table_has_means_with_intervals_beside_the_papers_numbers_and_the_rules_lead_seed_by_seed():
     rows = [("III-2", "tau = 2", seed, value, 2.0, 316) for seed, value in ((1, 0.5), (2, 0.52))]
-    rows.append(("III-2", "ali-dpfl-v1", 1, 0.4, 1.5, 237))
+    rows += [("III-2", "ali-dpfl-v1", seed, value, 1.5, 237) for seed, value in ((1, 0.52), (2, 0.53))]
     runs = pd.DataFrame(rows, columns=["column", "schedule", "seed", "accuracy", "mean_tau", "steps"])
     _, _, adaptive, fixed = table_of(runs)
-    assert adaptive == "| III, 2, 158, 317 | ali-dpfl-v1 | 40.0 | 1 | 83.44 | 1.50 | 237 |"
-    assert fixed == "| III, 2, 158, 317 | tau = 2 | 51.0 ± 12.7 | 2 | 83.20 | 2.00 | 316 |"
+    assert adaptive == "| III, 2, 158, 317 | ali-dpfl-v1 | 52.5 ± 6.4 | 83.44 |  |  | 2 | 1.50 |"
+    # leads of 2 and 1 points: 1.5 -+ 12.706 * 0.707 / sqrt(2) for Student's quantile of one degree of freedom
+    lead = "+1.5 [-4.9, 7.9]: undecided"
+    assert fixed == f"| III, 2, 158, 317 | tau = 2 | 51.0 ± 12.7 | 83.20 | {lead} | +0.24 | 2 | 2.00 |"
+    *_, alone = table_of(runs[runs["seed"] == 1])
+    assert alone == "| III, 2, 158, 317 | tau = 2 | 50.0 | 83.20 | +2.0 | +0.24 | 1 | 2.00 |"
     assert "III at 2 with" not in left_of(runs)
     assert "IV at 2.75 with R_s = 158 (" in left_of(runs)
 
