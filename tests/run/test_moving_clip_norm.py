@@ -139,7 +139,7 @@ def in_order(sent):
 def _keeping(sent, arrived):
     def kept(subnet, stage, model, uploads):
         updates, weights = arrived(subnet, stage, model, uploads)
-        sent[subnet._server.name] = torch.stack(updates), weights  # subnets may be computed side by side
+        sent[subnet._server.name] = updates.clone(), weights  # subnets may be computed side by side
         return updates, weights
 
     return kept
