@@ -35,10 +35,10 @@ class Bench:
     """Environments, archives and the jobs made of both.
 
     Args:
-        without: programs that are left out.
         data_root: folder of torchvision's data sets; None for drawn records.
         envs: folder of the rivals' environments.
         folder: for everything that need not stay.
+        without: programs that are left out.
     """
 
     def __init__(self, data_root: Path | None, envs: Path, folder: Path, without: Collection[str] = ()) -> None:

@@ -40,9 +40,8 @@ def run(file: Path, *settings: str, data_root: Path | None = None) -> dict[str, 
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss);sys.exit(code)"
         )
         began = time.perf_counter()
-        kept = {
-            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-        }  # as users have it
+        # Users' Python keeps bytecode.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         done = subprocess.run(
             [sys.executable, "-c", child, *command], check=True, capture_output=True, text=True, env=kept
         )

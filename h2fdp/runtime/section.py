@@ -76,6 +76,11 @@ class RuntimeSection(Section):
         placement = info.data.get("placement")
         if value != "auto" and placement in ("subnet", "entity"):
             raise ValueError(f"expected auto with placement: {placement}, which has as many as nodes, found {value}")
+        return value
+
+    @field_validator("hosts", mode="after")
+    @classmethod
+    def _few_enough_threads(cls, value: Any, info: ValidationInfo) -> Any:
         if info.data.get("backend") == "inline" and value != "auto" and value > MOST_THREADS:
             raise ValueError(f"expected at most {MOST_THREADS} threads with backend: inline, found {value}")
         return value
