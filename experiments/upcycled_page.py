@@ -8,19 +8,17 @@ table.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from experiments.sections import between_markers
+from experiments.upcycled_rule import ROUNDS, half_width, verdict
 from experiments.upcycled_runs import DATA_SETS
-from experiments.upcycled_table import CLOSE, GRIDS, LEVEL, ROUNDS, UPCYCLED, half_width
+from experiments.upcycled_table import GRIDS, UPCYCLED
 
-MOST = 100_000  # seeds
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "comparisons.md"
 SECTION = "python -m experiments.upcycled_page"
@@ -49,31 +47,6 @@ TABLE_3: Printed = {
 }
 
 
-def verdict(differences: list[float], level: float = LEVEL) -> str:
-    """What became of the claim that upcycling is better, and what is needed where it is open.
-
-    >>> verdict([1.0, 1.1, 0.9, 1.0]), verdict([-1.0, -1.1, -0.9, -1.0]), verdict([0.1, -0.1, 0.0, 0.0])
-    ('better', 'worse', 'within half a point')
-    >>> verdict([-4.0, 4.0, 1.0, 0.0])
-    'open: about 290 seeds'
-    """
-    half, mean = half_width(differences, level), float(np.mean(differences))
-    if abs(mean) > half:
-        return "better" if mean > 0 else "worse"
-    if half <= CLOSE:
-        return "within half a point"
-    deviation = float(np.std(differences, ddof=1))
-    counts = np.arange(2, MOST)
-    enough = stdtrit(counts - 1, (1 + level) / 2) * deviation / np.sqrt(counts) <= CLOSE
-    return f"open: about {_rounded(int(counts[enough.argmax()]))} seeds" if enough.any() else f"open: over {MOST} seeds"
-
-
-def _rounded(count: int) -> int:
-    """Two digits: that many seeds are an estimate from few."""
-    unit = 10 ** max(0, len(str(count)) - 2)
-    return math.ceil(count / unit) * unit
-
-
 def accuracies(runs: pd.DataFrame, name: str, method: str) -> pd.Series:
     """By seed, in per cent."""
     own = runs[(runs["data_set"] == name) & (runs["method"] == method)]
@@ -88,14 +61,16 @@ def comparison_table(runs: pd.DataFrame, printed: Printed) -> Iterator[str]:
     for method in GRIDS:
         for name in there:
             plain, upcycled = (accuracies(runs, name, kind) for kind in (method, UPCYCLED + method))
-            gains = (upcycled - plain).dropna().tolist()
+            by_seed = (upcycled - plain).dropna()
+            gains = by_seed.tolist()
             if not gains:
                 continue
+            seeds = f"{len(gains)}" + " new" * (by_seed.index.min() > ROUNDS[-1])
             before, after = printed[method][list(TITLES).index(name)]
             yield (
                 f"| {method} | {TITLES[name]} | {_spread(plain)} ({plain.mean() - before:+.2f}) | {_spread(upcycled)} "
                 f"({upcycled.mean() - after:+.2f}) | {np.mean(gains):+.2f} ± {half_width(gains):.2f} | "
-                f"{after - before:+.2f} | {len(gains)} | {verdict(gains)} |"
+                f"{after - before:+.2f} | {seeds} | {verdict(gains)} |"
             )
 
 
@@ -172,7 +147,7 @@ def page(folder: Path) -> Iterator[str]:
         runs = pd.read_csv(folder / file, comment="#")
         runs = runs[runs["data_set"].isin(DATA_SETS)]
         yield f"### {title}\n"
-        yield f"{tally(runs)} Most seeds: {runs['seed'].max()} of at most {ROUNDS[-1]}.\n"
+        yield f"{tally(runs)}\n"
         yield from comparison_table(runs, printed)
         yield ""
     private = folder / "upcycled-private.csv"

@@ -1,7 +1,7 @@
 """Upcycled-FL's Tables 1 and 3: seven methods, plain and upcycled.
 
     python -m experiments.upcycled_table DATA --out DIR [--stragglers 0.3] [--rounds 4] [--femnist DIR] [--sent140 DIR]
-                                         [--stored experiments/upcycled.csv [--cells iid:scaffold ...]]
+                                         [--stored experiments/upcycled.csv [--cells iid:scaffold ...]] [--afresh]
 
 DATA holds the authors' archives `iid.npz`, `0_0.npz`, `0.5_0.5.npz`, `1_1.npz`; the two other folders, the user's own,
 are in LEAF's format, with a user for each device (50 of FEMNIST's, 52 of Sent140's). Columns without data are left out.
@@ -10,11 +10,10 @@ records in the place of its test records; then, with the best, the factor of upc
 FedAvg). The best go into the table, with other seeds and all records. Table 3 has fewer stragglers and the choices of
 Table 1.
 
-Seeds are added in rounds, by a rule stated before any was run: after 4, 8, 16, 32 and 64 of them (`ROUNDS`) a
-comparison ends if the interval of its difference excludes 0 or reaches at most half a point (`CLOSE`) from its middle.
-The intervals are Student's at a level of 1 - 0.05/5, so that the one at which a comparison ends, whichever it is,
-covers the difference with a probability of at least 95 % (Bonferroni over the looks). `--rounds` says how many rounds
-there is time for; a later command with more goes on. Finished runs are kept in DIR.
+Seeds are added in rounds, by the rule of `experiments.upcycled_rule`, until a comparison is decided or known to half a
+point. `--rounds` says how many rounds there is time for; a later command with more goes on. With `--afresh` comparisons
+that all rounds leave open are made again under new seeds, which then stand in the table instead of the first 64.
+Finished runs are kept in DIR.
 
 `--stored FILE` goes on from a table that is checked in: only comparisons that are open there get more seeds (`--cells`
 names some of them, as iid:scaffold). The grids are searched for these alone, and the first seed of each is made again:
@@ -27,15 +26,13 @@ it is what `h2fdp reproduce upcycled` judges, and both are what `python -m exper
 from __future__ import annotations
 
 import argparse
-import math
 import os
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from experiments.upcycled_rule import ROUNDS, ended, seeds_afresh
 from experiments.upcycled_runs import (
     DATA_SETS,
     LEAF,
@@ -67,33 +64,8 @@ GRIDS: dict[str, list[dict[str, Any]]] = {  # keys of the method; `step` is a fa
     ],
     "fedyogi": [{"step": 1.0, "server.server_step": server} for server in (0.01, 0.1)],
 }
-ROUNDS = (4, 8, 16, 32, 64)  # seeds 1 to this many
-LEVEL = 1 - 0.05 / len(ROUNDS)
-CLOSE = 0.5  # points
 GRID_SEED = 100
 UPCYCLED = "upcycled-"
-
-
-def half_width(differences: Sequence[float], level: float = LEVEL) -> float:
-    """Half the length of Student's interval of a mean.
-
-    >>> round(half_width([1.0, 2.0, 3.0], 0.95), 3)
-    2.484
-    """
-    from scipy.special import stdtrit
-
-    count = len(differences)
-    return float(stdtrit(count - 1, (1 + level) / 2) * np.std(differences, ddof=1) / math.sqrt(count))
-
-
-def ended(differences: Sequence[float]) -> bool:
-    """Whether a comparison needs no more seeds: its interval excludes 0, or is short.
-
-    >>> ended([1.0, 1.1, 0.9, 1.0]), ended([-4.0, 4.0, 1.0, 0.0]), ended([-0.01, 0.01, 0.0, 0.0])
-    (True, False, True)
-    """
-    half = half_width(differences)
-    return half <= CLOSE or abs(float(np.mean(differences))) > half
 
 
 def differences_of(runs: Runs, cell: Cell) -> list[float]:
@@ -193,14 +165,49 @@ def table(
     return runs
 
 
+def afresh(
+    files: Mapping[str, Path],
+    choices: Mapping[str, Mapping[Cell, Choice]],
+    out: Path,
+    workers: int,
+    stragglers: float,
+    runs: Runs,
+    made: Sequence[str] = (),
+) -> Runs:
+    """Runs in which comparisons that all rounds left open have new seeds in the place of their first.
+
+    Args:
+        runs: at the end of all rounds.
+    """
+    for name, method in choices[""]:
+        gains = differences_of(runs, (name, method))
+        is_new = (name, method, 1) not in runs
+        if is_new or len(gains) < ROUNDS[-1] or ended(gains):
+            continue
+        folder = out / f"table-{stragglers:g}" / name
+        jobs = {
+            folder / f"{prefix}{method}" / words(choice[name, method]) / str(seed): (
+                Job(name, method, choice[name, method], seed, files[name], stragglers), (name, prefix + method, seed)
+            )
+            for prefix, choice in choices.items()
+            for seed in seeds_afresh(gains)
+        }  # fmt: skip
+        found = run_all({place: job for place, (job, _) in jobs.items()}, workers)
+        kept = {key: value for key, value in runs.items() if key[:2] not in {each[:2] for _, each in jobs.values()}}
+        runs = kept | {key: final(found[place], job.column) for place, (job, key) in jobs.items()}
+        write_runs(out / name_of_table(stragglers), runs, made, afresh=True)
+        print(f"{name}:{method} afresh: {len(jobs)} runs", flush=True)
+    return runs
+
+
 def name_of_table(stragglers: float) -> str:
     """Table 1's, and those with fewer stragglers."""
     return "upcycled.csv" if stragglers == 0.9 else f"upcycled-{100 * stragglers:.0f}.csv"
 
 
-def write_runs(file: Path, runs: Runs, made: Sequence[str] = ()) -> None:
+def write_runs(file: Path, runs: Runs, made: Sequence[str] = (), *, afresh: bool = False) -> None:
     """The accuracies at the end of all runs, as `h2fdp reproduce` reads a table; `made` says what made earlier ones."""
-    stored = " --stored FILE" if made else ""
+    stored = (" --stored FILE" if made else "") + " --afresh" * afresh
     now = f"`python -m experiments.upcycled_table DATA --out DIR{stored}` at {commit_of(Path(__file__).parent)}"
     lines = [*(f"# {each}" for each in dict.fromkeys((*made, now))), "data_set,method,seed,accuracy"]
     lines += [f"{name},{method},{seed},{value / 100:.6f}" for (name, method, seed), value in sorted(runs.items())]
@@ -217,6 +224,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--stored", type=Path, help="a table whose open comparisons get more seeds")
     parser.add_argument("--cells", nargs="+", help="these of them alone, as iid:scaffold")
+    parser.add_argument("--afresh", action="store_true", help="what is open after all rounds, under new seeds")
     for name in LEAF:
         parser.add_argument(f"--{name}", type=Path)
     asked = parser.parse_args()
@@ -230,7 +238,9 @@ def main() -> None:
         cells = cells_named(asked.cells, cells)
     plain, upcycled = searched(files, asked.out, asked.workers, 0.9, cells)
     choices = {"": plain, UPCYCLED: upcycled}
-    table(files, choices, asked.out, asked.workers, asked.stragglers, asked.rounds, stored, made)
+    runs = table(files, choices, asked.out, asked.workers, asked.stragglers, asked.rounds, stored, made)
+    if asked.afresh:
+        afresh(files, choices, asked.out, asked.workers, asked.stragglers, runs, made)
 
 
 if __name__ == "__main__":

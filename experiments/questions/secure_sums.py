@@ -35,7 +35,7 @@ def noise(kind: str, devices: int) -> float:
     Where nobody is trusted every device hides its own upload from its edge server. In a secure sum the worst observer
     is a device of the same subnet, which knows its own share of the noise.
 
-    >>> noise("none", 4), noise("secure sums", 5) ** 2
+    >>> noise("none", 4), round(noise("secure sums", 5) ** 2, 6)
     (2.0, 1.25)
     """
     return {"none": math.sqrt(devices), "all": 1.0}.get(kind, math.sqrt(devices / (devices - 1)))

@@ -85,17 +85,18 @@ Panel = Annotated[
 
 
 class DataSet(Section):
-    """A data set on which figures are made: what it changes, and, where it is usually not run, why.
+    """A data set on which figures are made, and what it changes.
 
     Attributes:
         like: another one, whose figures and claims are this one's too: the same data under another model. It is shown
             where it has runs.
+        page: a page of its own, which has its pictures and details; others have its verdicts at most.
     """
 
     title: Text
     like: Text | None = None
     set: Keys = Field(default_factory=dict)
-    not_run: Text | None = None
+    page: Text | None = None
 
 
 class Figure(Section):

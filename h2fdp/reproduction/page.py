@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from h2fdp.reproduction.evaluation import JudgedClaim, Row
 from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.plan import Reproduction
-from h2fdp.reproduction.results import NO_RUNS
 from h2fdp.reproduction.verdict import UNDECIDED, Verdict
 from h2fdp.reproduction.wording import found_words, paper_words
 
@@ -107,8 +106,6 @@ def _not_run(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
         data_set = of.file.data_sets[row.data_set]
         for column, judged in row.columns.items():
             if judged.verdict is Verdict.NOT_RUN:
-                why = data_set.not_run if judged.why == NO_RUNS and data_set.not_run else judged.why
-                where = data_set.title if why == data_set.not_run else f"{data_set.title}, {COLUMNS[column]}"
-                reasons[f"{where}: {why}"] = None
+                reasons[f"{data_set.title}, {COLUMNS[column]}: {judged.why}"] = None
     if reasons:
         yield "\nNot run. " + " ".join(f"{reason}." for reason in reasons)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -84,11 +84,15 @@ class Session:
         """Where a figure is drawn."""
         return self.out / f"{'-'.join([figure, *(self.only or ())])}.png"
 
-    def draw(self, figures: Iterable[str]) -> list[Path]:
-        """Draw figures; those that could be."""
+    def draw(self, figures: Iterable[str], data_sets: Container[str] | None = None) -> list[Path]:
+        """Draw figures, of some data sets alone if asked; those that could be."""
         from h2fdp.reproduction.pictures import draw  # matplotlib, for those who draw
 
-        results = {part: found for part, found in self.found.items() if isinstance(found, Results)}
+        results = {
+            part: found
+            for part, found in self.found.items()
+            if isinstance(found, Results) and (data_sets is None or part.data_set in data_sets)
+        }
         return [self.picture(figure) for figure in figures if draw(self.of, figure, results, self.picture(figure))]
 
     def complete(self, rows: list[Row]) -> list[Row]:
@@ -117,13 +121,13 @@ class Session:
         return {place: Provenance(self._made(*place), self._accounted(*place)) for place in sorted(places)}
 
     def write_page(self, page: Path, rows: list[Row], settings: SettingsSession | None) -> None:
-        """Write all claims into a page, and all pictures beside it."""
-        rows, known = self.complete(rows), self._fresh()
+        """Write all claims into a page, and pictures beside it; a data set with a page of its own is detailed there."""
+        rows, known, sets = self.complete(rows), self._fresh(), self.of.file.data_sets
         if not self.quick:
             known = {**self._before.provenance, **known}
-        shown, shown_sets = {}, {row.data_set for row in rows}
+        shown, shown_sets = {}, {row.data_set for row in rows if self.only or sets[row.data_set].page is None}
         for figure in self.of.file.figures:
-            pictures, picture = self.draw([figure]), page.parent / PICTURES / self.picture(figure).name
+            pictures, picture = self.draw([figure], shown_sets), page.parent / PICTURES / self.picture(figure).name
             if pictures:
                 picture.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(pictures[0], picture)
@@ -138,7 +142,7 @@ class Session:
             path = f"{PICTURES}/{picture.name}" if picture.is_file() else None
             shown[figure] = FigureResults(path, list(dict.fromkeys(made)), accounted)
         results, counted, first = None, {}, next(iter(self.only or self.of.file.data_sets))
-        bodies = {RESULTS: details(self.of, rows, shown)}
+        bodies = {RESULTS: details(self.of, [row for row in rows if row.data_set in shown_sets], shown)}
         if settings is not None and settings.data_set == first:
             results, counted = settings.results(), settings.counted
             axes = settings.file.axes

@@ -34,7 +34,7 @@ quick: {training.intervals: 4}
 accounted: {privacy.epsilon: 20, privacy.calibration: accounted}
 data_sets:
   digits: {title: Digits}
-  other: {title: Other, set: {seed: 7}, not_run: it would be the same}
+  other: {title: Other, set: {training.batch_size: 4}, page: other.md}
   wide: {title: "Digits, wide", like: digits, set: {model: mlp}}
 figures:
   one:

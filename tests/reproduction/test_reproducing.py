@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from h2fdp import Experiment
 from h2fdp.cli.main import app
 from h2fdp.reproduction.decisions import decisions
-from h2fdp.reproduction.regions import RESULTS, begin, end
+from h2fdp.reproduction.regions import RESULTS, VERDICTS, begin, end
 from h2fdp.run.setup import RunSetup
 from tests.reproduction.small import folder
 
@@ -82,7 +82,7 @@ def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
     assert "stale words" not in page
     assert "| noise costs accuracy | Sec. 1 | Digits | ≤ 500 points |" in page
     assert "| tau rises | Sec. 3 | Digits | every step |" in page
-    assert "Not run. Other: it would be the same." in page
+    assert "Other" not in page  # it has a page of its own
     assert "Made by `h2fdp" in page
     runs = path / "out" / "full" / "digits" / "accounted" / "two" / "runs"
     summaries = [json.loads(each.read_text())["privacy"]["worst"] for each in runs.glob("*/summary.json")]
@@ -115,6 +115,26 @@ def test_a_page_of_one_data_set_has_its_claims_alone(done, tmp_path):
     assert "](figures/one-digits.png)" in page
     assert "Other" not in page
     assert "wide" not in page
+
+
+def test_a_data_set_with_a_page_of_its_own_is_on_the_first_screen_of_others_only(tmp_path):
+    folder(tmp_path / "experiments")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name in ("reproduction.md", "other.md"):
+        (docs / name).write_text(f"{begin(VERDICTS)}\n{end(VERDICTS)}\n{BEGIN}\n{END}\n")
+    own = reproduce(tmp_path, "one", "--check", "--data-set", "other", "--page", str(docs / "other.md"))
+    assert own.exit_code == 0, own.output
+    details = (docs / "other.md").read_text().split(BEGIN)[1]
+    assert "| noise costs accuracy | Sec. 1 | Other |" in details
+    assert "](figures/one-other.png)" in details
+    common = reproduce(tmp_path, "one", "--check")
+    assert common.exit_code == 0, common.output
+    screen, details = (docs / "reproduction.md").read_text().split(BEGIN)
+    assert "Other" in screen
+    assert 'title="Other, noise by formula: holds' in screen
+    assert "| noise costs accuracy | Sec. 1 | Digits |" in details
+    assert "Other" not in details
 
 
 def test_json_has_findings_and_verdicts(done):

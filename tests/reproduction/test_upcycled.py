@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.upcycled_page import TABLE_1, comparison_table, tally, verdict
+from experiments.upcycled_page import TABLE_1, comparison_table, tally
+from experiments.upcycled_rule import ended, half_width, seeds_afresh, seeds_needed, verdict
 from experiments.upcycled_runs import DATA_SETS, Job, held_out, split_leaf
 from experiments.upcycled_stored import cells_named, read_runs
-from experiments.upcycled_table import GRIDS, UPCYCLED, differences_of, ended, half_width, table
+from experiments.upcycled_table import GRIDS, UPCYCLED, afresh, differences_of, table
 from h2fdp.run.api import Experiment
 from h2fdp.topology import Topology
 
@@ -106,6 +107,52 @@ def test_seeds_that_are_needed_shrink_the_interval_to_half_a_point():
     few = (3 * rng.standard_normal(64)).tolist()
     needed = int(verdict(few).split()[2])
     assert half_width((3 * rng.standard_normal(needed)).tolist()) == pytest.approx(0.5, rel=0.25)
+
+
+@pytest.mark.parametrize("deviation", [0.05, 0.7, 3.0, 40.0])
+def test_the_seeds_that_are_needed_are_the_fewest(deviation):
+    count = seeds_needed(deviation)
+    shape = np.resize([1.0, -1.0], count)
+    gains = deviation * shape / shape.std(ddof=1)
+    assert half_width(gains.tolist()) <= 0.5
+    if count > 2:
+        fewer = shape[1:] - shape[1:].mean()
+        assert half_width((deviation * fewer / fewer.std(ddof=1)).tolist()) > 0.5
+
+
+def test_what_all_rounds_leave_open_is_judged_by_new_seeds_alone(tmp_path, monkeypatch):
+    """The first 64 gains deviate by 3 points around 0; what new seeds say of it is another matter: here, two points."""
+    asked = []
+
+    def answer(jobs, workers):
+        asked.extend(job.seed for job in jobs.values())
+        return {
+            folder: {"rows": [{"accuracy": (50.0 + 2.0 * ("factor" in job.choice)) / 100}], "seconds": 0.0}
+            for folder, job in jobs.items()
+        }
+
+    monkeypatch.setattr("experiments.upcycled_table.run_all", answer)
+    monkeypatch.setattr("experiments.upcycled_table.commit_of", lambda folder: "now")
+    runs = {("iid", kind + "fedprox", seed): 50.0 + 3.0 * (-1) ** seed * bool(kind)
+            for kind in ("", UPCYCLED) for seed in range(1, 65)}  # fmt: skip
+    runs |= {("iid", kind + "fedavg", seed): 50.0 + bool(kind) for kind in ("", UPCYCLED) for seed in range(1, 5)}
+    cells = {("iid", method): {"step": 1.0} for method in ("fedavg", "fedprox")}
+    choices = {"": cells, UPCYCLED: {cell: {**choice, "factor": 0.5} for cell, choice in cells.items()}}
+    gains = differences_of(runs, ("iid", "fedprox"))
+    assert verdict(gains).startswith("open")
+    found = afresh({"iid": tmp_path}, choices, tmp_path, 1, 0.9, runs)
+    new = seeds_afresh(gains)
+    assert sorted(asked) == sorted([*new, *new])
+    assert min(new) == 65
+    assert len(new) == pytest.approx(1.2 * seeds_needed(float(np.std(gains, ddof=1))), abs=1)
+    assert differences_of(found, ("iid", "fedprox")) == pytest.approx([2.0] * len(new))
+    assert {seed for _, method, seed in found if method == "fedprox"} == set(new)
+    assert differences_of(found, ("iid", "fedavg")) == [1.0] * 4
+    written = pd.read_csv(tmp_path / "upcycled.csv", comment="#", dtype={"data_set": str})
+    assert f"| {len(new)} new | better |" in list(comparison_table(written, TABLE_1))[3]
+    asked.clear()
+    assert afresh({"iid": tmp_path}, choices, tmp_path, 1, 0.9, found) == found  # once is all
+    assert not asked
 
 
 def leaf_files(folder, users, record):
