@@ -68,7 +68,14 @@ def _decided(study: Study, planned: PlannedRun, shared: SharedInputs, options: W
 
 
 def decisions(run: RunSetup) -> list[dict[str, Any]]:
-    """Interval by interval."""
+    """Interval by interval.
+
+    Raises:
+        UserError: control that is told what finished intervals cost, which only training can tell.
+    """
+    if not run.config.control.is_algorithm_1:
+        text = "these depend on what finished intervals cost; expected no budget and no target, and devices: random"
+        raise UserError(text, run.config.name, "control")
     schedule, slot, found = run.schedule(), 0, []
     for interval in range(run.config.training.intervals):
         if schedule.ends(slot):

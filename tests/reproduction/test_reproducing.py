@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from h2fdp import Experiment
 from h2fdp.cli.main import app
+from h2fdp.errors import UserError
 from h2fdp.reproduction.decisions import decisions
 from h2fdp.reproduction.regions import RESULTS, VERDICTS, begin, end
 from h2fdp.run.setup import RunSetup
@@ -189,6 +190,15 @@ def test_decisions_are_those_of_a_trained_run(tmp_path):
     means = [sum(row["participation"].values()) / len(row["participation"]) for row in trained]
     assert [row["devices_per_subnet"] for row in found] == means
     assert all(after["interval"] - before["interval"] == 1 for before, after in pairwise(found))
+
+
+def test_decisions_that_depend_on_what_was_spent_are_refused(tmp_path):
+    folder(tmp_path, three=("control: {tau_max: 8}", "control: {tau_max: 8, budget: {joules: 1000}}"))
+    experiment = Experiment.from_file(tmp_path / "three.yaml", ["method=h2fdp-adaptive"])
+    prepared = experiment.prepare(None)
+    assert isinstance(prepared, RunSetup)
+    with pytest.raises(UserError, match="these depend on what finished intervals cost; expected no budget"):
+        decisions(prepared)
 
 
 @pytest.mark.parametrize(
