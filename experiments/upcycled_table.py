@@ -138,16 +138,16 @@ def table(
     known = stored or {}
     runs: Runs = dict(known)
     going: list[Cell] = list(choices[""])
-    most = max((len(differences_of(known, cell)) for cell in going), default=0)
     for seeds in ROUNDS[:rounds]:
-        if seeds <= most:
+        fewer = [cell for cell in going if len(differences_of(known, cell)) < seeds]
+        if not fewer:
             continue
         jobs = {
             out / f"table-{stragglers:g}" / name / f"{prefix}{method}" / words(choice[name, method]) / str(seed): (
                 Job(name, method, choice[name, method], seed, files[name], stragglers),
                 (name, prefix + method, seed),
             )
-            for name, method in going
+            for name, method in fewer
             for prefix, choice in choices.items()
             for seed in range(1, seeds + 1)
             if seed == 1 or (name, prefix + method, seed) not in known

@@ -30,12 +30,16 @@ def test_a_fifth_of_each_device_is_held_out_and_no_test_record_is_seen(tmp_path)
 
 
 def test_seeds_are_enough_at_the_corrected_level():
-    """Three seeds 2, 3, 4: t = 4.303 at 95 %, so half a length of 2.48; 9.925 at 99 %, so 5.73."""
+    """Three seeds 2, 3, 4: t = 4.303 at 95 %, so half a length of 2.48; 8.860 at 98.75 %, so 5.12. Of eight seeds with
+    four gains above and four below their mean by d, the deviation is 1.069 d and t 3.336: so 1.26 d."""
     assert half_width([2.0, 3.0, 4.0], 0.95) == pytest.approx(2.484, abs=1e-3)
-    assert half_width([2.0, 3.0, 4.0]) == pytest.approx(9.925 / 3**0.5, abs=1e-3)
-    assert not ended([2.0, 3.0, 4.0])
-    assert ended([7.0, 8.0, 9.0])
-    assert ended([0.0, 0.05, -0.05])
+    assert half_width([2.0, 3.0, 4.0]) == pytest.approx(8.860 / 3**0.5, abs=1e-3)
+    assert half_width([1.0, -1.0] * 4) == pytest.approx(1.261, abs=1e-3)
+    assert not ended([2.25, 0.25] * 4)
+    assert ended([2.27, 0.27] * 4)
+    assert not ended([0.4, -0.4] * 4)
+    assert ended([0.39, -0.39] * 4)
+    assert not ended([0.39, -0.39] * 3)  # fewer than a first look has
 
 
 def test_a_comparison_that_has_ended_gets_no_more_seeds(tmp_path, monkeypatch):
@@ -58,14 +62,14 @@ def test_a_comparison_that_has_ended_gets_no_more_seeds(tmp_path, monkeypatch):
     cells = {("iid", method): {"step": 1.0} for method in ("fedavg", "fedprox")}
     choices = {"": cells, UPCYCLED: {cell: {**choice, "factor": 0.5} for cell, choice in cells.items()}}
     runs = table({"iid": tmp_path}, choices, tmp_path, 1, 0.9, 3)
-    assert seen == [2 * 2 * 4, 2 * 8, 2 * 16]
-    assert differences_of(runs, ("iid", "fedavg")) == pytest.approx([1.0] * 4)
-    assert len(differences_of(runs, ("iid", "fedprox"))) == 16
+    assert seen == [2 * 2 * 8, 2 * 16, 2 * 32]
+    assert differences_of(runs, ("iid", "fedavg")) == pytest.approx([1.0] * 8)
+    assert len(differences_of(runs, ("iid", "fedprox"))) == 32
     written = pd.read_csv(tmp_path / "upcycled.csv", comment="#", dtype={"data_set": str})
-    assert len(written) == 2 * 4 + 2 * 16
+    assert len(written) == 2 * 8 + 2 * 32
     (one, other) = list(comparison_table(written, TABLE_1))[2:]
-    assert "| +1.00 ± 0.00 | +0.77 | 4 | better |" in one
-    assert "| 16 | open: about" in other
+    assert "| +1.00 ± 0.00 | +0.77 | 8 | better |" in one
+    assert "| 32 | open: about" in other
     assert tally(written) == "Of 2 comparisons: 1 better, 1 open."
 
 
@@ -90,7 +94,7 @@ def test_an_open_comparison_goes_on_from_a_stored_table_if_its_first_seed_is_sti
     stored, made = read_runs(file)
     cell = {("iid", "fedprox"): {"step": 1.0}}
     choices = {"": cell, UPCYCLED: {key: {**choice, "factor": 0.5} for key, choice in cell.items()}}
-    runs = table({"iid": tmp_path}, choices, tmp_path, 1, 0.9, 2, stored, made)
+    runs = table({"iid": tmp_path}, choices, tmp_path, 1, 0.9, 1, stored, made)
     assert seen == [sorted([1, 5, 6, 7, 8] * 2)]
     assert len(differences_of(runs, ("iid", "fedprox"))) == 8
     text = (tmp_path / "upcycled.csv").read_text().splitlines()
