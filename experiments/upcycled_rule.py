@@ -37,7 +37,7 @@ def half_width(gains: Sequence[float], level: float = LEVEL) -> float:
 
 
 def ended(gains: Sequence[float]) -> bool:
-    """Whether a comparison needs no more seeds: it has those of the first look, and its interval excludes 0 or is short.
+    """Whether a comparison needs no more seeds: it has the first look's, and its interval excludes 0 or is short.
 
     >>> [ended(2 * gains) for gains in ([1.0, 1.1, 0.9, 1.0], [-4.0, 4.0, 1.0, 0.0], [-0.01, 0.01, 0.0, 0.0])]
     [True, False, True]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +61,16 @@ def evaluate(claims: list[Claim], found: Found) -> list[Row]:
         for claim in claims
         for data_set in claim.paper
     ]
+
+
+def has_runs(rows: Iterable[Row], data_set: str) -> bool:
+    """Whether any claim about a data set was judged."""
+    return any(
+        judged.verdict is not Verdict.NOT_RUN
+        for row in rows
+        if row.data_set == data_set
+        for judged in row.columns.values()
+    )
 
 
 def _judged(claim: Claim, data_set: str, found: Found, column: Column) -> JudgedClaim:

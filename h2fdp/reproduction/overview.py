@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from h2fdp.reproduction.cells import cell, legend, share_cell
-from h2fdp.reproduction.evaluation import Row
+from h2fdp.reproduction.evaluation import Row, has_runs
 from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.plan import Reproduction
 from h2fdp.reproduction.settings.judged import ClaimOverSettings, SettingsResults
-from h2fdp.reproduction.verdict import Verdict
 from h2fdp.reproduction.wording import paper_words
 
 _SHORT: Mapping[Column, str] = {"claimed": "formula", "accounted": "account"}
@@ -49,7 +48,7 @@ def _figures(
     order = list(of.file.figures)
     for row in sorted(rows, key=lambda row: order.index(row.claim.figure)):
         by_claim.setdefault(row.claim.id, {})[row.data_set] = row
-    data_sets = [name for name in dict.fromkeys(row.data_set for row in rows) if name == first or _has_runs(rows, name)]
+    data_sets = [name for name in dict.fromkeys(row.data_set for row in rows) if name == first or has_runs(rows, name)]
     roles: Mapping[str, int] = {} if settings is None else settings.chosen
     confirmed = {} if settings is None else settings.confirmed
     of_roles = [(role, column) for role in roles for column in COLUMNS if (role, column) in confirmed]
@@ -95,15 +94,6 @@ def _counted_cell(counted: ClaimOverSettings | None) -> str:
         f"as much as the paper says; undecided in {counted.undecided}"
     )
     return share_cell(counted.holds, counted.undecided, counted.judged, told)
-
-
-def _has_runs(rows: Iterable[Row], data_set: str) -> bool:
-    return any(
-        judged.verdict is not Verdict.NOT_RUN
-        for row in rows
-        if row.data_set == data_set
-        for judged in row.columns.values()
-    )
 
 
 def _table_of_another_paper(of: Reproduction, title: str, rows: Sequence[Row]) -> Iterator[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from h2fdp.reproduction.evaluation import JudgedClaim, Row
+from h2fdp.reproduction.evaluation import JudgedClaim, Row, has_runs
 from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.plan import Reproduction
 from h2fdp.reproduction.verdict import UNDECIDED, Verdict
@@ -28,15 +28,23 @@ class FigureResults:
     accounted: Mapping[Column, float]
 
 
-def details(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureResults]) -> str:
-    """The region of the results: totals, and a section for each figure."""
-    return "\n".join(_body(of, rows, figures))
+def details(
+    of: Reproduction, rows: Sequence[Row], detailed: Container[str], figures: Mapping[str, FigureResults]
+) -> str:
+    """The region of the results: totals, and a section for each figure.
+
+    Args:
+        detailed: the data sets that the sections are about; the totals have all that were run.
+    """
+    return "\n".join(_body(of, rows, detailed, figures))
 
 
-def _body(of: Reproduction, rows: Sequence[Row], figures: Mapping[str, FigureResults]) -> Iterator[str]:
-    yield from _totals(of, rows)
+def _body(
+    of: Reproduction, rows: Sequence[Row], detailed: Container[str], figures: Mapping[str, FigureResults]
+) -> Iterator[str]:
+    yield from _totals(of, [row for row in rows if row.data_set in detailed or has_runs(rows, row.data_set)])
     for name, figure in of.file.figures.items():
-        own = [row for row in rows if row.claim.figure == name]
+        own = [row for row in rows if row.claim.figure == name and row.data_set in detailed]
         if not own:
             continue
         results = figures.get(name, FigureResults(None, (), {}))

@@ -142,7 +142,7 @@ class Session:
             path = f"{PICTURES}/{picture.name}" if picture.is_file() else None
             shown[figure] = FigureResults(path, list(dict.fromkeys(made)), accounted)
         results, counted, first = None, {}, next(iter(self.only or self.of.file.data_sets))
-        bodies = {RESULTS: details(self.of, [row for row in rows if row.data_set in shown_sets], shown)}
+        bodies = {RESULTS: details(self.of, rows, shown_sets, shown)}
         if settings is not None and settings.data_set == first:
             results, counted = settings.results(), settings.counted
             axes = settings.file.axes
