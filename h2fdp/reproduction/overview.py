@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
@@ -71,11 +72,13 @@ def _figures(
             title = escape(of.file.figures[figure].title)
             yield f'<tr class="head"><th colspan="{width}">Figure {figure.removeprefix("fig")}: {title}</th></tr>'
         said = paper_words(found.get(first) or next(iter(found.values())))
-        cells = [f"<th>{escape(claim.words)}</th>", f'<td class="paper">{escape(said)}</td>']
+        cells = [f"<th>{escape(claim.words)}</th>", f'<td class="paper">{_unbroken(escape(said))}</td>']
         for name in data_sets:
+            own = paper_words(found[name]) if name in found else said
+            title = of.file.data_sets[name].title + (f" (paper {own})" if own != said else "")
             for column, words in COLUMNS.items():
                 judged = found[name].columns[column] if name in found else None
-                where = f"{of.file.data_sets[name].title}, {words}"
+                where = f"{title}, {words}"
                 cells.append(cell(claim, None if judged is None or judged.absent else judged, where))
         if counted:
             cells.append(_counted_cell(counted.get(claim_id)))
@@ -84,6 +87,11 @@ def _figures(
             cells.append(cell(claim, judged, f"{role} setting, {COLUMNS[column]}, fresh seeds"))
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
+
+
+def _unbroken(words: str) -> str:
+    """A tolerance stays on one line."""
+    return re.sub(r"\(([+−]) ", r"(\1&nbsp;", words)
 
 
 def _counted_cell(counted: ClaimOverSettings | None) -> str:

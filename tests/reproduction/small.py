@@ -77,7 +77,7 @@ claims:
     comparison: difference
     points: [[{method: hfl}, {method: h2fdp}]]
     relation: at most
-    paper: {digits: 500, other: 500}
+    paper: {digits: 500, other: 400}
   - id: energy
     figure: two
     source: Sec. 2

@@ -133,7 +133,8 @@ def test_a_data_set_with_a_page_of_its_own_is_on_the_first_screen_of_others_only
     assert common.exit_code == 0, common.output
     screen, details = (docs / "reproduction.md").read_text().split(BEGIN)
     assert "Other" in screen
-    assert 'title="Other, noise by formula: holds' in screen
+    assert 'title="Other (paper ≤ 400 points), noise by formula: holds' in screen
+    assert 'title="Digits, noise by formula: holds' in screen  # its number stands in a column of its own
     assert "Other, noise by formula" in details.partition("###")[0]  # the totals
     assert "| noise costs accuracy | Sec. 1 | Digits |" in details
     assert "Other" not in details.partition("###")[2]
