@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _SHADES = "█▓▒░ "  # the best fifth of the logarithm first
 _MOST_COLUMNS = 66
 _MOST_EDGES_SHOWN = 30
+_COST_ALONE = 1e6  # how much more than noise cost must weigh for a multiplier to be no number of interest
 
 
 def plan_command(
@@ -98,7 +99,10 @@ def _weighed(plan: FirstDecision) -> dict[str, str]:
     if plan.weighed is None or plan.multipliers is None:
         return {}
     worth = ", ".join(f"a {unit} is worth {value:.4g}" for unit, value in plan.multipliers.items() if value)
-    return {"interval": _cost(plan.weighed).removeprefix(": "), "found": f"{worth or 'cost is worth nothing'} of noise"}
+    found = f"{worth or 'cost is worth nothing'} of noise"
+    if plan.terms.energy + plan.terms.delay > _COST_ALONE * plan.terms.gap:
+        found = "cost alone counts: the budget pays for the cheapest intervals at most, and perhaps not for all of them"
+    return {"interval": _cost(plan.weighed).removeprefix(": "), "found": found}
 
 
 def _powers(plan: FirstDecision) -> dict[str, str]:

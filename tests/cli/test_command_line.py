@@ -202,6 +202,15 @@ def test_what_could_not_start_leaves_no_directory_in_the_way(h2fdp, experiment, 
     assert not (tmp_path / "run").exists()
 
 
+def test_a_plan_under_a_budget_that_pays_for_hardly_anything_says_so(h2fdp, experiment):
+    text = h2fdp("plan", experiment, "--set", "control.budget={joules: 1e-9}")
+    assert text.returncode == 2
+    least = float(text.stderr.split("costs ")[1].split(" J")[0])
+    for factor, expected in ((1.5, "cost alone counts: the budget pays for the cheapest intervals"), (100, "a joule is")):
+        shown = h2fdp("plan", experiment, "--set", f"control.budget={{joules: {factor * least}}}").stdout
+        assert expected in " ".join(shown.split())
+
+
 def test_a_plan_fits_a_terminal_and_says_the_same_as_its_json(h2fdp, experiment):
     text = h2fdp("plan", experiment, "--set", "control.alpha1=0.5")
     plan = json.loads(h2fdp("plan", experiment, "--set", "control.alpha1=0.5", "--json").stdout)
