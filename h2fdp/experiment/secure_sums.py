@@ -80,5 +80,5 @@ def _of_the_cloud(experiment: ExperimentFile, topology: Topology) -> Iterator[tu
         text = "in a star the cloud's own edge server has the devices, whose trust the topology states"
         yield f"{_KEY}.cloud", f"{text}; expected false"
     if not chosen(experiment.method.schedule).foreseen:
-        text = "the schedule learns from what each child of the cloud uploads, and a sum does not show that"
+        text = "a sum hides what each child of the cloud uploads, and its messages are in no plan's costs"
         yield f"{_KEY}.cloud", f"{text}; expected false, or a schedule that is fixed before the run"

@@ -95,7 +95,7 @@ def test_what_a_secure_sum_at_the_cloud_does_not_go_with(told):
     (line,) = told(cloud, ("method:\n", "method:\n  topology: star\n"))
     assert line.startswith("e.yaml:10: method.privacy.secure_sum.cloud: in a star the cloud's own edge server has the")
     found = told(cloud, ("control: {}", "control: {enabled: true}"), ("colluding: 1, dropouts: 1", "colluding: 0"))
-    assert found[0].startswith("e.yaml:9: method.privacy.secure_sum.cloud: the schedule learns from what each child")
+    assert found[0].startswith("e.yaml:9: method.privacy.secure_sum.cloud: a sum hides what each child")
 
 
 def test_edge_servers_above_others_may_hold_secure_sums(tmp_path):
