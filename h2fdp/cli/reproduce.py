@@ -27,10 +27,10 @@ PACKAGE_FOLDER = Path(__file__).parents[2] / "experiments"  # of a checkout
 
 def _told(judged: JudgedClaim) -> str:
     """The verdict with what it leaves out."""
-    from h2fdp.reproduction.verdict import UNDECIDED
+    from h2fdp.reproduction.verdict import OPEN
 
-    if judged.remark == UNDECIDED:
-        return UNDECIDED
+    if judged.remark in OPEN:
+        return judged.remark
     more = judged.remark or judged.why
     return f"{judged.verdict} ({more})" if more else str(judged.verdict)
 

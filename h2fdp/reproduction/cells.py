@@ -6,7 +6,7 @@ from html import escape
 
 from h2fdp.reproduction.claims import Claim
 from h2fdp.reproduction.evaluation import JudgedClaim
-from h2fdp.reproduction.verdict import UNDECIDED, Verdict
+from h2fdp.reproduction.verdict import LESS_IF_ANY, UNDECIDED, Verdict
 from h2fdp.reproduction.wording import found_words, number_words, verdict_text
 
 # Colour is never all: a sign says the same. Pages that keep no classes show the signs alone.
@@ -16,14 +16,14 @@ _LOOKS = {
     Verdict.FAILS: ("fails", "✗"),
     Verdict.NOT_RUN: ("none", "–"),
 }
-_UNDECIDED = ("undecided", "?")
+_OPEN_LOOKS = {UNDECIDED: ("undecided", "?"), LESS_IF_ANY: ("less", "&lt;")}
 
 
 def cell(claim: Claim, judged: JudgedClaim | None, where: str) -> str:
     """One claim in one column; `where` begins what is said on hover."""
     if judged is None:
         return '<td class="none"></td>'
-    look, sign = _UNDECIDED if judged.remark == UNDECIDED else _LOOKS[judged.verdict]
+    look, sign = _OPEN_LOOKS.get(judged.remark) or _LOOKS[judged.verdict]
     shown = sign
     if judged.finding is not None:
         shown = f"{sign}&nbsp;{number_words(claim, judged)}"
@@ -47,6 +47,7 @@ def legend() -> str:
         "holds": "✓ holds",
         "direction": "↑ holds in direction, but not by as much",
         "undecided": "? undecided",
+        "less": "&lt; by less, if at all",
         "fails": "✗ does not hold",
         "none": "– or empty: not run",
     }

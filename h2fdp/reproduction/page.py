@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from h2fdp.reproduction.evaluation import JudgedClaim, Row, has_runs
 from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.plan import Reproduction
-from h2fdp.reproduction.verdict import UNDECIDED, Verdict
+from h2fdp.reproduction.verdict import OPEN, Verdict
 from h2fdp.reproduction.wording import found_words, paper_words
 
 
@@ -75,19 +75,17 @@ def _totals(of: Reproduction, rows: Sequence[Row]) -> Iterator[str]:
     yield "|---" * (len(columns) + 1) + "|"
     for verdict in Verdict:
         if verdict is Verdict.FAILS:
-            yield f"| {UNDECIDED} | " + " | ".join(map(_undecided, columns.values())) + " |"
+            for remark in OPEN:
+                counts = (sum(judged.remark == remark for judged in column) for column in columns.values())
+                yield f"| {remark} | " + " | ".join(map(str, counts)) + " |"
         yield f"| {verdict} | " + " | ".join(_count(verdict, column) for column in columns.values()) + " |"
 
 
 def _count(verdict: Verdict, column: Iterable[JudgedClaim]) -> str:
     """Of those that are decided, with how many of them have which remark."""
-    found = [judged for judged in column if judged.verdict is verdict and judged.remark != UNDECIDED]
+    found = [judged for judged in column if judged.verdict is verdict and judged.remark not in OPEN]
     remarks = Counter(judged.remark for judged in found if judged.remark)
     return ", ".join([str(len(found)), *(f"{count} {remark}" for remark, count in remarks.items())])
-
-
-def _undecided(column: Iterable[JudgedClaim]) -> str:
-    return str(sum(judged.remark == UNDECIDED for judged in column))
 
 
 def _table(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
@@ -103,8 +101,9 @@ def _table(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:
 
 def _verdict(judged: JudgedClaim) -> str:
     """In bold, its remark aside."""
-    remark = f" ({judged.remark})" if judged.remark and judged.remark != UNDECIDED else ""
-    return f"**{UNDECIDED if judged.remark == UNDECIDED else judged.verdict}**{remark}"
+    if judged.remark in OPEN:
+        return f"**{judged.remark}**"
+    return f"**{judged.verdict}**" + (f" ({judged.remark})" if judged.remark else "")
 
 
 def _not_run(of: Reproduction, rows: Iterable[Row]) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import Literal
 
 from h2fdp.reproduction.quantities import Estimate
 
-UNDECIDED, BY_LESS = "undecided", "by less"
+UNDECIDED, LESS_IF_ANY, BY_LESS = "undecided", "by less, if at all", "by less"
+OPEN = (UNDECIDED, LESS_IF_ANY)  # remarks on claims that do not hold, but might with more seeds, at least in direction
 Relation = Literal["at least", "at most"]
 
 
@@ -50,16 +51,19 @@ def remark(
 ) -> str:
     """What a verdict leaves out.
 
-    *Undecided*: the claim does not hold, but the interval is too wide to say that it never will, at least in
-    direction. *By less*: it holds in direction, and the whole interval misses the number.
+    *Undecided*: the claim does not hold, but some number of the interval is as the paper says. *By less, if at all*:
+    none is, but some have the claimed sign. *By less*: it holds in direction, and the whole interval misses the number.
 
-    >>> wide, below, small = Estimate(4.0, -1.0, 9.0), Estimate(-4.0, -9.0, -1.0), Estimate(2.0, 1.0, 3.0)
-    >>> [remark(Verdict.FAILS, "at least", 6, 1, each, each) for each in (wide, below)]
-    ['undecided', '']
+    >>> wide, short, below = Estimate(4.0, -1.0, 9.0), Estimate(1.0, -1.0, 3.0), Estimate(-4.0, -9.0, -1.0)
+    >>> [remark(Verdict.FAILS, "at least", 6, 1, each, each) for each in (wide, short, below)]
+    ['undecided', 'by less, if at all', '']
+    >>> small = Estimate(2.0, 1.0, 3.0)
     >>> remark(Verdict.IN_DIRECTION, "at least", 6, 1, small, small)
     'by less'
     """
-    if judged is Verdict.FAILS:
-        open_yet = size.low <= number + tolerance if relation == "at most" else direction.high > 0
-        return UNDECIDED if open_yet else ""
-    return BY_LESS if judged is Verdict.IN_DIRECTION and size.high < number - tolerance else ""
+    if judged is Verdict.FAILS and relation == "at most":
+        return UNDECIDED if size.low <= number + tolerance else ""
+    less = size.high < number - tolerance
+    if judged is Verdict.FAILS and direction.high > 0:
+        return LESS_IF_ANY if less else UNDECIDED
+    return BY_LESS if judged is Verdict.IN_DIRECTION and less else ""

@@ -8,7 +8,7 @@ from h2fdp.reproduction.claims import Claim
 from h2fdp.reproduction.evaluation import JudgedClaim, Row
 from h2fdp.reproduction.measures import MEASURES
 from h2fdp.reproduction.quantities import Estimate
-from h2fdp.reproduction.verdict import UNDECIDED
+from h2fdp.reproduction.verdict import OPEN
 
 _SIGNS = {"at least": "≥", "at most": "≤"}
 
@@ -47,8 +47,8 @@ def number_words(claim: Claim, judged: JudgedClaim) -> str:
 
 def verdict_text(judged: JudgedClaim) -> str:
     """The verdict with what it leaves out, as plain text."""
-    if judged.remark == UNDECIDED:  # a verdict and its opposite do not stand in one place
-        return UNDECIDED
+    if judged.remark in OPEN:  # a verdict and its opposite do not stand in one place
+        return judged.remark
     return str(judged.verdict) + (f" ({judged.remark})" if judged.remark else "")
 
 

@@ -206,7 +206,10 @@ def test_a_plan_under_a_budget_that_pays_for_hardly_anything_says_so(h2fdp, expe
     text = h2fdp("plan", experiment, "--set", "control.budget={joules: 1e-9}")
     assert text.returncode == 2
     least = float(text.stderr.split("costs ")[1].split(" J")[0])
-    for factor, expected in ((1.5, "cost alone counts: the budget pays for the cheapest intervals"), (100, "a joule is")):
+    for factor, expected in (
+        (1.5, "cost alone counts: the budget pays for the cheapest intervals"),
+        (100, "a joule is"),
+    ):
         shown = h2fdp("plan", experiment, "--set", f"control.budget={{joules: {factor * least}}}").stdout
         assert expected in " ".join(shown.split())
 

@@ -18,7 +18,7 @@ from h2fdp.reproduction.results import Results
 from h2fdp.reproduction.settings.design import Axis, Setting
 from h2fdp.reproduction.settings.file import Requirement
 from h2fdp.reproduction.settings.stored_runs import StoredRun, in_words_of_claims, results_from
-from h2fdp.reproduction.verdict import UNDECIDED, Verdict
+from h2fdp.reproduction.verdict import OPEN, Verdict
 
 _LEAST_SETTINGS = 6  # below, no correlation is worth a word
 _LEVEL = 0.05
@@ -140,7 +140,7 @@ def over_settings(
         len(found),
         fully + verdicts.count(Verdict.IN_DIRECTION),
         fully,
-        sum(judged.remark == UNDECIDED for _, judged in found.values()),
+        sum(judged.remark in OPEN for _, judged in found.values()),
         signs,
         len(reached),
         max(reached, key=lambda number: sign * sizes[number], default=None),
