@@ -39,3 +39,13 @@ def test_the_figures_of_the_map_are_those_of_the_page():
     told = " ".join(README.split())
     assert f"judges the same claims in {working} [other settings]" in told
     assert f"h2fdp ends above the baseline in {by_mean} of them by its mean" in told
+
+
+def test_what_comes_back_by_account_is_counted_as_on_the_page():
+    page = (REPOSITORY / "docs" / "reproduction.md").read_text()
+    section = page.split("The most plausible setting is number")[1].split("\nMade by")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| claim")]
+    verdicts = [found[1] for line in lines if (found := re.search(r"\*\*([^*]*)\*\* \|$", line))]
+    holds, fully = sum(each.startswith("holds") for each in verdicts), verdicts.count("holds")
+    told = f"{holds} of {len(verdicts)} claims hold at least in direction, {fully} by as much as the paper says"
+    assert told in " ".join(README.split())
