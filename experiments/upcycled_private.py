@@ -29,7 +29,7 @@ from experiments.upcycled_runs import SYNTHETIC, Choice, Job, final, run_all, wo
 from experiments.upcycled_table import UPCYCLED, Cell, searched
 from h2fdp.reproduction.conduct import commit_of
 
-SEEDS = range(1, 33)
+SEEDS = range(1, 9)
 ROUNDS = {"": 80, UPCYCLED: 40}
 NORM, LONGEST, EPSILON = 4.0, 11.0, 1.59
 OUTPUT_METHODS = ("fedavg", "fedavgm", "fedprox", "fedyogi")  # the others remember, which output perturbation excludes
