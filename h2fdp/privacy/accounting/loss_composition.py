@@ -145,7 +145,10 @@ class _Bulk:
         weighted = _discounted(down, interval)
         exceeding = np.flatnonzero(mass - weighted > 1)  # grid points below the epsilon sought
         if exceeding.size and exceeding[0] == 0:
-            return math.inf if side == "upper" else 0.0
+            if side == "lower":
+                return 0.0
+            largest = (self.first + self.masses.size - 1) * interval  # of all finite losses, unless some were cut
+            return math.inf if self.cut_above else max(0.0, largest)
         last = int(exceeding[0]) - 1 if exceeding.size else down.size - 1
         top = (self.first + self.masses.size - 1 - last) * interval
         if not exceeding.size and (self.cut_below or lowest):

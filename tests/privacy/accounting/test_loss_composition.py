@@ -67,6 +67,8 @@ def test_epsilon_is_that_of_dp_accounting(losses, delta):
 
 
 @given(st.lists(st.tuples(distributions(), st.integers(1, 12)), min_size=1, max_size=3), st.sampled_from(DELTAS))
+@example([(LossDistribution(0, np.ones(1), 0.0), 1), (LossDistribution(-15, np.ones(1), 0.0), 1)], 1e-30)
+@example([(LossDistribution(20, np.ones(1), 0.0), 1)], 1e-30)
 def test_sums_are_those_of_direct_convolution(parts, delta):
     exact = directly(parts)
     upper, lower = (epsilon_of(parts, INTERVAL, delta, side) for side in ("upper", "lower"))
