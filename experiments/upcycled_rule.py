@@ -3,14 +3,16 @@
 After 8, 16, 32 and 64 seeds (`ROUNDS`) a comparison ends if the interval of its gain excludes 0 or reaches at most half
 a point (`CLOSE`) from its middle. The intervals are Student's at a level of 1 - 0.05/4, so that those of all looks
 together, and therefore the one at which a comparison ends, cover the gain with a probability of at least 95 %
-(Bonferroni). This was stated before any run, but for a look after 4 seeds, which was dropped once every verdict of this
-project had to have five: what had ended there got four seeds more.
+(Bonferroni), if gains are normal. This was stated before any run, but for a look after 4 seeds and the level of 1 -
+0.05/5 that went with it: both were changed, with up to 64 seeds known, once every verdict of this project had to have
+five. What had ended after 4 got four seeds more.
 
 Stated before any run under seeds above 64: a comparison that all rounds leave open is made afresh. Its deviation over
 the first 64 seeds says how many new ones it takes to reach half a point (`seeds_afresh`), and they alone judge it, at
 the same level and with one look. (Stein 1945 has two stages like these; he keeps the first in the mean, which the looks
 forbid here.) Its first seeds chose the number of the others and nothing else, so whatever they were, this interval
-covers the gain with a probability of 98.75 %.
+covers the gain with a probability of 98.75 %; the looks and this stage together leave one of at least 93.75 %. No
+correction is made for the number of comparisons.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ def verdict(gains: Sequence[float], level: float = LEVEL) -> str:
     """What became of the claim that upcycling is better, and what is needed where it is open.
 
     >>> verdict([1.0, 1.1, 0.9, 1.0]), verdict([-1.0, -1.1, -0.9, -1.0]), verdict([0.1, -0.1, 0.0, 0.0])
-    ('better', 'worse', 'within half a point')
+    ('better', 'worse', 'known to half a point')
     >>> verdict([-4.0, 4.0, 1.0, 0.0])
     'open: about 280 seeds'
     """
@@ -89,7 +91,7 @@ def verdict(gains: Sequence[float], level: float = LEVEL) -> str:
     if abs(mean) > half:
         return "better" if mean > 0 else "worse"
     if half <= CLOSE:
-        return "within half a point"
+        return "known to half a point"
     needed = seeds_needed(float(np.std(gains, ddof=1)), level)
     return f"open: over {_MOST} seeds" if needed is None else f"open: about {_rounded(needed)} seeds"
 
