@@ -87,7 +87,9 @@ def tally(runs: pd.DataFrame) -> str:
             if gains:
                 word = verdict(gains).split(":")[0]
                 counts[word] = counts.get(word, 0) + 1
-    words = [f"{counts[word]} {word}" for word in ("better", "worse", "known to half a point", "open") if word in counts]
+    words = [
+        f"{counts[word]} {word}" for word in ("better", "worse", "known to half a point", "open") if word in counts
+    ]
     return f"Of {sum(counts.values())} comparisons: {', '.join(words)}."
 
 

@@ -14,8 +14,16 @@ _ROUNDED = 1e-4  # points: a table has six digits
 
 
 def read_runs(file: Path) -> tuple[Runs, list[str]]:
-    """The runs of a table, and its comments: what made them."""
-    table = pd.read_csv(file, comment="#", dtype={"data_set": str})
+    """The runs of a table, and its comments: what made them.
+
+    Raises:
+        SystemExit: it is no such table.
+    """
+    try:
+        table = pd.read_csv(file, comment="#", dtype={"data_set": str})
+        table = table.astype({"seed": int, "accuracy": float})[["data_set", "method", "seed", "accuracy"]]
+    except (ValueError, KeyError) as error:
+        raise SystemExit(f"{file}: expected a table of data_set, method, seed and accuracy ({error})") from None
     made = [line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#")]
     keys = zip(table["data_set"], table["method"], table["seed"].astype(int), strict=True)
     return dict(zip(keys, 100 * table["accuracy"], strict=True)), made

@@ -71,7 +71,8 @@ UPCYCLED = "upcycled-"
 def differences_of(runs: Runs, cell: Cell) -> list[float]:
     """Points that upcycling adds, seed by seed."""
     name, method = cell
-    seeds = sorted(seed for data_set, kind, seed in runs if (data_set, kind) == (name, UPCYCLED + method))
+    upcycled = sorted(seed for data_set, kind, seed in runs if (data_set, kind) == (name, UPCYCLED + method))
+    seeds = [seed for seed in upcycled if (name, method, seed) in runs]
     return [runs[name, UPCYCLED + method, seed] - runs[name, method, seed] for seed in seeds]
 
 
@@ -230,10 +231,16 @@ def main() -> None:
     asked = parser.parse_args()
     files = {name: asked.data.resolve() / f"{name}.npz" for name in SYNTHETIC}
     files |= {name: getattr(asked, name).resolve() for name in LEAF if getattr(asked, name)}
+    missing = [str(file) for file in (*files.values(), *filter(None, [asked.stored])) if not file.exists()]
+    if missing:
+        parser.error(f"no such file: {', '.join(missing)}")
     stored, made = read_runs(asked.stored) if asked.stored else (None, [])
     cells = list(product(files, GRIDS))
     if stored is not None:
         cells = [cell for cell in cells if not ended(differences_of(stored, cell))]
+        if not cells:
+            print("no comparison of this table is open")
+            return
     if asked.cells:
         cells = cells_named(asked.cells, cells)
     plain, upcycled = searched(files, asked.out, asked.workers, 0.9, cells)

@@ -116,6 +116,8 @@ def _judged(values: Mapping[str, Any]) -> JudgedClaim:
     if "size" in values:
         finding = Finding(_estimate(values["size"]), _estimate(values["direction"]), int(values["seeds"]))
     rest = {key: values[key] for key in ("target", "why", "remark", "absent") if key in values}
+    if not all(isinstance(rest.get(key, ""), str) for key in ("why", "remark")):
+        raise TypeError("a remark is a text")
     return JudgedClaim(Verdict(values["verdict"]), finding, **rest)
 
 

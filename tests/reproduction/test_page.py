@@ -1,8 +1,12 @@
 """What a page keeps, and what its cells say."""
 
 import dataclasses
+import json
 import math
 
+import pytest
+
+from h2fdp.errors import UserError
 from h2fdp.reproduction.cells import cell, share_cell
 from h2fdp.reproduction.claims import Claim
 from h2fdp.reproduction.evaluation import JudgedClaim, Row
@@ -42,6 +46,15 @@ def test_verdicts_are_kept_until_their_figure_is_made_anew(tmp_path):
     told = again.completed([Row(CLAIM, "d", {"claimed": changed})])
     assert told[0].columns["claimed"] == changed
     assert read_verdicts(tmp_path / "verdicts.json", ["two"]).judged == {}
+
+
+def test_a_remark_that_is_no_text_is_damage(tmp_path):
+    kept = {
+        "one": {"d": {"made": [], "accounted": {}, "claims": {"a": {"claimed": {"verdict": "holds", "remark": []}}}}}
+    }
+    (tmp_path / "verdicts.json").write_text(json.dumps(kept))
+    with pytest.raises(UserError, match="damaged"):
+        read_verdicts(tmp_path / "verdicts.json", ["one"])
 
 
 def test_a_cell_has_a_sign_a_number_and_everything_else_on_hover():

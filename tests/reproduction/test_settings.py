@@ -66,7 +66,7 @@ def test_values_are_uniform_by_their_logarithm():
         ("least: 0.0001", "least: 2", "expected `of:`, or `least:` below `most:`"),
         ("[training.step_size, training.batch_size]", "[training.steps]", "products.both: expected one of training"),
         ("figures: [one]", "figures: [two]", "confirm.figures: expected one of one, found two"),
-        ("figures: [one]", "figures: [one], chosen_by: [two]", "confirm.figures: expected one of one, found two"),
+        ("figures: [one]", "figures: [one], chosen_by: [two]", "confirm.chosen_by: expected one of one, found two"),
         ("most: 1}", "most: 1, over: training.batch_size}", "over: expected an axis above this one"),
         ("trial: {figure: one", "trial: {figure: none", "expected a figure with a sweep, one of one, two, three"),
     ],
@@ -94,6 +94,27 @@ def test_a_stored_run_is_judged_as_the_run_itself(correct):
     assert results.table["delay_s"].tolist() == [3.0, 4.0]
     assert final_accuracy(results.table) == final_accuracy(pd.DataFrame({"accuracy": accuracies}))
     assert results.runs_at({"method": "hfl"}) == {4: "a"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("100000 200000", "100000 xx", r"one.csv:3: expected a line of recipe, stage"),
+        ('"{""topology.trust.share"": 1}"', "[1]", r"one.csv:3: expected a line of recipe, stage"),
+        (",screen,", ",scren,", r"one.csv:3: expected a line of recipe, stage"),
+        (",claimed,", ",claims,", r"one.csv:3: expected a line of recipe, stage"),
+        ("recipe,stage", "recipes,stage", r"one.csv:2: expected the column names recipe,stage"),
+    ],
+)
+def test_a_damaged_line_of_stored_runs_is_named(tmp_path, old, new, expected):
+    store = RunStore({}, [])
+    store.add([run({"seed": 1, "topology.trust.share": 1}, [0.1, 0.2])], "one")
+    store.write(tmp_path / "one.csv")
+    text = (tmp_path / "one.csv").read_text()
+    assert old in text
+    (tmp_path / "one.csv").write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError, match=expected):
+        read_runs(tmp_path / "one.csv")
 
 
 def test_stored_runs_come_back_and_a_later_file_prevails(tmp_path):

@@ -106,6 +106,15 @@ def test_an_open_comparison_goes_on_from_a_stored_table_if_its_first_seed_is_sti
         cells_named(["iid:none"], cell)
 
 
+def test_a_table_that_is_none_is_refused_and_a_seed_without_its_pair_is_none(tmp_path):
+    file = tmp_path / "t.csv"
+    for text in ("data_set,method,seed\na,b,1\n", "data_set,method,seed,accuracy\na,b,1,x\n"):
+        file.write_text(text)
+        with pytest.raises(SystemExit, match="expected a table of data_set, method, seed and accuracy"):
+            read_runs(file)
+    assert differences_of({("iid", UPCYCLED + "fedavg", 1): 51.0}, ("iid", "fedavg")) == []
+
+
 def test_seeds_that_are_needed_shrink_the_interval_to_half_a_point():
     rng = np.random.default_rng(1)
     few = (3 * rng.standard_normal(64)).tolist()

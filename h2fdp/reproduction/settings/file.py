@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,10 +123,13 @@ class SettingsFile(Section):
                 if factor not in self.axes:
                     raise ValueError(f"products.{name}: expected one of {', '.join(self.axes)}, found {factor}")
         again = self.confirm
-        named = (*again.figures, *again.choosing, *again.seeds_of, *again.accounted) if again else ()
-        for figure in named:
-            if figure not in self.figures:
-                raise ValueError(f"confirm.figures: expected one of {', '.join(self.figures)}, found {figure}")
+        named: dict[str, Iterable[str]] = {}
+        if again is not None:
+            named = {key: getattr(again, key) or () for key in ("figures", "chosen_by", "seeds_of", "accounted")}
+        for key, figures in named.items():
+            for figure in figures:
+                if figure not in self.figures:
+                    raise ValueError(f"confirm.{key}: expected one of {', '.join(self.figures)}, found {figure}")
         return self
 
 

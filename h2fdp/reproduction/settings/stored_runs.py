@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
-from h2fdp.reproduction.figures_file import Column
+from h2fdp.reproduction.figures_file import COLUMNS, Column
 from h2fdp.reproduction.results import SEED, Results
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _PER_UNIT = 1_000_000
+_STAGES = ("trial", "screen", "confirm", "decisions")
 _SERIES = ("accuracy", "energy_j", "delay_s")
 _SHARE, _PROBABILITY = "topology.trust.share", "topology.trust.probability"
 
@@ -171,6 +172,9 @@ def read_runs(*paths: Path) -> RunStore:
             comments = [line[1:].strip() for line in lines if line.startswith("#")]
             found.made += [comment for comment in comments if comment not in found.made]
             numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+            if numbered and numbered[0][1] != ",".join(_COLUMNS):
+                text = f"expected the column names {','.join(_COLUMNS)}, found {numbered[0][1][:60]}"
+                raise UserError(text, f"{path}:{numbered[0][0]}")
             for number, line in numbered[1:]:
                 run = _run(next(csv.reader([line])), f"{path}:{number}")
                 found.runs[run.recipe] = run
@@ -180,8 +184,12 @@ def read_runs(*paths: Path) -> RunStore:
 def _run(cells: Sequence[str], where: str) -> StoredRun:
     try:
         cell = dict(zip(_COLUMNS, cells, strict=True))
-        json.loads(cell["point"])
+        {}.update(json.loads(cell["point"]))
+        if cell["stage"] not in _STAGES or cell["column"] not in COLUMNS:
+            raise ValueError
+        for number in " ".join(cell[key] for key in (*_SERIES, "tau", "devices")).split():
+            float(number)
         numbers: dict[str, Any] = {"setting": int(cell["setting"]), "seed": int(cell["seed"])}
         return StoredRun(**(cell | numbers))
-    except ValueError:
+    except (ValueError, TypeError):
         raise UserError(f"expected a line of {', '.join(_COLUMNS)}, found {','.join(cells)[:60]}", where) from None
