@@ -45,7 +45,7 @@ def legend() -> str:
     """What the signs mean."""
     words = {
         "holds": "✓ holds",
-        "direction": "↑ holds in direction, but not by as much",
+        "direction": "↑ holds in direction, not shown to be by as much",
         "undecided": "? undecided",
         "less": "&lt; by less, if at all",
         "fails": "✗ does not hold",
