@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from h2fdp.reproduction.evaluation import JudgedClaim, Row
     from h2fdp.sweeps.work_options import WorkOptions
 
-ALL, SETTINGS = "all", "settings"
+ALL, SETTINGS, STORED = "all", "settings", "stored"
 PACKAGE_FOLDER = Path(__file__).parents[2] / "experiments"  # of a checkout
 
 
@@ -36,7 +36,9 @@ def _told(judged: JudgedClaim) -> str:
 
 
 def reproduce_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A figure of figures.yaml, as fig4; all; or settings.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A figure of figures.yaml, as fig4; all; settings; or stored.")
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer intervals and seeds.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Write the page with all claims.")] = False,
     data_set: Annotated[
@@ -57,6 +59,7 @@ def reproduce_command(
     """Run a figure of a paper, draw it, and judge its claims; repeat the command to continue.
 
     `settings` judges the claims in many settings of what the paper leaves open (settings.yaml).
+    `stored` runs nothing: what was found before is judged by the claims as they are now.
     --check writes all claims into docs/reproduction.md beside the experiments; with --quick into the folder of --out.
     """
     from h2fdp.cli.reproduce_settings import reproduce_settings, settings_of
@@ -68,7 +71,10 @@ def reproduce_command(
     if name == SETTINGS and (quick or data_set):
         raise UserError("settings have the length and the data set that settings.yaml says", "--quick, --data-set")
     ours = [figure for figure, shown in of.file.figures.items() if not shown.apart]
-    figures = ours if name in (ALL, SETTINGS) else _known([name], of.file.figures, "NAME", ALL, SETTINGS)
+    if name == STORED and quick:
+        raise UserError("quick runs are not stored; expected stored without it", "--quick")
+    several = {ALL: ours, SETTINGS: ours, STORED: []}
+    figures = several[name] if name in several else _known([name], of.file.figures, "NAME", *several)
     data_sets = _known(data_set or [next(iter(of.file.data_sets))], of.file.data_sets, "--data-set")
     only = tuple(data_sets) if page is not None and data_set else None
     session = Session(of, out / ("quick" if quick else "full"), quick, _command(), only)
@@ -88,8 +94,8 @@ def reproduce_command(
         return
     planned = session.plan(figures, data_sets)
     tables = [figure for figure in figures if of.table(figure) is not None]
-    shown_on = of.file.figures[figures[0]].data_sets
-    if not planned and not (tables and (data_set is None or {*data_set} & {*shown_on})):
+    shown_on = of.file.figures[figures[0]].data_sets if figures else []
+    if figures and not planned and not (tables and (data_set is None or {*data_set} & {*shown_on})):
         raise UserError(f"{name} uses the data sets {', '.join(shown_on)}; found {', '.join(data_sets)}", "--data-set")
     failed: list[str] = []
     with stopped_at_once() as interrupt:
@@ -112,8 +118,8 @@ def reproduce_command(
             session.store(rows)
     shown = [
         row
-        for row in rows
-        if row.claim.figure in figures
+        for row in (session.complete(rows) if name == STORED else rows)
+        if (row.claim.figure in figures or (name == STORED and row.claim.figure in ours))
         and (row.data_set in data_sets or (data_set is None and row.claim.figure in tables))
     ]
     if as_json:

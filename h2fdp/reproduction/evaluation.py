@@ -93,7 +93,11 @@ def judge(claim: Claim, data_set: str, results: Results) -> JudgedClaim:
     numbers = [_numbers(claim.measure, ladder, seeds, results, target) for ladder in ladders]
     if any(np.isnan(each).any() for each in numbers):
         return JudgedClaim(Verdict.NOT_RUN, why=f"{claim.measure} is not known of all runs")
-    finding = find(claim.how, numbers, results.looks)
+    return concluded(claim, data_set, find(claim.how, numbers, results.looks), target)
+
+
+def concluded(claim: Claim, data_set: str, finding: Finding, target: float | None) -> JudgedClaim:
+    """What follows from a finding by the claim as it stands; `target` is the accuracy that stood for the claim's."""
     found = (claim.relation, claim.paper[data_set] or 0, claim.tolerance, finding.size, finding.direction)
     judged = verdict(*found)
     if judged is Verdict.HOLDS and target is not None and target != claim.target:

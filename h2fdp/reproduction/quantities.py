@@ -66,6 +66,7 @@ class Comparison:
     Attributes:
         size: what is compared with the paper's number.
         direction: above zero where a claim has the right sign.
+        named: what the direction is, in words, where it is another number than the size and has the measure's unit.
         points: of each ladder at least; exactly, if `exact`.
         unit: None for the measure's own.
     """
@@ -76,6 +77,7 @@ class Comparison:
     exact: bool = True
     one_ladder: bool = True
     unit: str | None = None
+    named: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,11 @@ COMPARISONS: Mapping[str, Comparison] = {
     "difference": Comparison(_DIFFERENCE, _DIFFERENCE),
     "least difference": Comparison(_DIFFERENCE, _DIFFERENCE, one_ladder=False),
     "largest difference": Comparison(_LARGEST, _LARGEST, one_ladder=False),
-    "least rise": Comparison(Quantity(_steps), _RISE, exact=False, one_ladder=False),
-    "least fall": Comparison(Quantity(_steps_down), _DIFFERENCE, exact=False, one_ladder=False),
-    "gain ratio": Comparison(Quantity(_gain_ratio), Quantity(_steps_down), points=3, unit="times the gain"),
+    "least rise": Comparison(Quantity(_steps), _RISE, exact=False, one_ladder=False, named="first to last"),
+    "least fall": Comparison(Quantity(_steps_down), _DIFFERENCE, exact=False, one_ladder=False, named="first to last"),
+    "gain ratio": Comparison(
+        Quantity(_gain_ratio), Quantity(_steps_down), points=3, unit="times the gain", named="lesser gain"
+    ),
     "saving": Comparison(Quantity(_saving), _RISE, unit="%"),
 }
 

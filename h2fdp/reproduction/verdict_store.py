@@ -1,7 +1,8 @@
 """Verdicts that were found before, so that a page keeps them when only some figures are made anew.
 
 `verdicts.json`: figure -> data set -> what made its runs, the largest accounted epsilons, and claim -> column -> what
-was found. `--check` replaces the figures and data sets that it has runs of.
+was found. `--check` replaces the figures and data sets that it has runs of. Of the others the findings are kept, and
+judged again by the claims as they stand: a verdict and its remark are in the file for those who read it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
-from h2fdp.reproduction.evaluation import JudgedClaim, Row
+from h2fdp.reproduction.evaluation import JudgedClaim, Row, concluded
 from h2fdp.reproduction.figures_file import Column
 from h2fdp.reproduction.quantities import Estimate, Finding
 from h2fdp.reproduction.results import NO_RUNS
@@ -45,13 +46,17 @@ class VerdictStore:
     judged: Mapping[tuple[str, str, Column], JudgedClaim]
 
     def completed(self, rows: Iterable[Row]) -> list[Row]:
-        """Rows in which what has no runs now is as it was found before."""
+        """Rows in which what has no runs now is as it was found before, judged by the claims as they are now."""
         return [replace(row, columns={column: self._known(row, column) for column in row.columns}) for row in rows]
 
     def _known(self, row: Row, column: Column) -> JudgedClaim:
         now = row.columns[column]
         before = self.judged.get((row.claim.id, row.data_set, column))
-        return before if before is not None and now.why == NO_RUNS else now
+        if before is None or now.why != NO_RUNS:
+            return now
+        if before.finding is None:
+            return before
+        return concluded(row.claim, row.data_set, before.finding, before.target)
 
     def updated(self, rows: Iterable[Row], fresh: Mapping[Place, Provenance]) -> VerdictStore:
         """What is to be stored once figures on data sets were made anew."""

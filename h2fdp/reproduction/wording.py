@@ -28,10 +28,13 @@ def claimed_words(claim: Claim, data_set: str) -> str:
 
 
 def found_words(claim: Claim, judged: JudgedClaim) -> str:
-    """What was found, with its interval over n seeds; a dash where nothing was."""
+    """What was found, with its interval over n seeds, and what its sign was judged by; a dash where nothing was."""
     if judged.finding is None:
         return "–"
-    words = f"{estimate_words(judged.finding.size, _places(claim))}, n = {judged.finding.seeds}"
+    words = estimate_words(judged.finding.size, _places(claim))
+    if claim.how.named:
+        words += f"; {claim.how.named} {estimate_words(judged.finding.direction, MEASURES[claim.measure].places)}"
+    words += f"; n = {judged.finding.seeds}" if claim.how.named else f", n = {judged.finding.seeds}"
     return words if judged.target is None else f"{words}, at {judged.target:.1f} %"
 
 

@@ -14,6 +14,7 @@ from h2fdp.reproduction.quantities import Estimate, Finding
 from h2fdp.reproduction.results import NO_RUNS
 from h2fdp.reproduction.verdict import Verdict
 from h2fdp.reproduction.verdict_store import Provenance, VerdictStore, read_verdicts
+from h2fdp.reproduction.wording import found_words
 
 CLAIM = Claim(
     id="a",
@@ -46,6 +47,23 @@ def test_verdicts_are_kept_until_their_figure_is_made_anew(tmp_path):
     told = again.completed([Row(CLAIM, "d", {"claimed": changed})])
     assert told[0].columns["claimed"] == changed
     assert read_verdicts(tmp_path / "verdicts.json", ["two"]).judged == {}
+
+
+def test_what_is_kept_is_judged_by_the_claim_as_it_stands():
+    kept = VerdictStore({}, {("a", "d", "claimed"): FOUND})
+    [row] = kept.completed([Row(CLAIM.model_copy(update={"relation": "at most"}), "d", {"claimed": NOTHING})])
+    assert row.columns["claimed"].verdict is Verdict.FAILS  # 2.34 +- much, of at most 6
+    finding = Finding(Estimate(2.0, 1.0, 3.0), Estimate(2.0, 1.0, 3.0), 5)
+    kept = VerdictStore({}, {("a", "d", "claimed"): JudgedClaim(Verdict.HOLDS, finding)})
+    [row] = kept.completed([Row(CLAIM, "d", {"claimed": NOTHING})])
+    assert row.columns["claimed"] == JudgedClaim(Verdict.IN_DIRECTION, finding, remark="by less")
+
+
+def test_what_a_sign_is_judged_by_is_told_where_it_is_another_number():
+    rises = CLAIM.model_copy(update={"comparison": "least rise"})
+    found = JudgedClaim(Verdict.IN_DIRECTION, Finding(Estimate(0.5, -1.1, 1.5), Estimate(3.2, 2.3, 4.4), 5))
+    assert found_words(rises, found) == "0.5 [−1.1, 1.5]; first to last 3.2 [2.3, 4.4]; n = 5"
+    assert found_words(CLAIM, found) == "0.5 [−1.1, 1.5], n = 5"
 
 
 def test_a_remark_that_is_no_text_is_damage(tmp_path):

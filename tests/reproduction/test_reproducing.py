@@ -1,6 +1,7 @@
 """A small reproduction from its files to its page: what is made, shared, redone, drawn, judged."""
 
 import json
+import shutil
 from itertools import pairwise
 
 import pandas as pd
@@ -107,6 +108,22 @@ def test_again_nothing_is_made_and_the_same_is_said(done):
     assert (path / "docs" / "reproduction.md").read_text() == page
 
 
+def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path):
+    path, _ = done
+    for name in ("experiments", "docs"):
+        shutil.copytree(path / name, tmp_path / name)
+    claims = tmp_path / "experiments" / "claims.yaml"
+    claims.write_text(claims.read_text().replace("digits: 500", "digits: -500"))
+    answer = reproduce(tmp_path, "stored", "--check", "--json")
+    assert answer.exit_code == 0, answer.output
+    told = {each["id"]: each for each in json.loads(answer.stdout)}
+    assert told["noise-costs"]["claimed"]["verdict"] == "does not hold"
+    assert "≤ -500 points" in (tmp_path / "docs" / "reproduction.md").read_text()
+    assert list((tmp_path / "out").rglob("metrics.parquet")) == []
+    refused = reproduce(tmp_path, "stored", "--quick")
+    assert "expected stored without it" in str(refused.exception)
+
+
 def test_a_page_of_one_data_set_has_its_claims_alone(done, tmp_path):
     path, _ = done
     answer = reproduce(path, "all", "--check", "--data-set", "digits", "--page", str(tmp_path / "digits.md"))
@@ -206,7 +223,7 @@ def test_decisions_that_depend_on_what_was_spent_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["fig99"], "NAME: expected one of one, two, three, all, settings, found fig99"),
+        (["fig99"], "NAME: expected one of one, two, three, all, settings, stored, found fig99"),
         (["one", "--data-set", "cifar"], "--data-set: expected one of digits, other, wide, found cifar"),
     ],
 )
