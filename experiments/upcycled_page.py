@@ -17,7 +17,8 @@ import pandas as pd
 from experiments.sections import between_markers
 from experiments.upcycled_rule import ROUNDS, half_width, verdict
 from experiments.upcycled_runs import DATA_SETS
-from experiments.upcycled_table import GRIDS, UPCYCLED
+from experiments.upcycled_stored import UPCYCLED, read_runs
+from experiments.upcycled_table import GRIDS
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "comparisons.md"
@@ -146,6 +147,7 @@ def page(folder: Path) -> Iterator[str]:
     for file, (title, printed) in tables.items():
         if not (folder / file).is_file():
             continue
+        read_runs(folder / file)  # which refuses a damaged one
         runs = pd.read_csv(folder / file, comment="#")
         runs = runs[runs["data_set"].isin(DATA_SETS)]
         yield f"### {title}\n"

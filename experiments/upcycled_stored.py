@@ -10,6 +10,7 @@ import pandas as pd
 
 Cell = tuple[str, str]  # data set, method
 Runs = dict[tuple[str, str, int], float]  # (data set, method with its prefix, seed) -> accuracy in per cent
+UPCYCLED = "upcycled-"  # before the name of a method
 _ROUNDED = 1e-4  # points: a table has six digits
 
 
@@ -17,7 +18,7 @@ def read_runs(file: Path) -> tuple[Runs, list[str]]:
     """The runs of a table, and its comments: what made them.
 
     Raises:
-        SystemExit: it is no such table.
+        SystemExit: it is no such table, or a seed has only one run of two: with upcycling and without.
     """
     try:
         table = pd.read_csv(file, comment="#", dtype={"data_set": str})
@@ -26,7 +27,12 @@ def read_runs(file: Path) -> tuple[Runs, list[str]]:
         raise SystemExit(f"{file}: expected a table of data_set, method, seed and accuracy ({error})") from None
     made = [line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#")]
     keys = zip(table["data_set"], table["method"], table["seed"].astype(int), strict=True)
-    return dict(zip(keys, 100 * table["accuracy"], strict=True)), made
+    runs: Runs = dict(zip(keys, 100 * table["accuracy"], strict=True))
+    for name, method, seed in runs:
+        other = method.removeprefix(UPCYCLED) if method.startswith(UPCYCLED) else UPCYCLED + method
+        if (name, other, seed) not in runs:
+            raise SystemExit(f"{file}: {name},{method},{seed} has no partner; expected {name},{other},{seed} too")
+    return runs, made
 
 
 def cells_named(words: Iterable[str], known: Iterable[Cell]) -> list[Cell]:

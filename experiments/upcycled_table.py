@@ -46,7 +46,7 @@ from experiments.upcycled_runs import (
     split_leaf,
     words,
 )
-from experiments.upcycled_stored import Cell, Runs, cells_named, read_runs, require_same
+from experiments.upcycled_stored import UPCYCLED, Cell, Runs, cells_named, read_runs, require_same
 from h2fdp.reproduction.conduct import commit_of
 
 SHARES = (1.0, 0.3)
@@ -65,7 +65,6 @@ GRIDS: dict[str, list[dict[str, Any]]] = {  # keys of the method; `step` is a fa
     "fedyogi": [{"step": 1.0, "server.server_step": server} for server in (0.01, 0.1)],
 }
 GRID_SEED = 100
-UPCYCLED = "upcycled-"
 
 
 def differences_of(runs: Runs, cell: Cell) -> list[float]:

@@ -10,8 +10,8 @@ import pytest
 from experiments.upcycled_page import TABLE_1, comparison_table, tally
 from experiments.upcycled_rule import ended, half_width, seeds_afresh, seeds_needed, verdict
 from experiments.upcycled_runs import DATA_SETS, Job, held_out, split_leaf
-from experiments.upcycled_stored import cells_named, read_runs
-from experiments.upcycled_table import GRIDS, UPCYCLED, afresh, differences_of, table
+from experiments.upcycled_stored import UPCYCLED, cells_named, read_runs
+from experiments.upcycled_table import GRIDS, afresh, differences_of, table
 from h2fdp.run.api import Experiment
 from h2fdp.topology import Topology
 
@@ -112,6 +112,9 @@ def test_a_table_that_is_none_is_refused_and_a_seed_without_its_pair_is_none(tmp
         file.write_text(text)
         with pytest.raises(SystemExit, match="expected a table of data_set, method, seed and accuracy"):
             read_runs(file)
+    file.write_text(f"data_set,method,seed,accuracy\niid,fedavq,1,0.5\niid,{UPCYCLED}fedavg,1,0.6\n")
+    with pytest.raises(SystemExit, match="iid,fedavq,1 has no partner; expected iid,upcycled-fedavq,1 too"):
+        read_runs(file)
     assert differences_of({("iid", UPCYCLED + "fedavg", 1): 51.0}, ("iid", "fedavg")) == []
 
 
