@@ -11,8 +11,10 @@ Stated before any run under seeds above 64: a comparison that all rounds leave o
 the first 64 seeds says how many new ones it takes to reach half a point (`seeds_afresh`), and they alone judge it, at
 the same level and with one look. (Stein 1945 has two stages like these; he keeps the first in the mean, which the looks
 forbid here.) Its first seeds chose the number of the others and nothing else, so whatever they were, this interval
-covers the gain with a probability of 98.75 %; the looks and this stage together leave one of at least 93.75 %. No
-correction is made for the number of comparisons.
+covers the gain with a probability of 98.75 %; the looks and this stage together leave one of at least 93.75 %. What the
+new seeds leave open can be made afresh once more, in the same way: each such stage takes another 1.25 % off. (That was
+stated with the first new seeds known and before any further was run.) No correction is made for the number of
+comparisons.
 """
 
 from __future__ import annotations
@@ -68,15 +70,18 @@ def seeds_needed(deviation: float, level: float = LEVEL) -> int | None:
     return most
 
 
-def seeds_afresh(gains: Sequence[float], at_most: int = _MOST) -> range:
-    """The seeds that judge a comparison which all rounds left open: new ones, a fifth more than its deviation asks for.
+def seeds_afresh(gains: Sequence[float], last: int = ROUNDS[-1]) -> range:
+    """The seeds that judge a comparison which was left open: new ones, a fifth more than its deviation asks for.
+
+    Args:
+        last: the last of the seeds that left it open.
 
     >>> seeds_afresh([-4.0, 4.0, 1.0, 0.0] * 16)
     range(65, 320)
     """
     needed = seeds_needed(float(np.std(gains, ddof=1)))
-    count = at_most if needed is None else min(at_most, math.ceil(_SPARE * needed))
-    return range(ROUNDS[-1] + 1, ROUNDS[-1] + 1 + count)
+    count = _MOST if needed is None else math.ceil(_SPARE * needed)
+    return range(last + 1, last + 1 + count)
 
 
 def verdict(gains: Sequence[float], level: float = LEVEL) -> str:

@@ -12,7 +12,7 @@ Table 1.
 
 Seeds are added in rounds, by the rule of `experiments.upcycled_rule`, until a comparison is decided or known to half a
 point. `--rounds` says how many rounds there is time for; a later command with more goes on. With `--afresh` comparisons
-that all rounds leave open are made again under new seeds, which then stand in the table instead of the first 64.
+that all rounds, or earlier new seeds, leave open are made again under new ones, which stand in their place.
 Finished runs are kept in DIR.
 
 `--stored FILE` goes on from a table that is checked in: only comparisons that are open there get more seeds (`--cells`
@@ -176,25 +176,30 @@ def afresh(
 ) -> Runs:
     """Runs in which comparisons that all rounds left open have new seeds in the place of their first.
 
+    Those that earlier new seeds left open have others now. The first seed that is known is made again: it must be what
+    it was.
+
     Args:
         runs: at the end of all rounds.
     """
     for name, method in choices[""]:
         gains = differences_of(runs, (name, method))
-        is_new = (name, method, 1) not in runs
-        if is_new or len(gains) < ROUNDS[-1] or ended(gains):
+        if len(gains) < ROUNDS[-1] or ended(gains):
             continue
+        known = sorted(seed for data_set, kind, seed in runs if (data_set, kind) == (name, method))
         folder = out / f"table-{stragglers:g}" / name
         jobs = {
             folder / f"{prefix}{method}" / words(choice[name, method]) / str(seed): (
                 Job(name, method, choice[name, method], seed, files[name], stragglers), (name, prefix + method, seed)
             )
             for prefix, choice in choices.items()
-            for seed in seeds_afresh(gains)
+            for seed in (known[0], *seeds_afresh(gains, max(known[-1], ROUNDS[-1])))
         }  # fmt: skip
         found = run_all({place: job for place, (job, _) in jobs.items()}, workers)
-        kept = {key: value for key, value in runs.items() if key[:2] not in {each[:2] for _, each in jobs.values()}}
-        runs = kept | {key: final(found[place], job.column) for place, (job, key) in jobs.items()}
+        made_now = {key: final(found[place], job.column) for place, (job, key) in jobs.items()}
+        require_same(made_now, runs)
+        kept = {key: value for key, value in runs.items() if key[:2] not in {each[:2] for each in made_now}}
+        runs = kept | {key: value for key, value in made_now.items() if key[2] != known[0]}
         write_runs(out / name_of_table(stragglers), runs, made, afresh=True)
         print(f"{name}:{method} afresh: {len(jobs)} runs", flush=True)
     return runs
