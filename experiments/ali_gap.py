@@ -41,6 +41,20 @@ SWEEPS = {
     "defaults": (*DEFAULTS, f"sweep.{KEY}=[[small-defaults, ali-cnn-28, {ALL}]]"),
     "program-defaults": (*DEFAULTS, f"sweep.{KEY}=[[program-defaults, fedavg-cnn, {ALL}]]"),
 }
+# The program's reading where the schedule has a choice: all five differences at epsilon 1.75, R_c = 177 of R_s = 158.
+ADAPTIVE, TAUS = "program-1.75-ali-dpfl", (1, 2, 3, 5, 10)
+SWEEPS["program-1.75"] = (
+    "privacy.epsilon=1.75",
+    f"sweep.{KEY}, method.schedule, training.local_steps=["
+    + ", ".join(
+        f"[{name}, fedavg-cnn, {ALL}, {schedule}, {tau}]"
+        for name, schedule, tau in (
+            (ADAPTIVE, "ali-dpfl", 1),
+            *((f"program-1.75-tau-{tau}", "fixed", tau) for tau in TAUS),
+        )
+    )
+    + "]",
+)
 PAPER = 80.17
 SINGLE = ("partition", "divisor", "tests", "inputs", "model")
 UNSTATED = ("steps", "first-version-steps", "program-steps")
