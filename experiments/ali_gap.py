@@ -43,17 +43,15 @@ SWEEPS = {
 }
 # The program's reading where the schedule has a choice: all five differences at epsilon 1.75, R_c = 177 of R_s = 158.
 ADAPTIVE, TAUS = "program-1.75-ali-dpfl", (1, 2, 3, 5, 10)
+SCHEDULES = {ADAPTIVE: ("ali-dpfl", 1), **{f"program-1.75-tau-{tau}": ("fixed", tau) for tau in TAUS}}
 SWEEPS["program-1.75"] = (
     "privacy.epsilon=1.75",
-    f"sweep.{KEY}, method.schedule, training.local_steps=["
-    + ", ".join(
-        f"[{name}, fedavg-cnn, {ALL}, {schedule}, {tau}]"
-        for name, schedule, tau in (
-            (ADAPTIVE, "ali-dpfl", 1),
-            *((f"program-1.75-tau-{tau}", "fixed", tau) for tau in TAUS),
-        )
-    )
-    + "]",
+    "model=fedavg-cnn",
+    "data={name: fashion-mnist, partition: {dirichlet: 1.0}, normalize: symmetric, device_test_share: 0.25}",
+    "method.privacy.normalize=64",
+    'sweep={seed: [1, 2, 3, 4, 5], "name, method.schedule, training.local_steps": ['
+    + ", ".join(f"[{name}, {schedule}, {tau}]" for name, (schedule, tau) in SCHEDULES.items())
+    + "]}",
 )
 PAPER = 80.17
 SINGLE = ("partition", "divisor", "tests", "inputs", "model")
