@@ -71,13 +71,14 @@ def reproduce_command(
     if name == SETTINGS and (quick or data_set):
         raise UserError("settings have the length and the data set that settings.yaml says", "--quick, --data-set")
     ours = [figure for figure, shown in of.file.figures.items() if not shown.apart]
-    if name == STORED and quick:
-        raise UserError("quick runs are not stored; expected stored without it", "--quick")
+    if name == STORED and (quick or overwrite):
+        text = "nothing is run, and quick runs are not stored; expected stored without them"
+        raise UserError(text, "--quick, --overwrite")
     several = {ALL: ours, SETTINGS: ours, STORED: []}
     figures = several[name] if name in several else _known([name], of.file.figures, "NAME", *several)
     data_sets = _known(data_set or [next(iter(of.file.data_sets))], of.file.data_sets, "--data-set")
     only = tuple(data_sets) if page is not None and data_set else None
-    session = Session(of, out / ("quick" if quick else "full"), quick, _command(), only)
+    session = Session(of, out / ("quick" if quick else "full"), quick, _command(), only, name == STORED)
     if check:
         page = _page(session, folder, quick, page)
     elif page is not None:
@@ -122,6 +123,8 @@ def reproduce_command(
         if (row.claim.figure in figures or (name == STORED and row.claim.figure in ours))
         and (row.data_set in data_sets or (data_set is None and row.claim.figure in tables))
     ]
+    if name == STORED and not shown:
+        raise UserError(f"expected data sets of which anything is stored, found {', '.join(data_sets)}", "--data-set")
     if as_json:
         print_json([_as_json(row) for row in shown])
     else:
@@ -157,7 +160,8 @@ def _as_json(row: Row) -> dict[str, Any]:
     for column, judged in row.columns.items():
         columns[column] = {key: getattr(judged, key) for key in ("verdict", "remark", "why", "target")}
         if judged.finding:
-            columns[column] |= vars(judged.finding.size) | {"seeds": judged.finding.seeds}
+            finding = judged.finding
+            columns[column] |= vars(finding.size) | {"seeds": finding.seeds, "direction": vars(finding.direction)}
     return {"id": row.claim.id, "data_set": row.data_set, "paper": row.claim.paper[row.data_set], **columns}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import blake2b
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -60,6 +62,12 @@ class Claim(Section):
                 least = "" if how.exact else "at least "
                 raise ValueError(f"{self.comparison} takes {least}{how.points} points a ladder, found {count}")
         return self
+
+    @property
+    def compares(self) -> str:
+        """A digest of what is measured and compared, whatever the paper says of it."""
+        what = [self.measure, self.target, self.comparison, self.points]
+        return blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=6).hexdigest()
 
     @property
     def how(self) -> Comparison:

@@ -37,6 +37,7 @@ class Session:
         out: where the runs of all parts are, of this and of earlier commands.
         command: how the user said it.
         only: the data sets that are drawn, judged and written down; None for all.
+        stored: nothing but what is stored is judged, whatever runs there are.
     """
 
     of: Reproduction
@@ -44,6 +45,7 @@ class Session:
     quick: bool
     command: str
     only: tuple[str, ...] | None = None
+    stored: bool = False
     _shared: SharedInputs = field(default_factory=SharedInputs)
 
     def plan(self, figures: Iterable[str], data_sets: Iterable[str]) -> dict[FigurePart, Study]:
@@ -69,13 +71,14 @@ class Session:
                 found[replace(part, column="accounted")] = NoColumn(why)
             if table is not None:
                 found[part] = from_table(table, part.data_set, figure.keys, figure.looks)
-            elif part.path(self.out).is_dir():
+            elif not self.stored and part.path(self.out).is_dir():
                 found[part] = results_of(part, self.of.study(part, self.quick, self._shared), self.out)
         return found
 
     def evaluate(self) -> list[Row]:
-        """All claims; those about a data set that is like another one only where it has runs."""
+        """All claims; those about a data set that is like another one only where it has runs, or had them."""
         made = {part.data_set for part, found in self.found.items() if isinstance(found, Results)}
+        made |= set() if self.quick else {*self._before.data_sets}
         sets = self.of.file.data_sets
         shown = [name for name in self.only or sets if sets[name].like is None or name in made]
         return [row for row in evaluate(self.of.claims.claims, self.found) if row.data_set in shown]
@@ -101,7 +104,7 @@ class Session:
 
     @cached_property
     def _before(self) -> VerdictStore:
-        return read_verdicts(self.of.folder / VERDICTS, self.of.file.figures)
+        return read_verdicts(self.of.folder / VERDICTS, self.of.file.figures, required=self.stored)
 
     def store(self, rows: list[Row]) -> None:
         """Keep the verdicts on what has runs here, for pages to come.
@@ -111,14 +114,19 @@ class Session:
         """
         figures = {claim.id: claim.figure for claim in self.of.claims.claims}
         fresh = self._fresh()
-        if fresh:
-            self._before.updated(rows, fresh).write(self.of.folder / VERDICTS, figures)
+        if fresh or self.stored:
+            now = self._before.rejudged(self.complete(rows)) if self.stored else self._before.updated(rows, fresh)
+            now.write(self.of.folder / VERDICTS, figures)
 
     def _fresh(self) -> dict[Place, Provenance]:
         """Figures and data sets that have runs here."""
         places = {(part.figure, part.data_set) for part, found in self.found.items()
                   if isinstance(found, Results) and self.of.table(part.figure) is None}  # fmt: skip
-        return {place: Provenance(self._made(*place), self._accounted(*place)) for place in sorted(places)}
+        return {place: self._provenance(*place) for place in sorted(places)}
+
+    def _provenance(self, figure: str, data_set: str) -> Provenance:
+        own = {claim.id: claim.compares for claim in self.of.claims.claims if claim.figure == figure}
+        return Provenance(self._made(figure, data_set), self._accounted(figure, data_set), own)
 
     def write_page(self, page: Path, rows: list[Row], settings: SettingsSession | None) -> None:
         """Write all claims into a page, and pictures beside it; a data set with a page of its own is detailed there."""

@@ -13,7 +13,7 @@ from h2fdp.reproduction.evaluation import JudgedClaim, Row
 from h2fdp.reproduction.quantities import Estimate, Finding
 from h2fdp.reproduction.results import NO_RUNS
 from h2fdp.reproduction.verdict import Verdict
-from h2fdp.reproduction.verdict_store import Provenance, VerdictStore, read_verdicts
+from h2fdp.reproduction.verdict_store import CHANGED, Provenance, VerdictStore, read_verdicts
 from h2fdp.reproduction.wording import found_words
 
 CLAIM = Claim(
@@ -29,12 +29,13 @@ CLAIM = Claim(
 FOUND = JudgedClaim(
     Verdict.FAILS, Finding(Estimate(2.34, -0.12, math.inf), Estimate(2.0, -1.0, 5.0), 5), 51.2, "", "undecided"
 )
+COMPARES = {"a": CLAIM.compares}
 NOTHING = JudgedClaim(Verdict.NOT_RUN, why=NO_RUNS)
 
 
 def test_verdicts_are_kept_until_their_figure_is_made_anew(tmp_path):
     rows = [Row(CLAIM, data_set, {"claimed": FOUND, "accounted": NOTHING}) for data_set in ("d", "e")]
-    fresh = {("one", "d"): Provenance(("`command` at commit",), {"claimed": 27.9})}
+    fresh = {("one", "d"): Provenance(("`command` at commit",), {"claimed": 27.9}, COMPARES)}
     kept = VerdictStore({}, {}).updated(rows, fresh)
     kept.write(tmp_path / "verdicts.json", {"a": "one"})
     again = read_verdicts(tmp_path / "verdicts.json", ["one"])
@@ -50,13 +51,31 @@ def test_verdicts_are_kept_until_their_figure_is_made_anew(tmp_path):
 
 
 def test_what_is_kept_is_judged_by_the_claim_as_it_stands():
-    kept = VerdictStore({}, {("a", "d", "claimed"): FOUND})
+    places = {("one", "d"): Provenance((), {}, COMPARES)}
+    kept = VerdictStore(places, {("a", "d", "claimed"): FOUND})
     [row] = kept.completed([Row(CLAIM.model_copy(update={"relation": "at most"}), "d", {"claimed": NOTHING})])
     assert row.columns["claimed"].verdict is Verdict.FAILS  # 2.34 +- much, of at most 6
     finding = Finding(Estimate(2.0, 1.0, 3.0), Estimate(2.0, 1.0, 3.0), 5)
-    kept = VerdictStore({}, {("a", "d", "claimed"): JudgedClaim(Verdict.HOLDS, finding)})
+    kept = VerdictStore(places, {("a", "d", "claimed"): JudgedClaim(Verdict.HOLDS, finding)})
     [row] = kept.completed([Row(CLAIM, "d", {"claimed": NOTHING})])
     assert row.columns["claimed"] == JudgedClaim(Verdict.IN_DIRECTION, finding, remark="by less")
+    assert kept.rejudged([row]).judged["a", "d", "claimed"].remark == "by less"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"measure": "volatility"},
+        {"comparison": "saving"},
+        {"target": 90.0},
+        {"points": [[{"method": "a"}, {"method": "c"}]]},
+    ],
+)
+def test_what_is_kept_says_nothing_of_another_comparison(change):
+    kept = VerdictStore({("one", "d"): Provenance((), {}, COMPARES)}, {("a", "d", "claimed"): FOUND})
+    [row] = kept.completed([Row(CLAIM.model_copy(update=change), "d", {"claimed": NOTHING})])
+    assert row.columns["claimed"] == JudgedClaim(Verdict.NOT_RUN, why=CHANGED)
+    assert kept.rejudged([row]) == kept  # it is not lost
 
 
 def test_what_a_sign_is_judged_by_is_told_where_it_is_another_number():
@@ -66,13 +85,42 @@ def test_what_a_sign_is_judged_by_is_told_where_it_is_another_number():
     assert found_words(CLAIM, found) == "0.5 [−1.1, 1.5], n = 5"
 
 
-def test_a_remark_that_is_no_text_is_damage(tmp_path):
-    kept = {
-        "one": {"d": {"made": [], "accounted": {}, "claims": {"a": {"claimed": {"verdict": "holds", "remark": []}}}}}
-    }
-    (tmp_path / "verdicts.json").write_text(json.dumps(kept))
-    with pytest.raises(UserError, match="damaged"):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"remark": []}, r"verdicts\.json:\d+: figures\.one\.d\.claims\.a\.claimed\.remark: expected undecided"),
+        ({"target": "abc"}, r"\.target: expected a finite number, found \"abc\""),
+        ({"seeds": -5}, r"\.seeds: expected a whole number of at least 1, found -5"),
+        ({"size": [3, 2, 1]}, "size: expected a low end below the high end, found 2"),
+        ({"size": [3, 2]}, r"\.size: expected a number and the ends of its interval"),
+        ({"direction": None}, "expected size, direction and seeds, or none of them"),
+        ({"absent": "abc"}, r"\.absent: expected true or false, found \"abc\""),
+        ({"verdict": "good"}, r"\.verdict: expected holds, .* found \"good\""),
+    ],
+)
+def test_damage_is_told_by_line_and_key(tmp_path, change, words):
+    finding = {"verdict": "holds", "size": [2, 1, 3], "direction": [2, 1, "inf"], "seeds": 5} | change
+    claims = {"a": {"compares": "x", "claimed": finding}}
+    kept = {"figures": {"one": {"d": {"made": [], "accounted": {}, "claims": claims}}}}
+    (tmp_path / "verdicts.json").write_text(json.dumps(kept, indent=1))
+    with pytest.raises(UserError, match=words):
         read_verdicts(tmp_path / "verdicts.json", ["one"])
+
+
+def test_damage_around_findings_and_a_missing_file_are_told(tmp_path):
+    file = tmp_path / "verdicts.json"
+    for figures, words in (
+        ('{"one": {"d": {"made": "abc", "accounted": {}, "claims": {}}}}', "made: expected"),
+        ('{"one": {"d": {"made": [], "accounted": {"claimed": "x"}, "claims": {}}}}', "accounted"),
+        ('{"one": {"d": {"made": [], "accounted": {}, "claims": {"a": {"compares": "x", "other": {}}}}}}', "other"),
+    ):
+        file.write_text('{"figures": ' + figures + "}")
+        with pytest.raises(UserError, match=words):
+            read_verdicts(file, ["one"])
+    file.unlink()
+    assert read_verdicts(file, ["one"]).judged == {}
+    with pytest.raises(UserError, match="no such file; expected the one that --check writes"):
+        read_verdicts(file, ["one"], required=True)
 
 
 def test_a_cell_has_a_sign_a_number_and_everything_else_on_hover():

@@ -120,8 +120,16 @@ def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path
     assert told["noise-costs"]["claimed"]["verdict"] == "does not hold"
     assert "≤ -500 points" in (tmp_path / "docs" / "reproduction.md").read_text()
     assert list((tmp_path / "out").rglob("metrics.parquet")) == []
-    refused = reproduce(tmp_path, "stored", "--quick")
-    assert "expected stored without it" in str(refused.exception)
+    assert '"does not hold"' in (tmp_path / "experiments" / "verdicts.json").read_text()
+    for words, told in (
+        (["--quick"], "expected stored without them"),
+        (["--data-set", "wide"], "expected data sets of which anything is stored, found wide"),
+    ):
+        assert told in str(reproduce(tmp_path, "stored", *words).exception)
+    page = (tmp_path / "docs" / "reproduction.md").read_text()
+    (tmp_path / "experiments" / "verdicts.json").unlink()
+    assert "no such file" in str(reproduce(tmp_path, "stored", "--check").exception)
+    assert (tmp_path / "docs" / "reproduction.md").read_text() == page
 
 
 def test_a_page_of_one_data_set_has_its_claims_alone(done, tmp_path):
