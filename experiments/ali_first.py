@@ -31,6 +31,7 @@ import pandas as pd
 import yaml
 
 import h2fdp
+from experiments.mistakes import told
 from experiments.sections import between_markers
 from h2fdp.confidence import means_with_intervals
 from h2fdp.reproduction.conduct import commit_of
@@ -233,4 +234,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

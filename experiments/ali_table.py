@@ -1,6 +1,6 @@
 """ALI-DPFL's table on Fashion-MNIST with few rounds: adaptive against fixed numbers of local steps, in four columns.
 
-    python -m experiments.ali_table --data-root DIR [--out sweeps/ali] [--jobs 2] [--seeds 1 2 3]
+    python -m experiments.ali_table --data-root DIR [--out sweeps/ali] [--jobs 2] [--seeds 1 2 3 4 5]
 
 Runs `ali-dpfl.yaml` under the papers' account, and one seed of its third column (epsilon = 2) by `pld`, with an R_c
 that is never overspent and sums divided by expected batches: what the same epsilon buys with a sound and tight account.
@@ -19,6 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import h2fdp
+from experiments.mistakes import told
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounting.iteration_budget import iteration_budget
 from h2fdp.privacy.accounting.release_types import ReleaseType
@@ -152,4 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from experiments.mistakes import told
 from experiments.sections import between_markers
 from experiments.upcycled_rule import ROUNDS, half_width, verdict
 from experiments.upcycled_runs import DATA_SETS
@@ -147,7 +148,7 @@ def page(folder: Path) -> Iterator[str]:
     for file, (title, printed) in tables.items():
         if not (folder / file).is_file():
             continue
-        read_runs(folder / file)  # which refuses a damaged one
+        read_runs(folder / file, GRIDS)  # which refuses a damaged one
         runs = pd.read_csv(folder / file, comment="#")
         runs = runs[runs["data_set"].isin(DATA_SETS)]
         yield f"### {title}\n"
@@ -169,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

@@ -25,6 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from experiments.mistakes import told
 from experiments.upcycled_runs import SYNTHETIC, Choice, Job, final, run_all, words
 from experiments.upcycled_stored import UPCYCLED, Cell
 from experiments.upcycled_table import searched
@@ -96,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

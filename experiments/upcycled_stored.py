@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import pandas as pd
+from h2fdp.errors import UserError
+from h2fdp.reproduction.results import makers_of, table_runs
 
 Cell = tuple[str, str]  # data set, method
 Runs = dict[tuple[str, str, int], float]  # (data set, method with its prefix, seed) -> accuracy in per cent
@@ -14,25 +15,26 @@ UPCYCLED = "upcycled-"  # before the name of a method
 _ROUNDED = 1e-4  # points: a table has six digits
 
 
-def read_runs(file: Path) -> tuple[Runs, list[str]]:
+def read_runs(file: Path, methods: Iterable[str]) -> tuple[Runs, list[str]]:
     """The runs of a table, and its comments: what made them.
 
     Raises:
-        SystemExit: it is no such table, or a seed has only one run of two: with upcycling and without.
+        UserError: a line that is none of such a table; a method of none of these; a seed with only one run of two, with
+            upcycling and without.
     """
-    try:
-        table = pd.read_csv(file, comment="#", dtype={"data_set": str})
-        table = table.astype({"seed": int, "accuracy": float})[["data_set", "method", "seed", "accuracy"]]
-    except (ValueError, KeyError) as error:
-        raise SystemExit(f"{file}: expected a table of data_set, method, seed and accuracy ({error})") from None
-    made = [line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#")]
-    keys = zip(table["data_set"], table["method"], table["seed"].astype(int), strict=True)
-    runs: Runs = dict(zip(keys, 100 * table["accuracy"], strict=True))
+    known = [prefix + method for method in methods for prefix in ("", UPCYCLED)]
+    runs: Runs = {}
+    where: dict[tuple[str, str, int], str] = {}
+    for run in table_runs(file, ["method"]):
+        key = run.data_set, str(run.point["method"]), run.point["seed"]
+        if key[1] not in known:
+            raise UserError(f"expected one of {', '.join(known)}, found {key[1]}", run.where, "method")
+        runs[key], where[key] = 100 * run.accuracy, run.where
     for name, method, seed in runs:
         other = method.removeprefix(UPCYCLED) if method.startswith(UPCYCLED) else UPCYCLED + method
         if (name, other, seed) not in runs:
-            raise SystemExit(f"{file}: {name},{method},{seed} has no partner; expected {name},{other},{seed} too")
-    return runs, made
+            raise UserError(f"expected a run of {name},{other},{seed} too, found none", where[name, method, seed])
+    return runs, makers_of(file)
 
 
 def cells_named(words: Iterable[str], known: Iterable[Cell]) -> list[Cell]:

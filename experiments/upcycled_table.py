@@ -32,6 +32,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from experiments.mistakes import told
 from experiments.upcycled_rule import ROUNDS, ended, seeds_afresh
 from experiments.upcycled_runs import (
     DATA_SETS,
@@ -235,10 +236,12 @@ def main() -> None:
     asked = parser.parse_args()
     files = {name: asked.data.resolve() / f"{name}.npz" for name in SYNTHETIC}
     files |= {name: getattr(asked, name).resolve() for name in LEAF if getattr(asked, name)}
+    if not 0 <= asked.stragglers <= 1:
+        parser.error(f"--stragglers: expected a share from 0 to 1, found {asked.stragglers:g}")
     missing = [str(file) for file in (*files.values(), *filter(None, [asked.stored])) if not file.exists()]
     if missing:
         parser.error(f"no such file: {', '.join(missing)}")
-    stored, made = read_runs(asked.stored) if asked.stored else (None, [])
+    stored, made = read_runs(asked.stored, GRIDS) if asked.stored else (None, [])
     cells = list(product(files, GRIDS))
     if stored is not None:
         cells = [cell for cell in cells if not ended(differences_of(stored, cell))]
@@ -255,4 +258,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

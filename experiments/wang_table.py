@@ -28,6 +28,7 @@ from matplotlib.figure import Figure
 import h2fdp
 from experiments.frontier import flow
 from experiments.frontier_page import Mean
+from experiments.mistakes import told
 from experiments.wang_svm import CASES, holdings
 from h2fdp.data.images import Mnist
 from h2fdp.data.records import Records
@@ -236,4 +237,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

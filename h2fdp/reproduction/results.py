@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from h2fdp.errors import UserError
 from h2fdp.records import read_summary
 from h2fdp.reproduction.points import Point, is_at
+from h2fdp.sweeps.grid import word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +50,24 @@ class Results:
         return sorted(set.intersection(*found)) if found else []
 
 
-def from_table(path: Path, data_set: str, keys: Sequence[str], looks: int = 1) -> Results:
-    """The runs of a CSV on one data set.
+@dataclass(frozen=True)
+class TableRun:
+    """A line of a table.
+
+    Attributes:
+        where: file and line.
+        point: the seed and the keys' values.
+        accuracy: at the end of the run, 0 to 1.
+    """
+
+    where: str
+    data_set: str
+    point: Mapping[str, Any]
+    accuracy: float
+
+
+def table_runs(path: Path, keys: Sequence[str]) -> list[TableRun]:
+    """The runs of a CSV.
 
     Its columns are `data_set`, `seed`, `accuracy` (0 to 1, at the end of a run), the keys that points name, and any
     others, which nothing is read of; lines that begin with # say what made it.
@@ -58,22 +76,47 @@ def from_table(path: Path, data_set: str, keys: Sequence[str], looks: int = 1) -
         UserError: there is no such file, it lacks a column, or a line has not what it should; two runs at one point
             under one seed.
     """
-    import pandas as pd
-
-    values: dict[str, dict[str, Any]] = {}
-    rows = []
+    found: dict[tuple[object, ...], TableRun] = {}
     for line, row in _lines_of(path, (*_OF_A_TABLE, *keys)):
         where = f"{path}:{line}"
         accuracy, seed = _number(row["accuracy"], where, "accuracy"), _number(row[SEED], where, SEED)
         if not 0 <= accuracy <= 1:
             raise UserError(f"expected a number from 0 to 1, found {accuracy:g}", where, "accuracy")
+        if seed != int(seed):
+            raise UserError(f"expected a whole number, found {seed:g}", where, SEED)
         point = {SEED: int(seed), **{key: yaml.safe_load(row[key]) for key in keys}}
-        if row["data_set"] == data_set:
-            if point in values.values():
-                raise UserError("another line has this point and seed", where)
-            values[f"line-{line}"] = point
-            rows.append({"run": f"line-{line}", "interval": 1, "accuracy": accuracy})
+        run = row["data_set"], *map(repr, point.values())
+        if run in found:
+            raise UserError("another line has this point and seed", where)
+        found[run] = TableRun(where, row["data_set"], point, accuracy)
+    return list(found.values())
+
+
+def from_table(path: Path, data_set: str, keys: Sequence[str], looks: int = 1) -> Results:
+    """The runs of a CSV on one data set.
+
+    Raises:
+        UserError: of `table_runs`.
+    """
+    import pandas as pd
+
+    runs = [run for run in table_runs(path, keys) if run.data_set == data_set]
+    rows = [{"run": run.where, "interval": 1, "accuracy": run.accuracy} for run in runs]
+    values = {run.where: run.point for run in runs}
     return Results(values, pd.DataFrame(rows, columns=["run", "interval", "accuracy"]), looks)
+
+
+def require_whole(results: Results, points: Sequence[Point]) -> None:
+    """Refuse a table in which a seed has a run at one of some points and none at another, as by a mistyped name.
+
+    Raises:
+        UserError: the line that is alone, and what is missing beside it.
+    """
+    runs = [results.runs_at(point) for point in points]
+    for one in runs:
+        for point, other in zip(points, runs, strict=True):
+            for seed in sorted(one.keys() - other.keys()):
+                raise UserError(f"expected a run of seed {seed} at {word(point)} too, found none", one[seed])
 
 
 def _lines_of(path: Path, columns: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -96,9 +139,12 @@ def _lines_of(path: Path, columns: Iterable[str]) -> Iterator[tuple[int, dict[st
 
 def _number(text: str, where: str, key: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise UserError(f"expected a number, found {text}", where, key) from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"expected a number, found {text}", where, key)
+    return number
 
 
 def makers_of(path: Path) -> list[str]:

@@ -14,9 +14,10 @@ from h2fdp.reproduction.figures_file import Column
 from h2fdp.reproduction.overview import overview
 from h2fdp.reproduction.page import FigureResults, details
 from h2fdp.reproduction.plan import FigurePart, Reproduction
+from h2fdp.reproduction.points import points_of
 from h2fdp.reproduction.regions import RESULTS, SETTINGS, write_regions
 from h2fdp.reproduction.regions import VERDICTS as VERDICTS_REGION
-from h2fdp.reproduction.results import Results, from_table, largest_accounted, makers_of
+from h2fdp.reproduction.results import Results, from_table, largest_accounted, makers_of, require_whole
 from h2fdp.reproduction.settings.markup import settings_region
 from h2fdp.reproduction.settings.session import SettingsSession
 from h2fdp.reproduction.verdict_store import VERDICTS, Place, Provenance, VerdictStore, read_verdicts
@@ -65,15 +66,23 @@ class Session:
         """What there is of every part, whichever command made it; asked for once all is made."""
         found: dict[FigurePart, Results | str] = {}
         for part in self.of.parts(self.of.file.figures, self.only or self.of.file.data_sets, self.quick):
-            table, figure = self.of.table(part.figure), self.of.file.figures[part.figure]
+            table = self.of.table(part.figure)
             why = self.of.one_column(part.figure, part.data_set, self.quick)
             if why is not None:
                 found[replace(part, column="accounted")] = NoColumn(why)
             if table is not None:
-                found[part] = from_table(table, part.data_set, figure.keys, figure.looks)
+                found[part] = self._of_table(table, part)
             elif not self.stored and part.path(self.out).is_dir():
                 found[part] = results_of(part, self.of.study(part, self.quick, self._shared), self.out)
         return found
+
+    def _of_table(self, table: Path, part: FigurePart) -> Results:
+        figure = self.of.file.figures[part.figure]
+        results = from_table(table, part.data_set, figure.keys, figure.looks)
+        for claim in self.of.claims.claims:
+            if claim.figure == part.figure and part.data_set in claim.paper:
+                require_whole(results, [point for ladder in claim.points for point in points_of(ladder)])
+        return results
 
     def evaluate(self) -> list[Row]:
         """All claims; those about a data set that is like another one only where it has runs, or had them."""

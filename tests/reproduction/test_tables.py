@@ -103,6 +103,14 @@ def test_what_a_verdict_leaves_out_is_said_everywhere(experiments):
     assert "undecided" not in shown
 
 
+def test_a_seed_that_one_point_lacks_is_told_by_the_line_of_another(experiments):
+    table = experiments / "table.csv"
+    table.write_text(TABLE.replace("plain,old,1", "plain,odl,1"))
+    refused = reproduce(experiments.parent, "table")
+    assert "expected a run of seed 1 at {method: old} too, found none" in str(refused.exception)
+    assert "table.csv:3: " in str(refused.exception)
+
+
 def test_a_page_needs_check(experiments):
     refused = reproduce(experiments.parent, "table", "--page", str(experiments.parent / "page.md"))
     assert str(refused.exception) == "--page: needs --check, which writes the page"

@@ -12,6 +12,7 @@ from experiments.upcycled_rule import ended, half_width, seeds_afresh, seeds_nee
 from experiments.upcycled_runs import DATA_SETS, Job, held_out, split_leaf
 from experiments.upcycled_stored import UPCYCLED, cells_named, read_runs
 from experiments.upcycled_table import GRIDS, afresh, differences_of, table
+from h2fdp.errors import UserError
 from h2fdp.run.api import Experiment
 from h2fdp.topology import Topology
 
@@ -91,7 +92,7 @@ def test_an_open_comparison_goes_on_from_a_stored_table_if_its_first_seed_is_sti
     lines += ["iid,fedavg,1,0.5", f"iid,{UPCYCLED}fedavg,1,0.6"]  # another, which keeps its runs
     file = tmp_path / "stored.csv"
     file.write_text("\n".join(["# before", "data_set,method,seed,accuracy", *lines]) + "\n")
-    stored, made = read_runs(file)
+    stored, made = read_runs(file, GRIDS)
     cell = {("iid", "fedprox"): {"step": 1.0}}
     choices = {"": cell, UPCYCLED: {key: {**choice, "factor": 0.5} for key, choice in cell.items()}}
     runs = table({"iid": tmp_path}, choices, tmp_path, 1, 0.9, 1, stored, made)
@@ -106,15 +107,28 @@ def test_an_open_comparison_goes_on_from_a_stored_table_if_its_first_seed_is_sti
         cells_named(["iid:none"], cell)
 
 
-def test_a_table_that_is_none_is_refused_and_a_seed_without_its_pair_is_none(tmp_path):
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["data_set,method,seed", "iid,fedavg,1"], r"t\.csv:1: expected a column accuracy"),
+        (["iid,fedavg,1,x"], r"t\.csv:2: accuracy: expected a number, found x"),
+        (["iid,fedavg,1,nan"], r"t\.csv:2: accuracy: expected a number, found nan"),
+        (["iid,fedavg,1,7.5"], r"t\.csv:2: accuracy: expected a number from 0 to 1, found 7.5"),
+        (["iid,fedavg,1.5,0.5"], r"t\.csv:2: seed: expected a whole number, found 1.5"),
+        (["iid,fedavg,1,0.5", "iid,fedavg,1,0.6"], r"t\.csv:3: another line has this point and seed"),
+        (["iid,fedavq,1,0.5"], r"t\.csv:2: method: expected one of fedavg, upcycled-fedavg, .* found fedavq"),
+        (["iid,upcycled-fedavg,2,0.6"], r"t\.csv:2: expected a run of iid,fedavg,2 too, found none"),
+    ],
+)
+def test_a_damaged_table_is_told_by_its_line(tmp_path, lines, words):
     file = tmp_path / "t.csv"
-    for text in ("data_set,method,seed\na,b,1\n", "data_set,method,seed,accuracy\na,b,1,x\n"):
-        file.write_text(text)
-        with pytest.raises(SystemExit, match="expected a table of data_set, method, seed and accuracy"):
-            read_runs(file)
-    file.write_text(f"data_set,method,seed,accuracy\niid,fedavq,1,0.5\niid,{UPCYCLED}fedavg,1,0.6\n")
-    with pytest.raises(SystemExit, match="iid,fedavq,1 has no partner; expected iid,upcycled-fedavq,1 too"):
-        read_runs(file)
+    head = [] if lines[0].startswith("data_set") else ["data_set,method,seed,accuracy"]
+    file.write_text("\n".join([*head, *lines]) + "\n")
+    with pytest.raises(UserError, match=words):
+        read_runs(file, GRIDS)
+
+
+def test_a_seed_without_its_pair_is_no_gain():
     assert differences_of({("iid", UPCYCLED + "fedavg", 1): 51.0}, ("iid", "fedavg")) == []
 
 
