@@ -102,10 +102,13 @@ class Faults(Question):
         return difference(self.unharmed(table, trust, rhythm), own)
 
     def as_if(self, table: pd.DataFrame, trust: str, fault: str) -> tuple[float, float, float]:
-        """The epsilon at which nothing failing is as accurate: at the mean, and at the ends of its interval."""
+        """The epsilon at which nothing failing is as accurate: by the mean loss, and by the ends of its interval.
+
+        Losses are taken seed by seed: what networks differ by does not blur them.
+        """
         curve = {epsilon: each.value for epsilon, each in self.curve(trust).items()}
-        own = mean(by_seed(table, trust=trust, rhythm=OFTEN, fault=fault))
-        low, value, high = (equal_epsilon(curve, own.value + sign * own.half) for sign in (-1, 0, 1))
+        lost, unharmed = self.lost(table, trust, OFTEN, fault), curve[self.epsilon]
+        low, value, high = (equal_epsilon(curve, unharmed - lost.value + sign * lost.half) for sign in (-1, 0, 1))
         return value, low, high
 
     def word(self, table: pd.DataFrame, trust: str, fault: str) -> str:
