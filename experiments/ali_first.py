@@ -35,6 +35,10 @@ from experiments.mistakes import told
 from experiments.sections import between_markers
 from h2fdp.confidence import means_with_intervals
 from h2fdp.reproduction.conduct import commit_of
+from h2fdp.reproduction.evaluation import JudgedClaim
+from h2fdp.reproduction.quantities import Estimate
+from h2fdp.reproduction.verdict import remark, verdict
+from h2fdp.reproduction.wording import verdict_text
 from h2fdp.schedules.ali_rules import LONGEST
 from h2fdp.theory import DpSgdNoise, DriftConstants, ali_first_optimum
 
@@ -150,9 +154,8 @@ def table_of(runs: pd.DataFrame) -> Iterator[str]:
         for schedule in sorted(set(of["schedule"])):
             own = of[of["schedule"] == schedule]
             paper = column.adaptive if schedule == RULE else column.fixed[int(schedule.rpartition(" ")[2])]
-            here, there = (
-                ("", "") if schedule == rule_in(of) else (lead_of(of, schedule), f"{column.adaptive - paper:+.2f}")
-            )
+            printed = column.adaptive - paper
+            here, there = ("", "") if schedule == rule_in(of) else (lead_of(of, schedule, printed), f"{printed:+.2f}")
             yield (
                 f"| {name.partition('-')[0]}, {column.epsilon:g}, {column.rounds}, {column.iterations} | {schedule} | "
                 f"{_with_interval(100 * own['accuracy'].to_numpy())} | {paper:.2f} | {here} | {there} | {len(own)} | "
@@ -165,15 +168,21 @@ def rule_in(of: pd.DataFrame) -> str:
     return RULE if RULE in set(of["schedule"]) else "tau = 1"
 
 
-def lead_of(of: pd.DataFrame, schedule: str) -> str:
-    """How many points the rule is above a fixed tau in a column, seed by seed, with its interval and a verdict."""
+def lead_of(of: pd.DataFrame, schedule: str, printed: float) -> str:
+    """How many points the rule is above a fixed tau in a column, seed by seed, with its interval and a verdict.
+
+    Args:
+        printed: how many it is in the paper.
+    """
     accuracy = 100 * of.pivot(index="seed", columns="schedule", values="accuracy")
-    lead = (accuracy[rule_in(of)] - accuracy[schedule]).dropna().to_numpy()
-    found = means_with_intervals(lead[:, None])
-    if len(lead) < 2:
+    leads = (accuracy[rule_in(of)] - accuracy[schedule]).dropna().to_numpy()
+    found = means_with_intervals(leads[:, None])
+    if len(leads) < 2:
         return f"{found.mean[0]:+.1f}"
-    verdict = "above" if found.low[0] > 0 else "below" if found.high[0] < 0 else "undecided"
-    return f"{found.mean[0]:+.1f} [{found.low[0]:.1f}, {found.high[0]:.1f}]: {verdict}"
+    lead = Estimate(float(found.mean[0]), float(found.low[0]), float(found.high[0]))
+    judged = verdict("at least", printed, 0.0, lead, lead)
+    told = verdict_text(JudgedClaim(judged, remark=remark(judged, "at least", printed, 0.0, lead, lead)))
+    return f"{lead.value:+.1f} [{lead.low:.1f}, {lead.high:.1f}]: {told}"
 
 
 def left_of(runs: pd.DataFrame) -> str:
