@@ -181,8 +181,8 @@ def lead_of(of: pd.DataFrame, schedule: str, printed: float) -> str:
         return f"{found.mean[0]:+.1f}"
     lead = Estimate(float(found.mean[0]), float(found.low[0]), float(found.high[0]))
     judged = verdict("at least", printed, 0.0, lead, lead)
-    told = verdict_text(JudgedClaim(judged, remark=remark(judged, "at least", printed, 0.0, lead, lead)))
-    return f"{lead.value:+.1f} [{lead.low:.1f}, {lead.high:.1f}]: {told}"
+    words = verdict_text(JudgedClaim(judged, remark=remark(judged, "at least", printed, 0.0, lead, lead)))
+    return f"{lead.value:+.1f} [{lead.low:.1f}, {lead.high:.1f}]: {words}"
 
 
 def left_of(runs: pd.DataFrame) -> str:

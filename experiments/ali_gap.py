@@ -57,7 +57,7 @@ SWEEPS["program-1.75"] = (
     + "]}",
 )
 PAPER = 80.17
-PAPER_175 = {0: 82.02, 1: 81.94, 10: 76.32}  # of ALI-DPFL, and of fixed tau where it is printed
+PAPER_175 = {ADAPTIVE: 82.02, "program-1.75-tau-1": 81.94, "program-1.75-tau-10": 76.32}  # what is printed
 SINGLE = ("partition", "divisor", "tests", "inputs", "model")
 UNSTATED = ("steps", "first-version-steps", "program-steps")
 READINGS = {
@@ -136,8 +136,7 @@ def schedules_table(runs: pd.DataFrame) -> Iterator[str]:
             own, lead = by_seed[name].dropna(), (by_seed[ADAPTIVE] - by_seed[name]).dropna()
             word = f"`{schedule}`" if name == ADAPTIVE else f"tau = {tau}"
             above = "" if name == ADAPTIVE else _with_interval(lead.to_numpy(), "+")
-            paper = f"{PAPER_175[tau]:.2f}" if tau in PAPER_175 and name != ADAPTIVE else ""
-            paper = f"{PAPER_175[0]:.2f}" if name == ADAPTIVE else paper
+            paper = f"{PAPER_175[name]:.2f}" if name in PAPER_175 else ""
             yield f"| {word} | {_with_interval(own.to_numpy())} | {len(own)} | {above} | {paper} |"
 
 
@@ -148,9 +147,9 @@ def conclusions(runs: pd.DataFrame) -> Iterator[str]:
     gains = {each: gain for each, gain in gains.items() if len(gain)}
     if gains:
         best = max(gains, key=lambda each: gains[each].mean())
-        told = f"{_with_interval(gains[best].to_numpy(), '+')} points, seeds: {len(gains[best])}"
-        yield f"- The best of the five differences by itself ({told}): {READINGS[best]}."
-        shown = [READINGS[each] for each, gain in gains.items() if _lowest(gain) > 0]
+        gain = f"{_with_interval(gains[best].to_numpy(), '+')} points, seeds: {len(gains[best])}"
+        yield f"- The best of the five differences by itself ({gain}): {READINGS[best]}."
+        shown = [READINGS[each] for each, own in gains.items() if _lowest(own) > 0]
         yield f"- Shown to help by itself: {'; '.join(shown) or 'none of the five'}."
     means = by_seed.mean()
     stated = means.drop([each for each in UNSTATED if each in means])

@@ -49,6 +49,11 @@ class Session:
     stored: bool = False
     _shared: SharedInputs = field(default_factory=SharedInputs)
 
+    def __post_init__(self) -> None:
+        """Damage in what is stored is told before hours of runs, not after them."""
+        if not self.quick:
+            _ = self._before
+
     def plan(self, figures: Iterable[str], data_sets: Iterable[str]) -> dict[FigurePart, Study]:
         """The studies of some figures, every run of each checked.
 

@@ -64,10 +64,10 @@ class VerdictStore:
         before = self.judged.get((row.claim.id, row.data_set, column))
         if before is None or now.why != NO_RUNS:
             return now
-        known = self.provenance[row.claim.figure, row.data_set].compares
         if before.absent:
             return before
-        if known[row.claim.id] != row.claim.compares:
+        place = self.provenance.get((row.claim.figure, row.data_set))
+        if place is None or place.compares.get(row.claim.id) != row.claim.compares:
             return JudgedClaim(Verdict.NOT_RUN, why=CHANGED)
         return before if before.finding is None else concluded(row.claim, row.data_set, before.finding, before.target)
 
@@ -93,9 +93,9 @@ class VerdictStore:
             found.setdefault(figure, {})[data_set] = shown
         for (claim, data_set, column), judged in self.judged.items():
             figure = figures.get(claim, "")
-            if data_set in found.get(figure, {}):
-                compares = {"compares": self.provenance[figure, data_set].compares[claim]}
-                columns = found[figure][data_set]["claims"].setdefault(claim, compares)
+            place = self.provenance.get((figure, data_set))
+            if place is not None and claim in place.compares:
+                columns = found[figure][data_set]["claims"].setdefault(claim, {"compares": place.compares[claim]})
                 columns[column] = StoredFinding.of(judged).model_dump(exclude_defaults=True)
         write_text(path, json.dumps({"figures": found}, indent=1, ensure_ascii=False) + "\n")
 

@@ -69,6 +69,7 @@ def test_what_is_kept_is_judged_by_the_claim_as_it_stands():
         {"comparison": "saving"},
         {"target": 90.0},
         {"points": [[{"method": "a"}, {"method": "c"}]]},
+        {"figure": "two"},
     ],
 )
 def test_what_is_kept_says_nothing_of_another_comparison(change):

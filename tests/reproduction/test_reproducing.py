@@ -127,6 +127,9 @@ def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path
     ):
         assert told in str(reproduce(tmp_path, "stored", *words).exception)
     page = (tmp_path / "docs" / "reproduction.md").read_text()
+    (tmp_path / "experiments" / "verdicts.json").write_text("{}")
+    assert "figures: the key is missing" in str(reproduce(tmp_path, "one").exception)  # before any run
+    assert list((tmp_path / "out").rglob("metrics.parquet")) == []
     (tmp_path / "experiments" / "verdicts.json").unlink()
     assert "no such file" in str(reproduce(tmp_path, "stored", "--check").exception)
     assert (tmp_path / "docs" / "reproduction.md").read_text() == page
