@@ -60,11 +60,12 @@ class IntervalObservation:
 
     Attributes:
         model: (M,) w(t_k), the model that went down.
-        uploads: (M,) from each active subnet, everything it accumulated; releases with the noise below, if any. None
-            at all where nobody was there.
-        weights: (subnets,) varrho_c, summing to 1.
-        noise_variance: (subnets,) variance of the noise on each coordinate of an upload.
-        mean_steps: (subnets,) gradients that an upload accumulates, the mean over its devices: tau_k unless some fail.
+        uploads: (M,) from each active child of the cloud, everything it accumulated; releases with the noise below, if
+            any. Only their average, under all noise, where the cloud adds the noise or holds a secure sum: the public,
+            who sees what a schedule decides, is accounted for no more. Empty where no device was active.
+        weights: (uploads,) varrho_c, summing to 1.
+        noise_variance: (uploads,) variance of the noise on each coordinate of an upload.
+        mean_steps: (uploads,) gradients that an upload accumulates, the mean over its devices: tau_k unless some fail.
         measurements: None where the schedule asked for none.
         secants: None where the schedule asked for none, or nobody was there.
         spent: what the interval cost, by resource as the metrics name it (`energy_j`, `delay_s`, `clock_s`); without

@@ -225,6 +225,8 @@ def _of_adjacency(experiment: ExperimentFile, axes: Axes) -> Found:
         return
     if placement.clips == "update":
         yield key, "without a device the others' shares grow; expected null-record (a device's update becomes zero)"
+    if isinstance(method.aggregation, OwnPart):
+        yield key, f"an aggregation of your own is given the numbers of records; expected {_OTHERS}, or average"
     if training.weights == "by-size":
         yield key, "weights by size tell whether a record is there; expected null-record, or training.weights uniform"
     if training.sampling != "poisson":
@@ -270,4 +272,5 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
         schedule=method.schedule.name,
         foreseen=schedule.foreseen,
         controlled=schedule.controlled,
+        noisy_estimates=schedule.measures == "gradients" and axes.estimates == "private",
     )

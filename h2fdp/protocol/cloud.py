@@ -23,7 +23,7 @@ from h2fdp.protocol.client_state import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SecantPlan, Upload
 from h2fdp.protocol.nodes import NodeGroup
-from h2fdp.protocol.planned_uploads import noise_and_gradients, observation
+from h2fdp.protocol.planned_uploads import average_alone, noise_and_gradients, observation
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
@@ -44,7 +44,8 @@ class Cloud:
     4. The server update moves the model by the average, under the cloud's own noise where that is its part; plain
        averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c. The clip norm follows the votes in the average,
        where it moves.
-    5. A schedule that learns sees the uploads, and what subnets measured at w(t_{k+1}) if anything.
+    5. A schedule that learns sees the uploads, or their average where the public's account is of that alone, and what
+       subnets measured at w(t_{k+1}) if anything.
     """
 
     def __init__(
@@ -67,7 +68,8 @@ class Cloud:
         self._memories = DeviceMemories(model.numel()) if remembers else None
         self._refuse_unprotected_variate()
         self._meter = meter
-        self._kept: dict[str, Any] = {}  # the state before the interval
+        self._reverts = type(schedule).kept is not Schedule.kept  # it may continue from another model
+        self._kept: dict[str, Any] = {}  # of server and devices, before the interval
         self._clip_norm = None if planner.adaptive is None else planner.adaptive.initial
 
     def state(self) -> dict[str, Any]:
@@ -146,33 +148,42 @@ class Cloud:
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
         received: dict[str, Upload] = {}
+        uploaded: Uploaded | None = None
         before = self.model
-        if self._schedule.measures_secants or self._schedule.scores:  # these may give an interval up
-            self._kept = self.state()
+        if self._reverts:
+            memories = None if self._memories is None else self._memories.state()
+            self._kept = {"server": self._server.state(), "memories": memories}
         if plan.subnets:
             told, variate = self._told(plan), self._server.variate
             sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # nobody voted yet
             received = self._tiers.run_interval(sent, variate, told)
-            self.model = self._server.apply(before, self._uploaded(plan, received))
+            uploaded = self._uploaded(plan, received)
+            self.model = self._server.apply(before, uploaded)
         if self._schedule.observes:
-            self._schedule.observe(self._observed(plan, before, received))
+            self._schedule.observe(self._observed(plan, before, received, uploaded))
         self.next_slot = plan.last_slot
 
-    def close(self, loss: float | None) -> None:
+    def close(self, loss: float | None) -> bool:
         """End an interval that was run: the schedule may continue from another model.
 
         Args:
             loss: on public records; None where it was not evaluated.
+
+        Returns:
+            whether it does, so that scores of the interval's model are not those of the model that goes on.
         """
         if self._schedule.scores:
             assert loss is not None, "this schedule scores every interval"
             self._schedule.scored(loss)
         kept = self._schedule.kept(self.model)
-        if kept is not self.model:  # the interval is given up: so is what server and devices remember of it
-            self._server.load(self._kept["server"])
-            if self._memories is not None:
-                self._memories.load(self._kept["memories"])
+        if kept is self.model:
+            return False
+        # The interval is given up: so is what server and devices remember of it.
+        self._server.load(self._kept["server"])
+        if self._memories is not None:
+            self._memories.load(self._kept["memories"])
         self.model = kept
+        return True
 
     @property
     def scores(self) -> bool:
@@ -184,12 +195,16 @@ class Cloud:
         """(M,) the model that training returns if it ends now."""
         return self._schedule.returned(self.model)
 
-    def _observed(self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload]) -> IntervalObservation:
-        """What the schedule is shown, measurements included."""
+    def _observed(
+        self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload], uploaded: Uploaded | None
+    ) -> IntervalObservation:
+        """What the schedule is shown, measurements included. Its decisions and the model that it keeps are public."""
         assert plan.clip_norm is None, "uploads that end in votes are shown to nobody"
         measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
         measured = self._tiers.edges.call("measure", self.model, measuring) if measuring else {}
         uploads = [received[name].update for name in plan.parts]
+        if uploaded is not None and average_alone(self._planner.facts):
+            uploads = [uploaded.average]
         seen = observation(plan, before, uploads, self._planner.facts, measured, self._planner.noise)
         return replace(seen, secants=self._secants(plan, received), spent=self._spent(plan))
 

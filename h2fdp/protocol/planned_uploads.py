@@ -79,6 +79,14 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         )
 
 
+def average_alone(facts: Mapping[str, SubnetFacts]) -> bool:
+    """Whether the public's account is of the global average alone: the cloud adds the noise, or holds a secure sum.
+
+    Elsewhere it covers what each of the cloud's children uploads.
+    """
+    return any(each.cloud_sums or each.trust_model.cloud_adds_noise for each in facts.values())
+
+
 def observation(
     plan: IntervalPlan,
     model: Tensor,
@@ -87,15 +95,23 @@ def observation(
     measured: Mapping[str, SubnetMeasurements] | None,
     noise: Mechanism | None,
 ) -> IntervalObservation:
-    """What the cloud saw of an interval that began at `model` (M,), for a schedule that learns."""
+    """What a schedule may know of an interval that began at `model` (M,).
+
+    Args:
+        uploads: (M,) of the cloud's children, or one, their average, where `average_alone`.
+    """
     variances, steps = _noise_and_steps(plan, facts, noise)
+    shares = plan.shares if plan.branches is None else plan.branches.shares
+    if uploads and average_alone(facts):
+        variance, gradients = noise_and_gradients(plan, facts, noise)
+        variances, steps, shares = np.array([variance]), np.array([gradients]), np.ones(1)
     return IntervalObservation(
         plan.interval,
         plan.decision.local_steps,
         plan.decision.step_size,
         model,
         uploads,
-        plan.shares if plan.branches is None else plan.branches.shares,
+        shares,
         variances,
         steps,
         _measurements(plan, measured) if measured else None,

@@ -143,7 +143,7 @@ def run_intervals(
        not allow it, the run ends with the last model; then the releases are written to the ledger and synced to disk;
     3. the subnets run the interval, the cloud averages;
     4. the model is evaluated, when it is due; the schedule learns of its loss, and may take another model to continue
-       from;
+       from, which is evaluated in its place;
     5. recorders complete the interval's row of the metrics (epsilon, energy, delay, simulated time), keep it, write a
        checkpoint when it is due, and show it.
     """
@@ -190,7 +190,8 @@ def run_intervals(
             steps.reached("ran", interval)
             due = (interval + 1) % setup.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
             scores = models.scores(cloud) if due or cloud.scores else {}
-            cloud.close(scores.get(models.steering_loss))
+            if cloud.close(scores.get(models.steering_loss)) and scores:
+                scores = models.scores(cloud)
             row: Row = {
                 "interval": plan.interval + 1,
                 "slot": plan.last_slot,

@@ -19,7 +19,7 @@ from h2fdp.data import Records
 from h2fdp.errors import UserError
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.client_state import WorkAccumulator
-from h2fdp.protocol.planned_uploads import observation
+from h2fdp.protocol.planned_uploads import average_alone, observation
 from h2fdp.run.forecast import first_interval
 from h2fdp.run.own_code import own_parts_of
 from h2fdp.run.setup import RunSetup
@@ -71,7 +71,7 @@ def _try_schedule(setup: RunSetup, plan: IntervalPlan) -> None:
     if run.observes and not setup.probes and setup.blueprint.measuring is None:
         upload = torch.linspace(-_STEP_SIZE, _STEP_SIZE, len(model))
         facts = {each.name: each for each in setup.blueprint.facts}
-        uploads = [upload.clone() for _ in plan.parts]
+        uploads = [upload.clone() for _ in range(1 if average_alone(facts) else len(plan.parts))]
         run.observe(replace(observation(plan, model.clone(), uploads, facts, None, setup.noise), spent=spent))
     if run.scores:
         run.scored(1.0)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, cast, get_args
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from h2fdp.config.own_answers import Origin, Words, is_number, is_true_or_false, is_whole, unstorable
@@ -215,9 +216,14 @@ class CheckedSchedule:
         """See `Schedule.kept`.
 
         Raises:
-            UserError: the user's code fails, or gives no model.
+            UserError: the user's code fails, gives no model, or changes the one that it was given.
         """
-        return self._model("kept", self._own.kept, model)
+        given = model.clone()
+        found = self._model("kept", self._own.kept, given)
+        if not torch.equal(given, model) and not given.isnan().any():
+            words = Words("the model that it was given, changed in place")
+            raise self._origin.wrong("kept", "a model in memory of its own", words)
+        return model if found is given else found
 
     def returned(self, model: Tensor) -> Tensor:
         """See `Schedule.returned`.

@@ -86,7 +86,11 @@ class Schedule(Protocol):
         return
 
     def kept(self, model: Tensor) -> Tensor:
-        """The (M,) model to continue from after an interval that ended with `model`: another one to revert to it."""
+        """The (M,) model to continue from after an interval that ended with `model`.
+
+        `model` itself, unchanged, or another one in memory of its own: then the interval is given up, and with it what
+        the server and the devices remember of it. Metrics describe the model that is continued from.
+        """
         return model
 
     def returned(self, model: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.algorithms import Aggregation
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.run import RunPrivacy
 from h2fdp.run.forecast import planned_accounts
@@ -14,6 +15,11 @@ from h2fdp.run.several_runs import SeveralRuns
 
 CLIP, STEPS, DELTA = 2.0, 3, 1e-5
 DP_SGD = {"extends": "h2fdp", "privacy": "dp-sgd", "topology": "star"}
+
+
+class BySize(Aggregation):
+    def weights(self, uploads):
+        return uploads.records / uploads.records.sum()
 
 
 def experiment(adjacency="null-record", **settings):
@@ -83,6 +89,10 @@ def test_every_bound_has_its_factor(settings, factor):
     [
         ({"adjacency": "add-remove", "weights": "by-size"}, "weights by size tell whether a record is there"),
         ({"adjacency": "add-remove", "sampling": "fixed"}, "batches of a fixed size hold another record"),
+        (
+            {"adjacency": "add-remove", "method": {"extends": "h2fdp", "aggregation": BySize()}},
+            "an aggregation of your own is given the numbers of records",
+        ),
         (
             {"adjacency": "add-remove", "method": {"privacy": {"name": "dp-sgd", "normalize": "drawn"}}},
             "tells how many there are",

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import h2fdp
 from h2fdp.errors import UserError
@@ -11,6 +12,7 @@ from h2fdp.run.api import Experiment
 from h2fdp.run.dry_run import estimate
 from h2fdp.run.forecast import first_interval
 from h2fdp.run.live_accounts import budgets_of
+from h2fdp.run.model_scores import ModelScores
 from h2fdp.schedules import Decision, OwnSchedule
 
 MODULE = """
@@ -151,6 +153,45 @@ def test_more_devices_than_there_are_are_refused(tmp_path):
 def test_what_is_no_schedule_is_refused():
     with pytest.raises(UserError, match="expected a schedule, derived from"):
         experiment(dict)
+
+
+class Doubled(Steady):
+    """Continues from a model twice as long; scores and observes nothing."""
+
+    def kept(self, model):
+        return 2 * model
+
+
+class InPlace(Steady):
+    def kept(self, model):
+        return model.mul_(2)
+
+
+class Measuring(Steady):
+    observes = True
+    measures = "gradients"
+
+
+def test_metrics_describe_the_model_that_a_schedule_continues_from(tmp_path):
+    twice = experiment(Doubled(2, longest=2), privacy="none")
+    run = twice.run(tmp_path / "run")
+    saved = torch.cat([each.ravel() for each in torch.load(tmp_path / "run" / "model.pt").values()])
+    scores = ModelScores(twice.prepare()).scores_of(saved)
+    assert run.metrics["loss"].iloc[-1] == run.summary["loss"] == scores["loss"]
+    assert run.metrics["accuracy"].iloc[-1] == run.summary["accuracy"] == scores["accuracy"]
+    plain = experiment(Steady(2, longest=2), privacy="none").run(tmp_path / "plain")
+    assert run.metrics["loss"].iloc[-1] != plain.metrics["loss"].iloc[-1]
+
+
+def test_a_model_that_is_changed_in_place_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"expected a model in memory of its own .*InPlace\.kept"):
+        experiment(InPlace(2, longest=2), privacy="none").run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("privacy", ["central", "dp-sgd", "output", {"name": "hierarchical", "noise": "steps"}])
+def test_noisy_estimates_are_refused_where_nothing_adds_noise_to_them(privacy):
+    with pytest.raises(UserError, match=r"control\.estimates: .* expected one of these, or released, found private"):
+        experiment(Measuring(1, longest=1), local_steps=1, privacy=privacy, control={"estimates": "private"}).prepare()
 
 
 def test_the_account_ends_a_run_that_does_not_keep_to_the_iterations_of_given_noise(tmp_path):

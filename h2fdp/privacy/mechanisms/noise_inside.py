@@ -20,7 +20,7 @@ from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
 from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
-from h2fdp.privacy.mechanisms.noise_placement import Clips, RequestedExperiment
+from h2fdp.privacy.mechanisms.noise_placement import Clips, RequestedExperiment, estimates_raw
 from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.releases import PlannedUpload, Release
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
@@ -96,6 +96,7 @@ class HierarchicalSteps(HierarchicalDp):
         if request.controlled and request.calibration != "accounted":
             text = "the controller weighs noise on steps as it is added; expected privacy.calibration accounted"
             yield "control.enabled", f"{text}, or false"
+        yield from estimates_raw(request)
         if request.clip_scope not in (None, "record"):
             yield "training.clip_scope", f"noise: steps clips each record's gradient, found {request.clip_scope}"
         if self.input_bound is not None:
