@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 _LINES = 10  # plain lines for a whole run
 _WIDE = 110  # columns of a terminal that holds the live line with energy and simulated time
@@ -24,22 +24,32 @@ class Display(Protocol):
         ...
 
 
-def words_of(row: dict[str, Any], costs: bool = True, target: str = "") -> str:
+class Target(NamedTuple):
+    """The epsilon that the accounts of these observers are held to; None is all that there are."""
+
+    epsilon: float
+    observers: Sequence[str] | None = None
+
+
+def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = None) -> str:
     """What a user wants to know of an interval, as far as it is known.
 
     Args:
         costs: say what it cost, too.
-        target: of the account, in words: stated beside the epsilon, which is a coarser accountant's.
+        target: of the account; the epsilon of its observers is said then, else the largest of all.
     """
     parts = []
     if row.get("accuracy") is not None:
         parts.append(f"accuracy {row['accuracy']:.4f}")
+    accounted = {key.removeprefix("epsilon_"): row[key] for key in row if key.startswith("epsilon_")}
+    watched = None if target is None else target.observers
     epsilons = [
-        row[key] for key in row if key.startswith("epsilon_") and key != "epsilon_claimed" and row[key] is not None
+        epsilon
+        for observer, epsilon in accounted.items()
+        if epsilon is not None and observer != "claimed" and (watched is None or observer in watched)
     ]
     if epsilons:
-        beside = f"; {target}" if target else ""
-        parts.append(f"epsilon at most {max(epsilons):.3g} (rdp{beside})")  # `pld` takes longer than many an interval
+        parts.append(f"epsilon {max(epsilons):.3g}" + (f" of {target.epsilon:.3g}" if target else ""))
     if costs and row.get("energy_j") is not None:
         parts.append(f"{row['energy_j']:.3g} J")
     if costs and row.get("clock_s") is not None:
@@ -56,7 +66,7 @@ class _Silent:
 
 
 class _Lines:
-    def __init__(self, total: int, verbose: bool, target: str) -> None:
+    def __init__(self, total: int, verbose: bool, target: Target | None) -> None:
         self._total, self._target = total, target
         self._every = 1 if verbose else max(1, total // _LINES)
         self._start = time.monotonic()
@@ -73,7 +83,7 @@ class _Lines:
 
 
 class _Live:
-    def __init__(self, bar: Any, task: Any, target: str) -> None:
+    def __init__(self, bar: Any, task: Any, target: Target | None) -> None:
         self._bar, self._task, self._target = bar, task, target
 
     def started(self) -> None:
@@ -81,12 +91,12 @@ class _Live:
 
     def update(self, row: dict[str, Any]) -> None:
         wide = self._bar.console.width >= _WIDE
-        words = words_of(row, costs=wide, target=self._target if wide else "")
+        words = words_of(row, costs=wide, target=self._target)
         self._bar.update(self._task, completed=row["interval"], words=words)
 
 
 @contextmanager
-def progress(total: int, *, quiet: bool, verbose: bool, target: str = "") -> Iterator[Display]:
+def progress(total: int, *, quiet: bool, verbose: bool, target: Target | None = None) -> Iterator[Display]:
     """The display that suits where the output goes; on standard error, so that results can be piped.
 
     Args:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from h2fdp.cli.progress import progress
+from h2fdp.cli.progress import Target, progress
 from h2fdp.cli.tables import print_facts, print_json
 from h2fdp.wording import counted
 
@@ -115,11 +115,13 @@ def watch(
         raise typer.Exit(interrupt.exit_code)
 
 
-def _target(config: ExperimentFile) -> str:
-    from h2fdp.run.inputs import accountant_of
+def _target(config: ExperimentFile) -> Target | None:
+    from h2fdp.privacy import OBSERVERS
 
     privacy = config.privacy
-    return f"target {privacy.epsilon:.4g} by {accountant_of(config)}" if privacy.calibration == "accounted" else ""
+    stated = tuple(privacy.target_observers)
+    watched = None if stated == OBSERVERS else stated  # the default stands for all there are
+    return Target(privacy.epsilon, watched) if privacy.calibration == "accounted" else None
 
 
 def _how_to_go_on(directory: Path) -> str:

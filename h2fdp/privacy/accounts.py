@@ -18,7 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, Accountant, ReleaseType, epsilon_from_rdp, rdp_of
+from h2fdp.privacy.accounting import (
+    ACCOUNTANTS,
+    ORDERS,
+    Accountant,
+    Composition,
+    ReleaseType,
+    epsilon_from_rdp,
+    rdp_of,
+)
 from h2fdp.privacy.adjacency import Replaced
 from h2fdp.privacy.observing import OBSERVERS, Observer, height_of, observers
 from h2fdp.privacy.releases import AlikeReleases, Release, rows_in
@@ -156,9 +164,8 @@ class _Book:
             if held := frozenset((kind, count) for kind, count in zip(self.kinds, row, strict=True) if count):
                 yield held, np.flatnonzero(number == each)
 
-    def rdp(self) -> np.ndarray:
-        """(classes, orders) Renyi divergence of each distinct account."""
-        rows, _ = self.distinct()
+    def rdp(self, rows: np.ndarray) -> np.ndarray:
+        """(classes, orders) Renyi divergence of each of these accounts, see `distinct`."""
         endless = np.isinf(self._rdp)
         total: np.ndarray = rows @ np.where(endless, 0.0, self._rdp)
         total[(rows @ endless) > 0] = np.inf
@@ -261,8 +268,11 @@ class Accounts:
 
     def rdp(self, observer: Observer) -> np.ndarray:
         """(classes, orders) Renyi divergence that this observer holds of each distinct device; classes may be 0."""
-        parts = [book.rdp() for book in {id(book): book for book in self._books[observer].values()}.values()]
+        parts = [book.rdp(book.distinct()[0]) for book in self._distinct_books(observer)]
         return np.concatenate(parts) if parts else np.empty((0, len(ORDERS)))
+
+    def _distinct_books(self, observer: Observer) -> list[_Book]:
+        return list({id(book): book for book in self._books[observer].values()}.values())
 
     def spent_at(self, observer: Observer, edge: str, order_index: int) -> np.ndarray:
         """(s,) Renyi divergence at one of `ORDERS` that this observer holds of each device of a subnet."""
@@ -278,6 +288,16 @@ class Accounts:
         """Accounted epsilon of the worst device, by `rdp`; None where the observer received no private release."""
         divergences = self.rdp(observer)
         return float(np.max(epsilon_from_rdp(divergences, delta))) if divergences.size else None
+
+    def by_rdp(self, observer: Observer, delta: float) -> Iterator[tuple[float, Composition]]:
+        """Epsilon by `rdp` of each distinct account that this observer holds, the largest first, and the account."""
+        held: list[tuple[float, _Book, np.ndarray]] = []
+        for book in self._distinct_books(observer):
+            rows, _ = book.distinct()
+            epsilons = epsilon_from_rdp(book.rdp(rows), delta).tolist()
+            held += [(epsilon, book, row) for epsilon, row in zip(epsilons, rows, strict=True)]
+        for epsilon, book, row in sorted(held, key=lambda each: -each[0]):
+            yield epsilon, {kind: count for kind, count in zip(book.kinds, row.tolist(), strict=True) if count}
 
     def exceeds(self, observer: Observer, most: float, delta: float, accountant: Accountant) -> bool:
         """Whether this observer holds more than `most` about some device, by this accountant.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
-from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
-from h2fdp.privacy.accounts import DeviceClass
+from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, ReleaseType, UnsupportedRelease
+from h2fdp.privacy.accounts import Accounts, DeviceClass
 from h2fdp.privacy.observing import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
 _QUICK = ("rdp", "classic-rdp")
+_PRICE_OF_OTHERS = 32  # of `prv` for a type of release, where it is 1 for `pld`
 
 
 class HeldAccounts(Protocol):
@@ -80,6 +83,59 @@ def epsilons(accountant: str, compositions: Sequence[Composition], delta: float)
         epsilon = slow.epsilon(compositions[place], delta)
         found[place], largest = epsilon, max(largest, epsilon)
     return found, largest
+
+
+def worst_epsilon(
+    accounts: Accounts, observer: Observer, delta: float, accountant: str, most: float = math.inf
+) -> float | None:
+    """Epsilon of the device about which an observer holds most, for an account that is asked for in every interval.
+
+    As in `epsilons`, and accounts that another one dominates are passed over, too.
+
+    Args:
+        most: types of releases that may be composed, counted in each account that is looked at.
+
+    Returns:
+        None where the observer received nothing private, where this takes more than `most`, and where the accountant
+        does not know such releases.
+    """
+    if accountant == "rdp":
+        return accounts.worst(observer, delta)
+    price = 1 if accountant in (*_QUICK, "pld") else _PRICE_OF_OTHERS
+    found: float | None = None
+    looked_at: list[Composition] = []
+    for bound, held in accounts.by_rdp(observer, delta):
+        if found is not None and accountant not in _QUICK and bound <= found:
+            break
+        if any(_dominates(each, held) for each in looked_at):
+            continue
+        looked_at.append(held)
+        if price * sum(map(len, looked_at)) > most:
+            return None
+        try:
+            epsilon = ACCOUNTANTS[accountant].epsilon(held, delta)
+        except UnsupportedRelease:
+            return None
+        found = max(found or 0.0, epsilon)
+    return found
+
+
+def _dominates(one: Composition, other: Composition) -> bool:
+    """Whether the first account never gives the smaller epsilon: for each release of the other it has one of its own,
+    like it with no more noise. (Noise can be added to that one later.)"""
+    if sum(other.values()) > sum(one.values()):
+        return False
+    return all(_as_noisy(one, kind) >= _as_noisy(other, kind) for kind in other)
+
+
+def _as_noisy(composition: Composition, most: ReleaseType) -> int:
+    """How many releases are like this one, with at most its noise."""
+    return sum(
+        count
+        for kind, count in composition.items()
+        if kind.noise_multiplier <= most.noise_multiplier
+        and (kind == most or replace(kind, noise_multiplier=most.noise_multiplier) == most)
+    )
 
 
 def verdict_of(promised: float | None, accounted: float, attained_epsilon: float | None) -> str:

@@ -7,10 +7,9 @@ from h2fdp.records.lock import in_use
 from h2fdp.records.log import about, logged_to
 from h2fdp.records.metrics import (
     DEVICE_SCHEMA,
-    EPSILONS_BY,
     METRICS_SCHEMA,
     MetricsRows,
-    header_of,
+    accountant_of_metrics,
     metrics_schema,
     write_columns,
 )
@@ -18,7 +17,6 @@ from h2fdp.records.summary import PACKAGE, SCHEMA_VERSION, read_summary, version
 
 __all__ = [
     "DEVICE_SCHEMA",
-    "EPSILONS_BY",
     "METRICS_SCHEMA",
     "PACKAGE",
     "SCHEMA_VERSION",
@@ -27,10 +25,10 @@ __all__ = [
     "MetricsRows",
     "RunDirectory",
     "about",
+    "accountant_of_metrics",
     "check_lines",
     "check_start",
     "cut",
-    "header_of",
     "in_use",
     "line_number",
     "logged_to",

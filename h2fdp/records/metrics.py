@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyarrow as pa
 from h2fdp.records.arrays import column_of, words_of
 from h2fdp.records.tables import write_table
 
-EPSILONS_BY = "rdp"  # the accountant of all columns epsilon_<observer>; `pld` would take longer than many an interval
+_ACCOUNTANT = b"accountant"  # of the columns epsilon_<observer>, in the metadata of a table
 METRICS_SCHEMA = pa.schema(
     [("interval", pa.int64()), ("slot", pa.int64())]
     + [(name, pa.float64()) for name in ("accuracy", "loss")]
@@ -36,30 +35,27 @@ DEVICE_SCHEMA = pa.schema(
 )
 
 
-def metrics_schema(*prefixes: str, observers: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Schema:
+def metrics_schema(
+    *prefixes: str, observers: Sequence[str] = (), others: Sequence[str] = (), accountant: str | None = None
+) -> pa.Schema:
     """The columns of the metrics; for each prefix, as `validation_`, an accuracy and a loss more.
 
     Args:
         observers: all of the run's; those that not every run has get columns of their own, too.
         others: columns of numbers that this run has besides.
+        accountant: by which the epsilons of observers are; null where there are none.
     """
     more = [pa.field(f"{prefix}{name}", pa.float64()) for prefix in prefixes for name in ("accuracy", "loss")]
     columns = [*(f"epsilon_{observer}" for observer in observers), *others]
     more += [pa.field(name, pa.float64()) for name in columns if name not in METRICS_SCHEMA.names]
-    return pa.schema([*METRICS_SCHEMA, *more])
+    return pa.schema([*METRICS_SCHEMA, *more], None if accountant is None else {_ACCOUNTANT: accountant.encode()})
 
 
-def header_of(table: pa.Table) -> dict[bytes, bytes] | None:
-    """Metadata by which pandas heads the columns with the accountant of the epsilons; null where none is known.
-
-    pandas prints the name of the columns in the corner of a table, also of some of them, and keeps it in computations.
-    """
-    epsilons = [name for name in table.column_names if name.startswith("epsilon_") and name != "epsilon_claimed"]
-    if all(table[name].null_count == table.num_rows for name in epsilons):
-        return None
-    text = {"pandas_type": "unicode", "numpy_type": "object", "metadata": {"encoding": "UTF-8"}}
-    index = {"name": f"epsilon_* by {EPSILONS_BY}", "field_name": None, **text}
-    return {b"pandas": json.dumps({"index_columns": [], "columns": [], "column_indexes": [index]}).encode()}
+def accountant_of_metrics(table: pa.Table) -> str | None:
+    """By which the epsilons of observers in a run's metrics are; null where there are none, and in runs of earlier
+    versions: there it was `rdp`."""
+    found = (table.schema.metadata or {}).get(_ACCOUNTANT)
+    return None if found is None else found.decode()
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> None:
@@ -90,6 +86,13 @@ class MetricsRows:
             column.append(0 if value is None else value)  # type: ignore[arg-type]
             self._known[name].append(value is not None)
 
+    def complete(self, row: Mapping[str, float | None]) -> None:
+        """Fill in what the last row does not have yet."""
+        for name, value in row.items():
+            if value is not None and not self._known[name][-1]:
+                self._values[name][-1] = value  # type: ignore[call-overload]
+                self._known[name][-1] = True
+
     def __len__(self) -> int:
         return len(next(iter(self._known.values())))
 
@@ -109,8 +112,7 @@ class MetricsRows:
         columns = [
             column_of(np.array(self._values[field.name]), _known(self._known[field.name])) for field in self._schema
         ]
-        table = pa.Table.from_arrays(columns, schema=self._schema)
-        write_table(path, table.replace_schema_metadata(header_of(table)))
+        write_table(path, pa.Table.from_arrays(columns, schema=self._schema))
 
     def state(self) -> dict[str, Any]:
         """All rows as arrays, for a checkpoint."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -13,12 +15,22 @@ from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, 
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.reserve import Reserve
 from h2fdp.privacy.sightings import Sightings
-from h2fdp.privacy.statement import statement
+from h2fdp.privacy.statement import statement, worst_epsilon
 from h2fdp.protocol import IntervalPlan
+from h2fdp.records import about
 from h2fdp.run.attaining import attained_about, is_attackable, seen_interval
 from h2fdp.run.forecast import accounts_of_one_interval, planned_accounts
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
+
+# Of types of releases that `worst_epsilon` may compose for an observer: after every interval (a few milliseconds), or
+# else in ten intervals of the run (a tenth of a second).
+_IN_EACH, _IN_TEN = 8, 64
+_LEFT_OUT = (
+    "an account of so many kinds of releases takes long, so epsilon is computed in at most ten intervals of this run, "
+    "and at its end"
+)
+_log = logging.getLogger(__name__)
 
 
 class BudgetSpent(Exception):
@@ -76,6 +88,8 @@ class LiveAccounts(Recorder):
         self._local = self._global = 0
         self._tiers: Counter[Tier] = Counter()
         self._unplanned = False
+        self._long = False  # whether an interval was left out of the metrics, see `_IN_EACH`
+        self._missing = False  # whether the newest one was
 
     def admit(self, plan: IntervalPlan, releases: Sequence[Release]) -> Observer | None:
         """Enter the releases of an interval that is about to start, unless an observer's budget would be exceeded.
@@ -134,12 +148,26 @@ class LiveAccounts(Recorder):
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         """See `Recorder`: `admit`, or end the run."""
+        self._missing = False
         if (observer := self.admit(plan, releases)) is not None:
             raise BudgetSpent(observer)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`; adds the accounts to the row."""
-        row.update(self.columns())
+        """See `Recorder`; adds the accounts to the row, all of them or none."""
+        if self._setup.noise is None or self._setup.leaks:
+            return
+        done, total = int(row["interval"]), self._setup.config.training.intervals
+        one_of_ten = done % max(1, total // 10) == 0 or done == total
+        columns = {} if self._long and not one_of_ten else self._columns(_IN_TEN if one_of_ten else _IN_EACH)
+        self._missing = not columns
+        if self._missing and not self._long:
+            self._long = True
+            _log.warning("notice", extra=about(note=_LEFT_OUT))
+        row.update({"epsilon_claimed": self._claimed(self._setup.noise), **columns})
+
+    def missing(self) -> dict[str, float | None]:
+        """The accounts that the newest row was left without; empty where it has them, or where more was released."""
+        return self._columns() if self._missing else {}
 
     def state(self) -> dict[str, Any]:
         """The aggregations so far that the claim counts, and what was received; the accounts are the ledger's."""
@@ -153,6 +181,8 @@ class LiveAccounts(Recorder):
             "seen": seen,
             "keeps_to_target": self._keeps_to_target,
             "keeps_to_plan": self._keeps_to_plan,
+            "long": self._long,
+            "missing": self._missing,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -161,6 +191,7 @@ class LiveAccounts(Recorder):
         self._tiers = Counter({(height, above): count for height, above, count in state["tiers"]})
         self.sightings.load(state.get("seen", ()))
         self._keeps_to_plan |= state.get("keeps_to_plan", False)
+        self._long, self._missing = state.get("long", False), state.get("missing", False)
         self._keeps_to_target = state.get("keeps_to_target", self._keeps_to_plan)  # before, they were one
 
     def keep_to_plan(self) -> None:
@@ -193,17 +224,23 @@ class LiveAccounts(Recorder):
             self._global += 1
             self._unplanned |= self._setup.traits.scales_noise  # rows do not say how far
 
-    def columns(self) -> dict[str, float | None]:
-        """Metrics columns: the claim, and each observer's account about the worst device; none for runs that leak."""
-        if self._setup.noise is None or self._setup.leaks:
-            return {}
-        found = {
-            f"epsilon_{observer}": self.accounts.worst(observer, self._delta) for observer in self._setup.observers
-        }
-        return {"epsilon_claimed": self._claimed(self._setup.noise), **found}
+    def _columns(self, most: float = math.inf) -> dict[str, float | None]:
+        """Each observer's account about the worst device, by the accountant that the run is held to.
+
+        Args:
+            most: see `worst_epsilon`; empty where some observer's account would take more.
+        """
+        found: dict[str, float | None] = {}
+        for observer in self._setup.observers:
+            epsilon = worst_epsilon(self.accounts, observer, self._delta, self._setup.accountant, most)
+            if epsilon is None and self.accounts.worst(observer, self._delta) is not None:
+                return {}
+            found[f"epsilon_{observer}"] = epsilon
+        return found
 
     def summary(self) -> dict[str, Any] | None:
-        """For `summary.json`: accounts by `rdp` and `pld`, of the worst device and of each; None without.
+        """For `summary.json`: accounts by `rdp`, `pld` and the accountant of a target, of the worst device and of
+        each; None without.
 
         About the worst device there is more: what an explicit adversary `attained`, and the `verdict` on the target
         that noise was calibrated to, or else on the claim.
@@ -212,14 +249,15 @@ class LiveAccounts(Recorder):
             return None
         names = [subnet.device_name(row) for subnet in self._setup.topology.subnets for row in range(subnet.size)]
         claimed = self._claimed(self._setup.noise)
-        found = statement(self.accounts, names, self._delta, ("rdp", "pld"))
+        by = None if self._setup.target is None else self._setup.accountant
+        accountants = dict.fromkeys(("rdp", "pld", *([] if by is None else [by])))
+        found = statement(self.accounts, names, self._delta, tuple(accountants))
         for observer, numbers in found["worst"].items():
             numbers["attained"] = self._attained(observer)
             accounted = numbers["rdp"] if self._setup.adapts else min(numbers["rdp"], numbers["pld"])
             numbers["left"] = self._left(observer, accounted)
             numbers["verdict"] = self._setup.verdict(observer, claimed, accounted, numbers["attained"])
         notes = list(self._setup.notes)
-        by = None if self._setup.target is None else self._setup.accountant
         return {"claimed": claimed, "target": self._setup.target, "target_by": by, "notes": notes, **found}
 
     def _left(self, observer: Observer, accounted: float) -> float | None:

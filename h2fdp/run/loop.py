@@ -113,6 +113,7 @@ def carry_out(
         wall_s = state.wall_s + time.perf_counter() - started
         failing = sys.exception() is not None  # with an error that says more than what follows from it here
         try:
+            state.table.rows.complete(state.accounts.missing())
             state.enter_rest(setup, directory)
             returned = write_results(setup, directory, state)
             directory.write_summary(summary_of(setup, state, end, wall_s) | returned)

@@ -14,9 +14,10 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.protocol import IntervalPlan
-from h2fdp.records import EPSILONS_BY, RunDirectory, about
+from h2fdp.records import RunDirectory, about
 from h2fdp.records.atomic import write_text
 from h2fdp.records.events import EventFile
+from h2fdp.run.inputs import accountant_of
 from h2fdp.run.recorders import Recorder, Row
 
 _log = logging.getLogger(__name__)
@@ -35,13 +36,14 @@ class Sink(Recorder):
 class _TensorBoard(Sink):
     """Rewritten from the recorded rows when a run is resumed, so that no step appears twice."""
 
-    def __init__(self, directory: RunDirectory, rows: Iterable[Row]) -> None:
+    def __init__(self, directory: RunDirectory, rows: Iterable[Row], accountant: str) -> None:
+        self._accountant = accountant
         self._time = time.time() - sum(row["wall_s"] for row in rows)
         self._file = EventFile(directory.path / _EVENTS, [self._event(row) for row in rows])
 
     def _event(self, row: Row) -> tuple[float, int, dict[str, float]]:
         self._time += row["wall_s"]
-        return self._time, row["interval"], scalars(row)
+        return self._time, row["interval"], scalars(row, self._accountant)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         self._file.add(*self._event(row))
@@ -57,7 +59,7 @@ class _MLflow(Sink):
         except ImportError:
             text = "MLflow is not installed; run pip install 'h2fdp[mlflow]', or set this to null"
             raise UserError(text, key="tracking.mlflow") from None
-        self._metric = Metric
+        self._metric, self._accountant = Metric, accountant_of(config)
         kept = directory.path / _MLFLOW_RUN
         self._silent = False
         try:
@@ -76,13 +78,9 @@ class _MLflow(Sink):
             raise UserError(f"MLflow at {uri} does not answer: {reason}{hint}", key="tracking.mlflow") from None
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        now = int(time.time() * 1000)
-        self._tell(
-            lambda: self._client.log_batch(
-                self._run,
-                [self._metric(key, value, now, row["interval"]) for key, value in scalars(row).items()],
-            )
-        )
+        now, told = int(time.time() * 1000), scalars(row, self._accountant)
+        metrics = [self._metric(key, value, now, row["interval"]) for key, value in told.items()]
+        self._tell(lambda: self._client.log_batch(self._run, metrics))
 
     def close(self, end: str) -> None:
         state = "FINISHED" if end in ("done", "accuracy reached") else "KILLED"
@@ -99,23 +97,24 @@ class _MLflow(Sink):
             _log.warning("mlflow", extra=about(note=f"MLflow no longer answers; tracking to it ends here: {error}"))
 
 
-def scalars(row: Row) -> dict[str, float]:
+def scalars(row: Row, accountant: str) -> dict[str, float]:
     """The finite numbers of a row, by column; an accounted epsilon with its accountant's name.
 
-    >>> scalars({"interval": 3, "accuracy": 0.5, "loss": float("inf"), "epsilon_peer": None, "epsilon_edge": 2.5})
-    {'accuracy': 0.5, 'epsilon_edge_rdp': 2.5}
+    >>> row = {"interval": 3, "accuracy": 0.5, "loss": float("inf"), "epsilon_peer": None, "epsilon_edge": 2.5}
+    >>> scalars(row, "pld")
+    {'accuracy': 0.5, 'epsilon_edge_pld': 2.5}
     """
     kept = {key: value for key, value in row.items() if key not in _PLACES and value is not None}
-    return {_tag(key): float(value) for key, value in kept.items() if math.isfinite(value)}
+    return {_tag(key, accountant): float(value) for key, value in kept.items() if math.isfinite(value)}
 
 
-def _tag(column: str) -> str:
+def _tag(column: str, accountant: str) -> str:
     accounted = column.startswith("epsilon_") and column != "epsilon_claimed"
-    return f"{column}_{EPSILONS_BY}" if accounted else column
+    return f"{column}_{accountant}" if accounted else column
 
 
 def _tensorboard(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:
-    return _TensorBoard(directory, rows) if config.tracking.tensorboard else None
+    return _TensorBoard(directory, rows, accountant_of(config)) if config.tracking.tensorboard else None
 
 
 def _mlflow(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:

@@ -127,7 +127,8 @@ class MetricsTable(Recorder):
         measured = ["validation_"] if setup.data.validation is not None else []
         measured += ["personal_"] if setup.blueprint.objective.personal else []
         others = [] if setup.blueprint.adaptive is None else ["clip_norm"]
-        self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers, others=others))
+        by = None if setup.noise is None else setup.accountant
+        self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers, others=others, accountant=by))
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         self.rows.append(row)

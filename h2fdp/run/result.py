@@ -15,7 +15,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
 from h2fdp.models import CHOICES, build
 from h2fdp.notebook import curve_svg, facts_html, word
-from h2fdp.records import check_lines, read_summary
+from h2fdp.records import accountant_of_metrics, check_lines, read_summary
 from h2fdp.run.privacy import RunPrivacy
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """A row for each interval."""
+        """A row for each interval; `metrics.attrs["accountant"]` says by which the columns `epsilon_<observer>` are."""
         return _frame(self.directory / "metrics.parquet")
 
     @property
@@ -96,7 +96,10 @@ class Run:
 def _frame(path: Path) -> pd.DataFrame:
     from h2fdp.records.tables import read_table
 
-    frame: pd.DataFrame = read_table(path).to_pandas()
+    table = read_table(path)
+    frame: pd.DataFrame = table.to_pandas()
+    if accountant := accountant_of_metrics(table):
+        frame.attrs["accountant"] = accountant
     return frame
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from h2fdp.confidence import means_with_intervals
 from h2fdp.errors import UserError
-from h2fdp.records import METRICS_SCHEMA, RunDirectory, header_of
+from h2fdp.records import METRICS_SCHEMA, RunDirectory
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.grid import word
@@ -29,8 +29,7 @@ def write_tables(directory: SweepDirectory, keys: Sequence[str], values: Mapping
     """
     table = _table(directory, keys, values)
     write_table(directory.table, table)
-    frame = table.to_pandas()
-    means = summary_of(frame, keys).rename_axis(columns=frame.columns.name)
+    means = summary_of(table.to_pandas(), keys)
     write_table(directory.summary, pa.Table.from_pandas(means, preserve_index=False))
 
 
@@ -42,8 +41,7 @@ def _table(directory: SweepDirectory, keys: Sequence[str], values: Mapping[str, 
     for key in keys:
         columns[key] = _repeated(column_of([point[key] for point in values.values()]), rows)
     names = [*columns, *metrics.column_names]
-    table = pa.table([*columns.values(), *metrics.columns], names=names)
-    return table.replace_schema_metadata(header_of(table))
+    return pa.table([*columns.values(), *metrics.columns], names=names)
 
 
 def _metrics_of(run: Path) -> pa.Table:

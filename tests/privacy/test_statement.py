@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from h2fdp.privacy import Accounts, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
-from h2fdp.privacy.statement import epsilons, statement
+from h2fdp.privacy.statement import epsilons, statement, worst_epsilon
 
 DELTA = 1e-5
 
@@ -105,3 +107,36 @@ def test_the_statement_says_no_less_than_any_device_has():
     assert all(each["pld"] is not None or each["rdp"] <= max(exact) for each in listed)
     by_pld = statement(accounts, names, DELTA, ("pld",))["worst"]["cloud"]
     assert found["devices"][by_pld["device"]]["cloud"]["pld"] == by_pld["pld"] == max(exact)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.sampled_from(["1", "2", "3", "1-2", "2-4", "1-4"]),
+            st.sampled_from([1.0, 1.5, 2.0, 3.0]),
+            st.sampled_from([(1, 1.0), (1, 0.2), (5, 0.05)]),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+)
+def test_the_worst_epsilon_is_the_largest_of_all_accounts_though_most_are_passed_over(rows):
+    accounts = Accounts({"a": 4})
+    accounts.add(
+        Release(1, 1, "local", "a", devices, "cloud", 1.0, multiplier, steps, rate, "poisson")
+        for devices, multiplier, (steps, rate) in rows
+    )
+    largest = max(ACCOUNTANTS["pld"].epsilon(each.composition, DELTA) for each in accounts.classes("cloud"))
+    assert worst_epsilon(accounts, "cloud", DELTA, "pld") == pytest.approx(largest, rel=5e-4)  # what pld promises
+    assert worst_epsilon(accounts, "edge", DELTA, "pld") is None
+
+
+def test_an_account_of_a_thousand_types_of_releases_is_not_even_begun(asked):
+    asked([], [])
+    accounts = Accounts({f"edge-{number}": 1 for number in range(20)})
+    accounts.add(
+        Release(1, 1, "local", f"edge-{number % 20}", "1", "cloud", 1.0, 2 + number / 1000, 5, 0.05, "poisson")
+        for number in range(2000)
+    )
+    assert worst_epsilon(accounts, "cloud", DELTA, "recorded", most=64) is None

@@ -7,8 +7,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from h2fdp.records import METRICS_SCHEMA, MetricsRows
+from h2fdp.records import METRICS_SCHEMA, MetricsRows, accountant_of_metrics, metrics_schema
 from h2fdp.records.arrays import column_of, known_in, numbers_in, words_of
+from h2fdp.records.tables import read_table
 
 ROWS = [
     {"interval": 1, "slot": 4, "accuracy": 0.1, "loss": math.nan, "wall_s": 0.5},
@@ -57,15 +58,20 @@ def test_the_table_tells_nan_from_null(rows, tmp_path):
     assert table["epsilon_edge"].isna().all()
 
 
-def test_pandas_heads_a_table_of_epsilons_with_their_accountant(rows, tmp_path):
-    rows.append({"interval": 4, "epsilon_claimed": 1.0})
-    rows.write(tmp_path / "plain.parquet")
-    assert pd.read_parquet(tmp_path / "plain.parquet").columns.name is None
-    rows.append({"interval": 5, "epsilon_edge": 2.5})
+def test_a_table_names_the_accountant_of_its_epsilons_and_its_columns_have_plain_names(tmp_path):
+    rows = MetricsRows(metrics_schema(accountant="pld"))
+    rows.append({"interval": 1, "epsilon_claimed": 1.0, "epsilon_edge": 2.5})
     rows.write(tmp_path / "metrics.parquet")
+    assert accountant_of_metrics(read_table(tmp_path / "metrics.parquet")) == "pld"
     table = pd.read_parquet(tmp_path / "metrics.parquet")
-    assert str(table[["interval", "epsilon_edge"]].tail(1)).splitlines()[0].split()[:3] == ["epsilon_*", "by", "rdp"]
-    assert table["epsilon_edge"].iloc[-1] == 2.5
+    assert table.columns.name is None
+    assert list(table.melt(id_vars="interval").columns) == ["interval", "variable", "value"]
+
+
+def test_a_row_is_completed_by_what_it_does_not_have(rows):
+    rows.append({"interval": 4, "epsilon_claimed": 1.0})
+    rows.complete({"epsilon_claimed": 3.0, "epsilon_edge": 2.5, "epsilon_cloud": None})
+    assert rows[-1] == {"interval": 4, "epsilon_claimed": 1.0, "epsilon_edge": 2.5}
 
 
 def test_no_rows_are_an_empty_table(tmp_path):

@@ -1,6 +1,7 @@
 """Accounts in every run: live columns, summary, ledger and plan agree; budgets stop a run; a killed run over-counts."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -9,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
+import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.session import show_result
-from h2fdp.privacy import OBSERVERS
+from h2fdp.integrity.check import check
+from h2fdp.privacy import OBSERVERS, Accounts
+from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records.line_sums import write_sums
 from h2fdp.reports.observers import verdict_rows
 from h2fdp.reports.run_view import RunView
 from h2fdp.run.forecast import planned_accounts
-from h2fdp.run.privacy import RunPrivacy
+from h2fdp.run.loop import start_run
+from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.recorders import RunCallbacks
 
 MIXED = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 
@@ -85,10 +91,45 @@ def test_accounted_calibration_by_pld_meets_its_own_target_and_epsilons_are_by_p
     told = {observer: run.privacy.epsilon(observer=observer) for observer in OBSERVERS}
     assert 1.97 < max(told.values()) <= 2.0
     assert told == pytest.approx({name: each["pld"] for name, each in run.summary["privacy"]["worst"].items()})
-    assert run.privacy.epsilon(observer="edge", accountant="rdp") == pytest.approx(run.metrics["epsilon_edge"].max())
-    assert run.metrics["epsilon_edge"].max() > 2.0
-    assert "epsilon_* by rdp" in str(run.metrics[["interval", "epsilon_edge"]].tail(1))
+    assert run.privacy.epsilon(observer="edge", accountant="rdp") > 2.0
     assert RunPrivacy(run.directory / "privacy.jsonl", 1e-5).epsilon("edge") == pytest.approx(told["edge"])
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "classic-rdp"])
+@pytest.mark.parametrize("settings", [{}, {"participation": 0.4, "faults": FAULTS}, {"weights": "by-size"}])
+def test_the_epsilon_of_each_interval_is_by_the_accountant_that_the_run_is_held_to(tmp_path, accountant, settings):
+    """Recomputed from the ledger's rows up to each interval, one account after the other, with nothing passed over."""
+    run = small(calibration="accounted", accountant=accountant, epsilon=2.0, **settings).run(tmp_path / "run")
+    rows = list(releases_of_ledger(run.directory / "privacy.jsonl", None))
+    worst = run.summary["privacy"]["worst"]
+    assert run.metrics.attrs == {"accountant": accountant}
+    assert run.metrics.columns.name is None
+    for observer in OBSERVERS:
+        told = run.metrics[f"epsilon_{observer}"]
+        for interval, epsilon in enumerate(told, start=1):
+            accounts = Accounts.of_ledger(row for row in rows if row.interval <= interval)
+            held = [ACCOUNTANTS[accountant].epsilon(each.composition, 1e-5) for each in accounts.classes(observer)]
+            assert epsilon == pytest.approx(max(held), rel=1e-12) if held else math.isnan(epsilon)
+        assert told.dropna().is_monotonic_increasing
+        assert told.iloc[-1] == run.privacy.epsilon(observer=observer) == worst[observer][accountant] <= 2.0
+
+
+def test_accounts_that_take_long_are_left_out_but_for_ten_intervals_and_the_end(tmp_path, monkeypatch, capsys):
+    """A run that stops has its end, too, and leaves out the same intervals as the whole run when it is resumed."""
+    monkeypatch.setattr("h2fdp.run.live_accounts._IN_EACH", 0)  # so everything takes long
+    experiment = small(calibration="accounted", accountant="pld", intervals=24, checkpoint_every=5, noise_key="seed")
+    whole = experiment.run(tmp_path / "whole").metrics
+    assert capsys.readouterr().err.count("takes long, so epsilon is computed in at most ten intervals") == 1
+    assert whole.loc[whole["epsilon_cloud"].notna(), "interval"].tolist() == list(range(2, 25, 2))
+    assert whole["epsilon_claimed"].notna().all()
+    rows = []
+    stopping = RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 13)
+    stopped = start_run(experiment.prepare(), tmp_path / "run", stopping)
+    assert stopped.metrics["epsilon_cloud"].iloc[-1] == stopped.privacy.epsilon("cloud")
+    assert not check(tmp_path / "run").problems
+    resumed = h2fdp.resume(tmp_path / "run").metrics
+    assert resumed.drop(columns="wall_s").equals(whole.drop(columns="wall_s"))
+    assert not check(tmp_path / "run").problems
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])

@@ -37,7 +37,7 @@ def test_events_have_every_column_of_every_row_also_after_a_resume(tmp_path, mon
     events = read(event, file)[1:]
     assert [each.step for each in events] == [1, 2, 3, 4, 5]
     for each in events:
-        row = metrics.loc[each.step].dropna().rename(lambda name: name if name in PLAIN else f"{name}_rdp")
+        row = metrics.loc[each.step].dropna().rename(lambda name: name if name in PLAIN else f"{name}_pld")
         told = {value.tag: value.simple_value for value in each.summary.value}
         assert told == pytest.approx(dict(row), rel=1e-6)
     assert [each.wall_time for each in events] == sorted(each.wall_time for each in events)
