@@ -14,6 +14,10 @@ from h2fdp.cli.tables import in_few_characters, print_facts, print_json, print_t
 app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)
 _MOST_ROWS = 50  # of noises; a network with more edge servers than that has many alike
 _SHOWN = ("observer", "rdp", "pld", "coarse", "attained", "claimed", "verdict", "device")  # what is accounted first
+_RHYTHMS = (
+    "multiplier: noise over sensitivity of a release; noise: on each coordinate, over the sum of the step sizes; "
+    "times, energy: noise, and joules of messages, over those of the first row"
+)
 
 
 @app.command("calibrate")
@@ -38,7 +42,8 @@ def calibrate_command(
     print_noises(report["noises"], "noise of the first interval (standard deviations; largest and smallest)")
     if report["rhythms"]:
         typer.echo()
-        print_table(report["rhythms"], title="what steps between releases cost, at equal epsilon (noise: on a step)")
+        print_table(report["rhythms"], title="what steps between releases cost, at equal epsilon")
+        print_text(_RHYTHMS)
 
 
 def print_accounts(report: dict[str, Any]) -> None:
@@ -46,11 +51,18 @@ def print_accounts(report: dict[str, Any]) -> None:
     rows = [{"observer": observer, **numbers} for observer, numbers in report["observers"].items()]
     about = "" if report["adjacency"] == "null-record" else f" (neighbours: {report['adjacency']})"
     title = f"epsilon at delta {report['delta']:g}, the worst device of each observer{about}"
-    print_table(rows, title=title, columns=_SHOWN)
-    judged = "claimed" if report["target"] is None else f"the target, {report['target']:g}"
-    told = [f"met: rdp or pld is at most {judged}; broken: attained is above it; open: neither"]
+    claims = report["target"] is None  # under a target nothing is claimed
+    print_table(rows, title=title, columns=[name for name in _SHOWN if claims or name != "claimed"])
+    judged = "claimed" if claims else f"the target, {report['target']:g}"
+    told = [
+        "rdp, pld: upper bounds from all releases; coarse: a simpler, larger one; attained: what an attack reaches "
+        "(-: no attack is known, or nothing is released)",
+        f"met: rdp or pld is at most {judged}; broken: attained is above it; open: neither",
+    ]
     if report["factor"] != 1.0:
         told.append(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}")
+    if report["decides"] is not None:
+        told.append(report["decides"])
     if report["iterations"] is not None:
         told.append(f"the target allows at most {report['iterations']} local steps of a device; the run stops there")
     for text in (*told, *report["notes"]):

@@ -160,15 +160,18 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
         ]
         if levels:
             facts[f"{kind} noise"] = "; ".join(levels)
-    if summary["privacy"] and summary["privacy"]["worst"]:
-        facts |= _epsilons(summary["privacy"])
+    if summary.get("accountant") is None:
+        facts["epsilon"] = "none (no noise)"
+    elif summary["privacy"] and summary["privacy"]["worst"]:
+        facts["epsilon"] = _epsilons(summary["privacy"], summary["accountant"])
         for note in summary["privacy"]["notes"]:
             name, _, text = note.partition(": ")
             facts[name] = text
     if summary["leaking"]:
         facts["leaking"] = "raw gradients were sent to the cloud (control.estimates: oracle), so no epsilon is reported"
     facts["energy"] = f"{summary['energy_j']:.4g} J"
-    facts["delay"] = f"{summary['delay_s']:.4g} s summed over devices; {summary['clock_s']:.4g} s on a simulated clock"
+    facts["simulated time"] = f"{summary['clock_s']:.4g} s from start to end, devices at the same time"
+    facts["delay"] = f"{summary['delay_s']:.4g} s, the times of all devices added up"
     if summary["fresh_from"]:
         facts["drawn afresh"] = (
             f"from interval {', '.join(map(str, summary['fresh_from']))} on, after a resume elsewhere"
@@ -184,27 +187,32 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
     print_facts(facts)
 
 
-def _epsilons(privacy: dict[str, Any]) -> dict[str, str]:
-    """What the noise was calibrated to - a target, or a claim - and whether the account confirms it; then the account.
-
-    A claim that is only read backwards from noise that an account asked for is not shown.
-    """
+def _epsilons(privacy: dict[str, Any], accountant: str) -> str:
+    """What each observer's account is, by which accountant, and whether it confirms the target, or else the claim."""
+    from h2fdp.privacy import observers_beside
     from h2fdp.privacy.words import UNTARGETED
 
-    facts, worst, target = {}, privacy["worst"], privacy.get("target")
-    accounted = {name: math.inf if each["pld"] is None else each["pld"] for name, each in worst.items()}
+    worst, target = privacy["worst"], privacy.get("target")
+    by = accountant if all(accountant in each for each in worst.values()) else "pld"
+    found = {name: math.inf if each[by] is None else each[by] for name, each in worst.items()}  # JSON has no infinity
+    silent = privacy.get("silent", {})
+    told = [
+        f"{name} {found[name]:.3g}" if name in found else f"{name} none ({silent[name]})"
+        for name in observers_beside([*found, *silent])
+        if name in found or name in silent
+    ]
     if target is not None:
         judged = {name: each["verdict"] for name, each in worst.items() if each["verdict"] != UNTARGETED}
         missed = [name for name, verdict in judged.items() if verdict != "met"]
-        verdict = f"not met for {', '.join(missed)}" if missed else f"met for {', '.join(judged)}"
-        facts["epsilon target"] = f"{target:.4g} by {privacy['target_by']}; {verdict}"
+        verdict = f"target {target:.4g} {'not met' if missed else 'met'}"
+        verdict += f" for {', '.join(missed or judged)}" if missed or len(judged) < len(worst) else ""
+    elif privacy["claimed"] is None:
+        verdict = "nothing is claimed"
     else:
-        claimed = privacy["claimed"]
-        confirmed = claimed is not None and all(epsilon <= claimed for epsilon in accounted.values())
-        hint = "" if confirmed else "; not confirmed by the account: see h2fdp privacy calibrate"
-        facts["epsilon claimed"] = ("nothing" if claimed is None else f"{claimed:.4g}") + hint
-    facts["epsilon accounted"] = ", ".join(f"{name} {epsilon:.3g}" for name, epsilon in accounted.items()) + " (pld)"
-    return facts
+        confirmed = all(epsilon <= privacy["claimed"] for epsilon in found.values())
+        hint = "" if confirmed else ", not confirmed by this account: see h2fdp privacy calibrate"
+        verdict = f"claimed {privacy['claimed']:.4g}{hint}"
+    return f"{', '.join(told)} (delta {privacy['delta']:g}, by {by}); {verdict}"
 
 
 def _range(low: float, high: float) -> str:

@@ -1,4 +1,4 @@
-"""What each observer holds: epsilon claimed and accounted, and the noise behind it."""
+"""What each observer learns: epsilon accounted, and claimed where a formula says one, and the noise behind it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
 from h2fdp.privacy.observing import height_of
-from h2fdp.privacy.statement import verdict_of
+from h2fdp.privacy.statement import verdict_of, worst_epsilon
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table
 from h2fdp.reports.ledger_noise import ADDERS, KINDS
@@ -21,13 +21,13 @@ _WHO = {
     "public": "everybody else",
 }
 _UPPER = "an edge server above its own, of height {} (where that is outside its trusted chain)"
-_HEADS = ("run", "observer", "claimed", "accounted (rdp)", "accounted (pld)", "attained", "verdict", "about device")
+_HEADS = ("run", "observer", "claimed", "accounted", "accountant", "attained", "verdict", "about device")
 LEAD = (
-    "Epsilon bounds what an observer can learn about one record of the worst device. Claimed is what the paper's "
-    "formula promises, accounted is an upper bound from all releases, and attained is a lower bound, reached by a "
-    "worst-case record. A claim - or the target, where noise was calibrated to the account - is met if accounted is at "
-    "most that, broken if attained is above it, and open otherwise."
+    "Epsilon bounds what an observer can learn about one record of the worst device. Accounted is an upper bound from "
+    "all releases, attained a lower one, by an attack on a worst-case record. Met: the accounted epsilon is within the "
+    "target. Broken: an attack exceeds the target. Open: neither is shown."
 )
+CLAIM = "Where noise is the paper's (calibration: paper), the verdict is about the claim of its formula."
 
 
 def _who(observer: Observer) -> str:
@@ -43,19 +43,20 @@ def epsilon_figures(every: Sequence[Series], bands: str) -> list[CurveChart]:
     """A figure for each observer that received anything private, all with one range."""
     found: dict[Observer, list[Curve]] = {}
     for observer in observers_in(every):
-        accounted = curves_of(every, f"epsilon_{observer}", "accounted (rdp)", 0)
+        accounted = curves_of(every, f"epsilon_{observer}", "accounted", 0)
         seen = {curve.series for curve in accounted}
-        claimed = [curve for curve in curves_of(every, "epsilon_claimed", "claimed", 1) if curve.series in seen]
-        found[observer] = [*accounted, *claimed]
+        beside = curves_of(every, "epsilon_claimed", "claimed", 1) + curves_of(every, "epsilon_target", "target", 2)
+        found[observer] = [*accounted, *(curve for curve in beside if curve.series in seen)]
     scale: Scale = (
         "log" if _spans_decades(every, [curve for curves in found.values() for curve in curves]) else "linear"
     )
+    claim = " The claim ends where more was released than planned."
     return [
         CurveChart(
             f"epsilon-{observer}",
             f"Epsilon of the observer {observer}",
             f"What {_who(observer)} has learned about the worst device: epsilon so far (no unit), at the run's "
-            f"delta. The claim ends where more was released than planned.{bands}",
+            f"delta.{claim if any(curve.column == 'epsilon_claimed' for curve in curves) else ''}{bands}",
             f"epsilon of {observer}",
             curves,
             scale=scale,
@@ -70,7 +71,7 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
     """Accounts over time and the verdicts; a sentence about the runs without an account."""
     rows = [row for run in runs for row in verdict_rows(run)]
     delta = {run.setting("privacy", "delta") for run in runs if run.private}
-    lead = f"{LEAD} Delta is {' and '.join(f'{each:g}' for each in sorted(delta))}." if delta else ""
+    lead = f"{lead_of(rows, 2)} Delta is {' and '.join(f'{each:g}' for each in sorted(delta))}." if delta else ""
     open_runs = [run.name for run in runs if not run.private and not run.summary.get("leaking")]
     leaking = [run.name for run in runs if run.summary.get("leaking")]
     if open_runs:
@@ -79,8 +80,19 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
         lead += f" {', '.join(leaking)} sent raw estimates (control.estimates: oracle), so no epsilon covers it."
     notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
     lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
-    tables = {"Epsilon of each observer at the end": Table(_HEADS, rows)} if rows else None
+    tables = {"Epsilon of each observer at the end": without_claims(_HEADS, rows, 2)} if rows else None
     return ReportSection("privacy", "Privacy", lead.strip(), epsilon_figures(every, ""), tables)
+
+
+def lead_of(rows: Sequence[Sequence[Any]], claim: int) -> str:
+    """What the words mean; `claim` is the place of claims in rows."""
+    return f"{LEAD} {CLAIM}" if any(row[claim] is not None for row in rows) else LEAD
+
+
+def without_claims(heads: Sequence[str], rows: Sequence[Sequence[Any]], claim: int) -> Table:
+    """A table without its column of claims where nothing is claimed."""
+    kept = [at for at in range(len(heads)) if at != claim or any(row[claim] is not None for row in rows)]
+    return Table([heads[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
 
 def verdict_rows(run: RunView) -> list[list[Any]]:
@@ -98,33 +110,35 @@ def verdict_rows(run: RunView) -> list[list[Any]]:
     if not run.private:
         return []
     # The metrics end with the last checkpoint; what was released after it counts too.
-    claimed, accounts, rows = run.metrics["epsilon_claimed"][-1], run.accounts, []
+    claimed, by, rows = run.metrics["epsilon_claimed"][-1], run.accountant, []
     for observer in known:
-        rdp = accounts.worst(observer, run.setting("privacy", "delta"))
-        verdict = _silence(run, observer) if rdp is None else f"{_verdict(run, observer, claimed, rdp)} so far"
-        rows.append([run.name, observer, claimed, rdp, None, None, verdict, ""])
+        epsilon = worst_epsilon(run.accounts, observer, run.setting("privacy", "delta"), by)
+        verdict = _silence(run, observer) if epsilon is None else f"{_verdict(run, observer, claimed, epsilon)} so far"
+        shown = claimed if run.target is None else None
+        rows.append([run.name, observer, shown, epsilon, epsilon and by, None, verdict, ""])
     return rows
 
 
 def _ended(run: RunView, observer: Observer, claimed: float | None, found: dict[str, Any] | None) -> list[Any]:
+    shown = claimed if run.target is None else None
     if found is None:
-        return [run.name, observer, claimed, None, None, None, _silence(run, observer), ""]
+        return [run.name, observer, shown, None, None, None, _silence(run, observer), ""]
     upper = [found[key] for key in ("rdp", "pld") if found.get(key) is not None]
     verdict = _verdict(run, observer, claimed, min(upper, default=float("inf")), found.get("attained"))
-    numbers = [found.get(key) for key in ("rdp", "pld", "attained")]
-    return [run.name, observer, claimed, *numbers, verdict, found["device"]]
+    by = run.accountant if run.accountant in found else "pld"
+    return [run.name, observer, shown, found.get(by), by, found.get("attained"), verdict, found["device"]]
 
 
 def _verdict(
     run: RunView, observer: Observer, claimed: float | None, accounted: float, attained: float | None = None
 ) -> str:
     """About the target where the noise was calibrated to one, else about the claim."""
-    if run.setting("privacy", "calibration") != "accounted":
+    if run.target is None:
         return verdict_of(claimed, accounted, attained)
     stated = tuple(run.setting("privacy", "target_observers"))
     if observer not in stated and stated != OBSERVERS:  # the default stands for all there are
         return UNTARGETED
-    return verdict_of(run.setting("privacy", "epsilon"), accounted, attained)
+    return verdict_of(run.target, accounted, attained)
 
 
 def _silence(run: RunView, observer: Observer) -> str:

@@ -17,7 +17,6 @@ def results(runs: Sequence[RunView]) -> ReportSection:
     """A row for each run."""
     rows = [_row(run) for run in runs]
     notes = [note for run in runs if (note := _note(run))]
-    notes += [WITHHELD] if any(run.withheld for run in runs) else []
     return ReportSection(
         "results", "Results", " ".join(notes), tables={"How each run ended": Table(_HEADS + _COSTS, rows)}
     )
@@ -32,7 +31,8 @@ def configuration(runs: Sequence[RunView]) -> ReportSection:
     versions = [[name, *((run.summary.get("versions") or {}).get(name) for run in runs)] for name in names]
     folded: dict[str, Table | str] = {f"config.yaml of {run.name}": run.configuration_text for run in runs}
     folded["Versions"] = Table(("part", *(run.name for run in runs)), versions)
-    return ReportSection("configuration", "Configuration and versions", "", tables=tables, folded=folded)
+    lead = WITHHELD if any(run.withheld for run in runs) else ""
+    return ReportSection("configuration", "Configuration and versions", lead, tables=tables, folded=folded)
 
 
 def differences(runs: Sequence[RunView]) -> Table:

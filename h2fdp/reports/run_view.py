@@ -19,8 +19,8 @@ from h2fdp.topology import Topology
 from h2fdp.topology import read as read_topology
 
 WITHHELD = (
-    "Left out of this page, as no epsilon covers it: the seed, the accuracy on each device's own records, and results "
-    "on a validation split of these (h2fdp report --with-private shows them)."
+    "Seed, accuracy on each device's own records and results on a validation split of them are hidden, because epsilon "
+    "does not cover them; h2fdp report --with-private shows them."
 )
 
 
@@ -87,6 +87,16 @@ class RunView:
         return any(value is not None for value in self.metrics.get("epsilon_claimed", [])) or bool(
             (self.summary.get("privacy") or {}).get("worst")
         )
+
+    @property
+    def target(self) -> float | None:
+        """The epsilon that the account was calibrated to; None where a formula was."""
+        return self.setting("privacy", "epsilon") if self.setting("privacy", "calibration") == "accounted" else None
+
+    @property
+    def accountant(self) -> str:
+        """By which its account is: that by which a target is met."""
+        return str(self.summary.get("accountant") or "pld")
 
     @cached_property
     def topology(self) -> Topology:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from h2fdp.privacy import OBSERVERS
 from h2fdp.records import RunDirectory, read_json_lines
 from h2fdp.reports.decisions import decision_columns
 from h2fdp.reports.figures import Column, Series, places
@@ -21,6 +22,10 @@ def series_of(run: RunView) -> Series:
     intervals = run.metrics.get("interval", [])
     ledger = RunDirectory(run.path).ledger
     columns: dict[str, Column] = dict(run.metrics)
+    if run.target is not None:  # then nothing is claimed
+        columns["epsilon_claimed"] = [None] * len(intervals)
+        if tuple(run.setting("privacy", "target_observers")) == OBSERVERS:
+            columns["epsilon_target"] = [run.target] * len(intervals)
     if intervals and ledger.is_file():
         columns |= noise_columns(read_json_lines(ledger), intervals)
     columns |= decision_columns(run.decisions, intervals)

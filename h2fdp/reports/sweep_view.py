@@ -98,7 +98,12 @@ def _points(
         name = ", ".join(f"{key}={each}" for key, each in zip(short, words, strict=True)) or "mean over seeds"
         kept = [own[place] for place in places(len(own), MOST_POINTS)]
         summaries = [summary for each, summary in runs if tuple(word(each[key]) for key in keys) == words]
-        found.append(GridPoint(values, count, Series(name, _columns(table, kept)), summaries))
+        columns = _columns(table, kept)
+        targets = {(summary.get("privacy") or {}).get("target") for summary in summaries}
+        if None not in targets and "epsilon_claimed" in columns:  # then nothing is claimed
+            columns = {column: each for column, each in columns.items() if not column.startswith("epsilon_claimed")}
+            columns["epsilon_target"] = [targets.pop() if len(targets) == 1 else None] * len(kept)
+        found.append(GridPoint(values, count, Series(name, columns), summaries))
     return found
 
 

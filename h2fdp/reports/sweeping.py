@@ -8,7 +8,7 @@ from typing import Any
 
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Explorer, ReportSection, Series, Table, number
-from h2fdp.reports.observers import LEAD, epsilon_figures, observers_in
+from h2fdp.reports.observers import epsilon_figures, lead_of, observers_in, without_claims
 from h2fdp.reports.run_view import WITHHELD
 from h2fdp.reports.sweep_view import GridPoint, SweepView, shortened_keys, word
 from h2fdp.reports.training import schedule, training
@@ -34,14 +34,12 @@ def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Re
     explorer = [_explorer(sweep)] if sweep.keys and sweep.points else []
     folded: dict[str, Table | str] = {"study.yaml": sweep.study} if sweep.study else {}
     return [
-        ReportSection(
-            "results", "Results", f"{_standing(sweep)}{f' {WITHHELD}' if withheld else ''}", tables=_tables(sweep)
-        ),
+        ReportSection("results", "Results", _standing(sweep), tables=_tables(sweep)),
         ReportSection("grid", "The grid", "", explorer),
         training(every, _BANDS),
         _privacy(sweep, every),
         ReportSection("schedule", "Schedule", "", schedule(every, _BANDS)),
-        ReportSection("configuration", "Configuration", "", folded=folded),
+        ReportSection("configuration", "Configuration", WITHHELD if withheld else "", folded=folded),
     ], every
 
 
@@ -53,7 +51,7 @@ def _standing(sweep: SweepView) -> str:
 def _metrics(sweep: SweepView) -> dict[str, str]:
     """Column of the metrics -> what it is called, of those that are shown."""
     observers = observers_in(point.series for point in sweep.points)
-    epsilons = {f"epsilon_{observer}": f"epsilon of {observer} (rdp)" for observer in observers}
+    epsilons = {f"epsilon_{observer}": f"epsilon of {observer}" for observer in observers}
     return _LEARNED | epsilons | _COSTS
 
 
@@ -122,9 +120,11 @@ def _in_order(values: Any) -> list[str]:
 
 def _privacy(sweep: SweepView, every: Sequence[Series]) -> ReportSection:
     rows = [row for point in sweep.points if (row := _verdict(point))]
-    heads = ("point", "claimed", "largest accounted (pld)", "largest attained", "verdict")
-    tables = {"The claim at each point, over all observers and seeds": Table(heads, rows)} if rows else None
-    lead = f"{LEAD} The worst verdict over runs and observers is shown." if rows else ""
+    heads = ("point", "claimed", "largest accounted", "largest attained", "verdict")
+    tables = (
+        {"The verdict at each point, over all observers and seeds": without_claims(heads, rows, 1)} if rows else None
+    )
+    lead = f"{lead_of(rows, 1)} The worst verdict over runs and observers is shown." if rows else ""
     return ReportSection("privacy", "Privacy", lead, epsilon_figures(every, _BANDS), tables)
 
 
@@ -133,10 +133,13 @@ def _verdict(point: GridPoint) -> list[Any] | None:
     found = [numbers for account in accounts for numbers in account["worst"].values()]
     if not found:
         return None
-    claims = [account["claimed"] for account in accounts]
-    claimed = None if None in claims else max(claims)
+    claims = [account["claimed"] for account in accounts if account.get("target") is None]
+    claimed = None if None in claims else max(claims, default=None)
+    by = {account.get("target_by") for account in accounts}
+    accounted = by.pop() if len(by) == 1 else "pld"
     largest = [
-        max((each[key] for each in found if each.get(key) is not None), default=None) for key in ("pld", "attained")
+        max((each[key] for each in found if each.get(key) is not None), default=None)
+        for key in (accounted or "pld", "attained")
     ]
     verdict = max((each.get("verdict", "open") for each in found), key=_SEVERITY.index)
     return [point.series.name, claimed, *largest, verdict]

@@ -58,8 +58,8 @@ def _secure_sums(run: RunSetup) -> dict[str, str]:
         return {}
     more = run.exchange_sizes.keys_and_shares(max(sizes))
     bits = round(more * run.costs.message_bits)
-    servers, share = counted(len(sizes), "edge server"), f"{more:.2g} of a model's message"
-    return {"secure sums": f"{servers}; keys and shares of a device: {bits} bits a sum, {share}"}
+    servers, share = counted(len(sizes), "edge server"), f"{more:.2g} times a message with the model"
+    return {"secure sums": f"{servers}; for each sum a device also exchanges {bits:,} bits of keys and shares, {share}"}
 
 
 @dataclass(frozen=True)

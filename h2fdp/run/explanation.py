@@ -13,7 +13,7 @@ from h2fdp.privacy.observing import height_of
 from h2fdp.privacy.statement import epsilons
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.neighbours import Neighbour, comparable, neighbours, noise_on_model
-from h2fdp.run.privacy_report import check_explainable, noises
+from h2fdp.run.privacy_report import check_explainable, noises, who_decides
 from h2fdp.run.rhythm_costs import costliest_release
 from h2fdp.run.setup import RunSetup
 
@@ -54,7 +54,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     Returns:
         `lines`: at most ten, of at most 80 columns; `observers`: what each `sees`, and its accounted `epsilon`, None
         without an account; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity;
-        `noises`, see `privacy_report`; `noise_on_model`: `noise_std`, `way`, `per_step`, see `NoiseOnModel`;
+        `noises`, `decides`, see `privacy_report`; `noise_on_model`: `noise_std`, `way`, `per_step`, see `NoiseOnModel`;
         `neighbours`: a row for each other setting, the least noise first.
 
     Raises:
@@ -72,6 +72,9 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     head += [
         f"noise in the last model: {model.noise_std:.3g}; step sizes sum to {model.way:.3g}; ratio {model.per_step:.3g}"
     ]
+    decides = who_decides(run, accounts)
+    if decides is not None and len(head) < LINES - 1:
+        head.insert(-1, decides)
     lines = [*head, *_of_neighbours(run, others, LINES - len(head))]
     return {
         "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines],
@@ -80,6 +83,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         "sensitivity": None if costly is None else costly.sensitivity,
         "steps": None if costly is None else costly.steps,
         "noises": levels,
+        "decides": decides,
         "noise_on_model": {**vars(model), "per_step": model.per_step},
         "neighbours": [each.as_row() for each in others],
     }

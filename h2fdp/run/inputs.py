@@ -27,14 +27,11 @@ from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.world import Faults
 
-SUMS_ALONE = (
-    "secure sums: the account of edge servers, or of the cloud, assumes that they see the sum of what is sent to them "
-    "and nothing else; whoever uses such a network must have secure aggregation in it"
-)
+SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 
 FILTERED = (
-    "method.schedule: what is released depends on what was released before, so the guarantee is that of a privacy "
-    "filter, by rdp; what other accountants say of the releases that were made is indicative"
+    "method.schedule: the schedule may depend on what was released before, so epsilon is that of a privacy filter, by "
+    "rdp, which needs more noise than pld; if a schedule of yours does not, set reads_releases = False in its class"
 )
 
 

@@ -258,7 +258,11 @@ class LiveAccounts(Recorder):
             numbers["left"] = self._left(observer, accounted)
             numbers["verdict"] = self._setup.verdict(observer, claimed, accounted, numbers["attained"])
         notes = list(self._setup.notes)
-        return {"claimed": claimed, "target": self._setup.target, "target_by": by, "notes": notes, **found}
+        silent = {
+            each: self._setup.placement.silence(each) for each in self._setup.observers if each not in found["worst"]
+        }
+        about = {"claimed": claimed, "target": self._setup.target, "target_by": by, "notes": notes}
+        return {**about, **found, "silent": silent}
 
     def _left(self, observer: Observer, accounted: float) -> float | None:
         """What the run did not need of the target; None for an observer without one."""

@@ -3,15 +3,18 @@ warning where the account will not confirm the claim."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, ReleaseKind
-from h2fdp.privacy.accounting import ACCOUNTANTS, coarse
+from h2fdp.privacy.accounted import smallest_factor
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, coarse
 from h2fdp.privacy.sightings import Sightings
-from h2fdp.privacy.statement import epsilons
+from h2fdp.privacy.statement import MOST_LISTED, epsilons
 from h2fdp.protocol.tier_counts import tier_aggregations
 from h2fdp.run.attaining import attained_about, planned_sightings
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
@@ -19,6 +22,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.topology import CLOUD
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
+_NEARLY_ALL = 0.9  # of the noise
 _ATTACKED = 2  # devices, those with the largest accounts: what is attained about any of them is a lower bound
 
 
@@ -47,9 +51,47 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
             for observer in run.observers
         },
         "noises": noises(run),
+        "decides": who_decides(run, accounts),
         "iterations": run.iterations,
         "notes": list(run.notes),
     }
+
+
+def who_decides(run: RunSetup, accounts: Accounts) -> str | None:
+    """A sentence about who decides the common factor on all noises: the edge server whose devices need the most noise,
+    or else the observer; and who alone would need least. None where none would need less than nine tenths.
+
+    Args:
+        accounts: of the planned run.
+    """
+    if run.target is None or run.topology.devices > MOST_LISTED:
+        return None
+    by_edge: dict[str, set[_Account]] = defaultdict(set)
+    by_observer: dict[str, set[_Account]] = defaultdict(set)
+    for observer in run.target_observers:
+        for each in accounts.classes(observer):
+            account = tuple(sorted(each.composition.items()))
+            by_observer[observer].add(account)
+            for edge in {accounts.place_of(int(device))[0] for device in each.devices}:
+                by_edge[edge].add(account)
+    return _slack(run, "edge server", by_edge) or _slack(run, "observer", by_observer)
+
+
+_Account: TypeAlias = tuple[tuple[ReleaseType, int], ...]
+
+
+def _slack(run: RunSetup, kind: str, held: Mapping[str, set[_Account]]) -> str | None:
+    """How much less noise the accounts of one group need than those of another."""
+    accountant, delta = ACCOUNTANTS[run.accountant], run.config.privacy.delta
+    found = {name: epsilons(run.accountant, [dict(each) for each in held[name]], delta)[1] for name in held}
+    most, least = (choose(found, key=found.__getitem__, default="") for choose in (max, min))
+    if most == least or run.target is None:
+        return None
+    allowed = run.target / (1 + accountant.spread)
+    needed = smallest_factor(map(dict, held[least]), allowed, lambda each: accountant.epsilon(each, delta))
+    if needed > _NEARLY_ALL:
+        return None
+    return f"{kind} {most} decides the noise: {least} alone would need {1 / needed:.2g} times less"
 
 
 def check_explainable(run: RunSetup) -> None:

@@ -44,10 +44,13 @@ def test_every_tier_has_a_verdict_and_a_curve(deep, tmp_path):
     assert list(rows) == OBSERVERS
     assert rows["edge"][6] == "trusted"
     for observer in OBSERVERS[1:]:  # the default of target_observers is all there are
-        assert rows[observer][3:7] == [*(worst[observer][key] for key in ("rdp", "pld", "attained")), "met"]
+        assert rows[observer][3:7] == [worst[observer]["pld"], "pld", worst[observer]["attained"], "met"]
     page = Page(report(deep, tmp_path / "page.html"))
     assert page.figure("epsilon-tier-2")["title"] == "Epsilon of the observer tier-2"
     assert "an edge server above its own, of height 2" in page.words
+    curves = page.figure("epsilon-tier-2")["curves"]  # under a target nothing is claimed
+    assert [curve["column"] for curve in curves] == ["epsilon_tier-2", "epsilon_target"]
+    assert "laimed" not in page.words
 
 
 def test_a_killed_run_tells_the_account_of_every_tier(deep):

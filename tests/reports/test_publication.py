@@ -35,7 +35,7 @@ def made(tmp_path_factory):
 def test_a_page_about_a_private_run_has_neither_seed_nor_results_on_private_records(made, tmp_path):
     page = Page(report(made["h2fdp"], tmp_path / "page.html"))
     assert str(SEED) not in page.own
-    assert "Left out of this page" in page.words
+    assert "because epsilon does not cover them" in page.words
     assert "accuracy on own records" not in page.own
     assert "final accuracy" not in page.own
     assert "validation_" not in page.own
@@ -89,7 +89,7 @@ def test_a_page_about_a_private_sweep_has_no_seeds(tmp_path):
     page, whole = Page(report(tmp_path)), Page(report(tmp_path, tmp_path / "whole.html", with_private=True))
     assert str(SEED) not in page.own
     assert "validation_accuracy" not in page.own
-    assert "Left out of this page" in page.words
+    assert "because epsilon does not cover them" in page.words
     assert str(SEED) in whole.own
     assert "validation_accuracy" in whole.own
 

@@ -44,7 +44,7 @@ def test_the_verdict_is_in_the_words_of_the_specification(spoilt):
     }
     summary_of(run, privacy={"delta": 1e-5, "claimed": 1.0, "worst": worst, "devices": {}})
     rows = {row[1]: row for row in verdict_rows(RunView.read(run, "run"))}
-    assert rows["edge"] == ["run", "edge", 1.0, 0.9, 0.8, 0.2, "met", "a"]
+    assert rows["edge"] == ["run", "edge", 1.0, 0.8, "pld", 0.2, "met", "a"]
     assert [rows[observer][6] for observer in ("edge", "peer", "cloud")] == ["met", "open", "broken"]
     assert rows["public"][3:7] == [None, None, None, "nothing released"]
 

@@ -9,12 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.cli.privacy import print_accounts
 from h2fdp.cli.session import show_result
 from h2fdp.integrity.check import check
-from h2fdp.privacy import OBSERVERS, Accounts
+from h2fdp.privacy import OBSERVERS, Accounts, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records.line_sums import write_sums
 from h2fdp.reports.observers import verdict_rows
@@ -22,7 +25,7 @@ from h2fdp.reports.run_view import RunView
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.loop import start_run
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.privacy_report import privacy_report, who_decides
 from h2fdp.run.recorders import RunCallbacks
 
 MIXED = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
@@ -151,8 +154,9 @@ def test_a_target_that_is_met_is_met_before_and_after_the_run_and_said_so(tmp_pa
             "public": "met",
         }
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"epsilon target 2 by {accountant}; met for peer, cloud, public" in shown
-    assert "not confirmed" not in shown
+    told = ", ".join(f"{name} {summary['privacy']['worst'][name][accountant]:.3g}" for name in OBSERVERS)
+    assert f"epsilon {told} (delta 1e-05, by {accountant}); target 2 met for peer, cloud, public" in shown
+    assert "claimed" not in shown
     rows = {row[1]: row[6] for row in verdict_rows(RunView.read(tmp_path / "run", "run"))}
     assert rows == {"edge": "not targeted", "peer": "met", "cloud": "met", "public": "met"}
 
@@ -170,7 +174,54 @@ def test_a_target_that_a_run_exceeded_is_said_not_to_be_met(tmp_path, capsys):
     summary = small(calibration="accounted", epsilon=2.0).run(tmp_path / "run").summary
     summary["privacy"]["worst"]["cloud"] |= {"rdp": 2.5, "pld": 2.2, "verdict": "open"}
     show_result(summary, tmp_path / "run")
-    assert "2 by rdp; not met for cloud" in " ".join(capsys.readouterr().out.split())
+    assert "(delta 1e-05, by rdp); target 2 not met for cloud" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"method": "hfl"}, "epsilon none (no noise)"),
+        ({"topology": Topology.regular(edges=2, devices=3, trust=1.0, seed=2)}, "epsilon edge none (trusted), peer "),
+    ],
+)
+def test_who_has_no_epsilon_is_said_with_the_reason(tmp_path, capsys, settings, told):
+    run = small(intervals=1, **settings).run(tmp_path / "run")
+    show_result(run.summary, run.directory)
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_is_claimed_is_shown_under_the_papers_noise_alone(capsys):
+    for calibration in ("paper", "accounted"):
+        print_accounts(privacy_report(small(calibration=calibration, intervals=2).prepare()))
+        assert ("claimed" in capsys.readouterr().out) is (calibration == "paper")
+
+
+def gaussian(epsilon, delta):
+    """The noise multiplier of one Gaussian release that has this epsilon at delta (Balle and Wang 2018, Theorem 8)."""
+
+    def above(z):
+        return norm.cdf(1 / (2 * z) - epsilon * z) - math.exp(epsilon) * norm.cdf(-1 / (2 * z) - epsilon * z) - delta
+
+    return brentq(above, 0.01, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({("second", "edge"): 2.4, ("first", "cloud"): 4.0}, "edge server {first} decides the noise: {second} alone"),
+        ({("second", "edge"): 1.0, ("first", "cloud"): 2.4}, "observer edge decides the noise: cloud alone"),
+        ({("second", "edge"): 1.05, ("first", "cloud"): 1.05}, None),
+    ],
+)
+def test_who_decides_the_common_noise_and_who_alone_would_need_less(more, told):
+    run = small(calibration="accounted", accountant="pld", epsilon=3.0).prepare()
+    names = dict(zip(("first", "second"), run.sizes, strict=True))
+    exact = gaussian(3.0, 1e-5) * 1.001
+    accounts = run.empty_accounts()
+    for (edge, observer), times in {("first", "edge"): 1.0, **more}.items():
+        accounts.add([Release(1, 1, "global", names[edge], "1-3", observer, 1.0, exact * times, 1, 1.0, "poisson")])
+    expected = None if told is None else f"{told.format(**names)} would need 2.4 times less"
+    assert who_decides(run, accounts) == expected
 
 
 def test_calibrating_for_an_observer_that_sees_nothing_is_refused():

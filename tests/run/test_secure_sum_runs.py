@@ -97,7 +97,7 @@ def test_keys_shares_and_masks_are_paid_for():
         assert found["delay_s"] - before["delay_s"] == pytest.approx(passed * uploads)
         assert found["clock_s"] > before["clock_s"]
     told = estimate(sums)["secure sums"]
-    assert told.startswith("2 edge servers; keys and shares of a device: 6144 bits a sum, ")
+    assert told.startswith("2 edge servers; for each sum a device also exchanges 6,144 bits of keys and shares, ")
     assert "secure sums" not in estimate(trusted)
 
 
