@@ -42,8 +42,10 @@ def adapts(config: ExperimentFile) -> bool:
 
 
 def accountant_of(config: ExperimentFile) -> str:
-    """By which a target is met: `privacy.accountant`, or `rdp` where a privacy filter meets it."""
-    return "rdp" if adapts(config) else config.privacy.accountant
+    """Of the account that a run is held to: `privacy.accountant`, or `rdp` where a privacy filter keeps it to its
+    target, or to budgets in place of one."""
+    filtered = adapts(config) or (config.privacy.calibration == "paper" and config.privacy.budget)
+    return "rdp" if filtered else config.privacy.accountant
 
 
 @dataclass(frozen=True)

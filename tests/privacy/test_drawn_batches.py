@@ -51,6 +51,6 @@ def test_a_run_divided_by_what_was_drawn_claims_amplification_and_accounts_for_n
         run = Experiment(data="digits", method=method, epsilon=20.0, training=training).run(tmp_path / normalize)
         found[normalize] = run.metrics.iloc[-1]
     steps = {ReleaseType(2.0, 1, 1.0, "fixed"): 6}
-    assert found["drawn"]["epsilon_cloud"] == pytest.approx(ACCOUNTANTS["rdp"].epsilon(steps, DELTA))
+    assert found["drawn"]["epsilon_cloud"] == pytest.approx(ACCOUNTANTS["pld"].epsilon(steps, DELTA))
     assert found["drawn"]["epsilon_cloud"] > 2 * found["expected"]["epsilon_cloud"]
     assert found["drawn"]["epsilon_claimed"] == pytest.approx(found["expected"]["epsilon_claimed"])

@@ -89,7 +89,7 @@ def test_methods_without_secure_sums_treat_such_a_region_as_untrusted():
     assert not any(facts.sees_sums for facts in prepared(tree, method="hfl-dp").blueprint.facts)
     summed = alike(tree, cloud=True)
     assert all(facts.sees_sums for facts in summed.blueprint.facts)
-    assert any(note.startswith("secure sums: the account") for note in summed.notes)
+    assert any(note.startswith("secure sums: these epsilons hold only if") for note in summed.notes)
 
 
 def test_an_audit_of_sums_of_integers_is_refused():

@@ -103,7 +103,7 @@ def test_accounted_calibration_for_a_tier_meets_the_target_of_this_tier():
 
 def test_a_budget_of_a_tier_stops_the_run_before_it_is_exceeded_and_every_tier_is_told(tmp_path, capsys):
     settings = {"intervals": 6, "batch_size": None, "sampling_rate": 1.0}
-    free = experiment(**settings).run(tmp_path / "free").metrics["epsilon_tier-2"]
+    free = experiment(**settings, accountant="rdp").run(tmp_path / "free").metrics["epsilon_tier-2"]
     budget = float(free.iloc[3]) * 1.02
     run = experiment(**settings, budget={"tier-2": budget, "cloud": 100.0}).run(tmp_path / "run")
     assert (run.summary["state"], run.summary["budget_spent_by"]) == ("budget spent", "tier-2")

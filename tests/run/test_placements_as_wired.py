@@ -251,7 +251,7 @@ def test_metrics_report_and_summary_agree(tmp_path, privacy):
             assert (privacy, observer in ("edge", "cloud")) == ("central", True)
             assert run.privacy.epsilon(observer=observer) is None
         else:
-            assert last[f"epsilon_{observer}"] == pytest.approx(found["rdp"])
+            assert last[f"epsilon_{observer}"] == pytest.approx(found["pld"])
             assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(found["rdp"])
 
 

@@ -262,7 +262,7 @@ def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_co
     assert run.summary["fresh_from"] == [7]
     for observer in ("cloud", "public"):
         told = run.metrics[f"epsilon_{observer}"].iloc[-1]
-        assert told == pytest.approx(run.privacy.epsilon(observer, "rdp"))
+        assert told == pytest.approx(run.privacy.epsilon(observer))
         assert told > whole.metrics[f"epsilon_{observer}"].iloc[-1]
     assert run.summary["privacy"]["claimed"] is None  # more aggregations than the formula was asked to cover
 
@@ -350,7 +350,7 @@ def test_without_any_checkpoint_a_run_with_releases_begins_again_and_they_count(
     assert "no checkpoint is left: noise and batches are drawn afresh from interval 1 on" in capsys.readouterr().err
     assert (left / "privacy.jsonl").read_bytes().startswith(before)
     assert run.metrics["interval"].tolist() == list(range(1, len(run.metrics) + 1))
-    assert run.metrics["epsilon_cloud"].iloc[-1] == pytest.approx(run.privacy.epsilon("cloud", "rdp"))
+    assert run.metrics["epsilon_cloud"].iloc[-1] == pytest.approx(run.privacy.epsilon("cloud"))
 
 
 def test_decisions_that_were_lost_are_told(left):
@@ -427,7 +427,7 @@ def test_a_run_that_stops_before_it_repeats_what_was_lost_states_that_too(whole,
     run = stopped_after(left, 1)
     assert (run.summary["state"], run.summary["intervals"]) == ("interrupted", 7)
     told = states_its_ledger(run)["worst"]
-    assert told["cloud"]["rdp"] > whole.metrics["epsilon_cloud"][6] * 1.01  # that of seven intervals
+    assert told["cloud"]["pld"] > whole.metrics["epsilon_cloud"][6] * 1.01  # that of seven intervals
     assert {row["interval"] for row in ledger(left)} == set(range(1, 9))
 
 
