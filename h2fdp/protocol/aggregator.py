@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -97,18 +97,20 @@ class Aggregator(ABC):
 
     Attributes:
         name: the node of its noise streams.
+        ends_chain: whether the node above may not see raw updates.
     """
 
     name: str
     streams: Streams
+    ends_chain: bool
 
     @abstractmethod
     def begin(self, broadcast: Tensor, plan: Any) -> Children[Any]:
         """What is below it, at the beginning of an interval."""
 
     @abstractmethod
-    def adds_noise(self, stage: Any) -> bool:
-        """Whether it has to add noise at the end of a stage. It knows that itself, whatever the plan says."""
+    def receives_raw(self, uploads: Mapping[str, Any]) -> bool:
+        """Whether anything in its children's uploads is raw. It knows that from them, whatever the plan says."""
 
     def interval(self, broadcast: Tensor, plan: Any) -> Interval:
         """Algorithm 2 at one aggregator, as `in_step` runs it.
@@ -118,7 +120,8 @@ class Aggregator(ABC):
 
         1. The children work over a stage from the aggregator's model, and upload what they accumulated.
         2. The aggregator subtracts their average from its model, (9)-(12), with noise of its own where that is due, and
-           broadcasts the result (13) at the beginning of the next stage.
+           broadcasts the result (13) at the beginning of the next stage. Noise is due where anything in the average is
+           raw, and is broadcast, or sent to a node that may not see it.
         3. At the end it uploads the model that it received less its own: everything that was accumulated below, noises
            included (14). Its own last average is in it whoever aggregates at the end, itself or a node above.
 
@@ -126,15 +129,17 @@ class Aggregator(ABC):
             broadcast: what came down: (M,) a model, or more vectors, of which the plan says which is which.
         """
         children = self.begin(broadcast, plan)
-        model = children.received
+        model, raw = children.received, False
         for stage in children.stages:
             uploads = yield Broadcast(model, children.parts(stage))
-            noise = None
-            if self.adds_noise(stage):
+            raw, noise = raw or self.receives_raw(uploads), None
+            if raw and (stage.own or self.ends_chain):
                 key = self.streams.key(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
-                noise = stage.noise_std, key
+                raw, noise = False, (stage.noise_std, key)
+            assert noise or not stage.noise_std, "noise that the plan and the ledger have is added"
             model = yield Average(model, *children.arrived(stage, model, uploads), noise)
-        return children.upload(children.received - model)
+        upload = children.upload(children.received - model)
+        return replace(upload, raw=True) if raw else upload
 
 
 def in_step(

@@ -157,6 +157,7 @@ class Cloud:
             told, variate = self._told(plan), self._server.variate
             sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # nobody voted yet
             received = self._tiers.run_interval(sent, variate, told)
+            assert not any(each.raw for each in received.values()), "the cloud sees no raw update"
             uploaded = self._uploaded(plan, received)
             self.model = self._server.apply(before, uploaded)
         if self._schedule.observes:

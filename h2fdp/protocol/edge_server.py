@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +31,6 @@ class EdgeServer(Aggregator):
 
     Attributes:
         trust_model: who adds noise in this subnet.
-        ends_chain: whether the node above may not see raw averages.
         groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
         spans: name -> (first row, row after the last).
         gradient_probe: how to measure for the controller; None in runs that never do.
@@ -52,9 +52,9 @@ class EdgeServer(Aggregator):
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""
         return _Subnet(self, broadcast, plan)
 
-    def adds_noise(self, stage: AggregationStage) -> bool:
-        """To every average that it broadcasts, or sends to a node that may not see it, where it is trusted itself."""
-        return self.trust_model.edge_adds_noise and (stage.own or self.ends_chain)
+    def receives_raw(self, uploads: Mapping[str, Any]) -> bool:
+        """Where it is trusted itself."""
+        return self.trust_model.edge_adds_noise
 
     def run_interval(self, broadcast: Tensor, plan: Plan) -> Upload:
         """One interval of the subnet, by calls to the hosts of its devices."""

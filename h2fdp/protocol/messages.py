@@ -282,6 +282,7 @@ class Upload:
 
     Attributes:
         update: (M,) the model that was received less the aggregator's own, with all noise that is in it.
+        raw: it has updates of trusting devices on which no node has added noise yet.
         variate: (M,) weighted average of the changes of the devices' control variates, where they send any.
         memory: (s, M) what the devices of the plan remember after the interval, where the objective has a memory.
         ends: (s', M) w_i of the devices of the last aggregation, where the plan asked; `last_steps` likewise.
@@ -290,6 +291,7 @@ class Upload:
     """
 
     update: Tensor
+    raw: bool = False
     variate: Tensor | None = None
     memory: Tensor | None = None
     ends: Tensor | None = None

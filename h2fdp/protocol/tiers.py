@@ -23,12 +23,10 @@ class TierStage(AggregationStage):
     Attributes:
         parts: the plans of the children of which anything arrives.
         weights: (n,) of these children, summing to 1.
-        fresh: those of them of which anything arrives of the last local steps, which is raw up to where noise is added.
     """
 
     parts: Mapping[str, Plan | TierPlan]
     weights: np.ndarray
-    fresh: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +67,7 @@ class UpperAggregator(Aggregator):
     """An edge server above edge servers.
 
     Attributes:
-        guarded: the children whose trusted chain includes this node. They send raw vectors.
-        ends_chain: whether the node above does not belong to it.
+        guarded: the children whose trusted chain includes this node.
     """
 
     name: str
@@ -82,9 +79,11 @@ class UpperAggregator(Aggregator):
         """The aggregators below, at the model (M,) that was sent."""
         return _Subtrees(broadcast, plan)
 
-    def adds_noise(self, stage: TierStage) -> bool:
-        """To what it broadcasts, or sends to a node that may not see it, where anything in it is raw."""
-        return (stage.own or self.ends_chain) and bool(self.guarded & stage.fresh)
+    def receives_raw(self, uploads: Mapping[str, Upload]) -> bool:
+        """Where a child below which noise is still due says so."""
+        raw = {name for name, each in uploads.items() if each.raw}
+        assert raw <= self.guarded, "a raw update goes up to nodes of its trusted chain only"
+        return bool(raw)
 
 
 class _Subtrees(Children[TierStage]):

@@ -229,7 +229,6 @@ class TreePlanner:
             noise_std=level,
             parts={name: each.part for name, each in present.items()},
             weights=weights,
-            fresh=frozenset(name for name, each in present.items() if each.last is not None),
         )
 
     def _stages(self, facts: TierFacts, first: int, stop: int) -> list[tuple[int, int]]:

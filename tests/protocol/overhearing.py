@@ -115,6 +115,7 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
         return 2 * privacy.model_norm if privacy.name == "output" else 2 * step_size * steps * clip_norm
 
     def add(vector, level, stream, out=None):
+        assert level > 0, "a node that is to add noise has some in its plan"
         found = vector.clone() if out is None else vector
         place = DIMENSION // 2 + len(heard.noises)
         heard.noises[place] = stream

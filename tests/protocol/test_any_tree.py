@@ -19,7 +19,7 @@ from h2fdp.topology import Aggregator, Subnet
 from tests.protocol.overhearing import devices_of, first_with, overheard, squared_distance
 from tests.protocol.test_noise_boundaries import accepts
 
-TREES = 100
+TREES, CHAINS = 100, 20
 PLD, DELTA = ACCOUNTANTS["pld"], 1e-5
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
 METHODS = ["h2fdp", "h2fdp", "h2fdp", "hfl-dp", {"extends": "h2fdp", "privacy": {"name": "output", "model_norm": 0.5}}]
@@ -49,6 +49,18 @@ def random_tree(rng):
         subnets.clear(), aggregators.clear()
         grow(None, 1, int(rng.integers(1, 5)))
     return Topology("tree", tuple(subnets), aggregators=tuple(aggregators))
+
+
+def random_chain(rng):
+    """Trusted edge servers one above another, over an untrusted one and a trusted one: what arrives in an interval is
+    raw, or noisy already, or some of both."""
+    uppers = [f"upper-{tier}" for tier in range(int(rng.integers(1, 4)))]
+    aggregators = [Aggregator(name, True, parent=parent) for name, parent in zip(uppers, [None, *uppers], strict=False)]
+    sizes = rng.integers(1, 3, 2)
+    lowest = [
+        Subnet(name, name == "t", [9.0] * n, [9.0] * n, parent=uppers[-1]) for name, n in zip("ut", sizes, strict=True)
+    ]
+    return Topology("chain", tuple(lowest), aggregators=tuple(aggregators))
 
 
 def records(device):
@@ -94,11 +106,14 @@ def _rhythm(tree, rng):
     return fitting[int(rng.integers(len(fitting)))]
 
 
-@pytest.fixture(scope="module", params=range(TREES))
+@pytest.fixture(scope="module", params=range(TREES + CHAINS))
 def run(request):
     """A prepared run, and all that passed in its two intervals."""
     rng = np.random.default_rng(request.param)
-    setup = prepared(random_tree(rng), rng)
+    if request.param < TREES:
+        setup = prepared(random_tree(rng), rng)
+    else:
+        setup = prepared(random_chain(rng), rng, faults=FAULTS, method="h2fdp")
     with pytest.MonkeyPatch.context() as patch:
         return setup, overheard(setup, patch, intervals=2)
 
