@@ -7,12 +7,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 
 from h2fdp.experiment import rules
+from h2fdp.integrity import Findings
+from h2fdp.integrity.accounts import check_accounts
+from h2fdp.integrity.files import ENDED, check_files
+from h2fdp.records import RunDirectory, in_use
 from h2fdp.run import noise_key
 from tests.tiers import MARKS, ROOT, Tiers
 
@@ -51,6 +56,26 @@ def _noise_by_the_papers_formula() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules, "default_calibration", lambda axes: "paper")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _every_run_is_intact() -> Iterator[None]:
+    """`h2fdp check` finds nothing wrong with any run that a test makes in this process, when the run ends."""
+    write = RunDirectory.write_summary
+
+    def write_and_check(directory: RunDirectory, values: dict[str, Any]) -> None:
+        write(directory, values)
+        if values.get("state") in ENDED and in_use(directory.path):  # else a test writes it, to spoil it
+            found = Findings(directory.path)
+            check_accounts(directory, check_files(directory, found), found)
+            keyless = str(directory.noise_key)  # by the fixture above
+            wrong = [str(each) for each in found.problems if each.where != keyless]
+            if wrong:
+                pytest.fail(f"a check of this run finds: {'; '.join(wrong)}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunDirectory, "write_summary", write_and_check)
         yield
 
 

@@ -1,4 +1,4 @@
-"""`h2fdp check`: whether run directories are whole."""
+"""`h2fdp check`: whether run directories are intact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_command(
     directories: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Of runs, sweeps or searches.")],
     as_json: AsJson = False,
 ) -> None:
-    """Check run directories: files by their checksums, accounts and noises by the ledger; exit code 1 for damage."""
+    """Check run directories: files by their checksums, accounts by the ledger; exit code 1 for damage."""
     from h2fdp.integrity import check
 
     found = [check(directory) for directory in directories]
@@ -36,8 +36,8 @@ def check_command(
 
 
 def _show(found: Findings) -> None:
-    """A line about the directory, then what is wrong; runs of a sweep that are whole are counted only."""
-    word = "NOT WHOLE" if found.damaged else "nothing is damaged, but not all has begun" if found.waiting else "whole"
+    """A line about the directory, then what is wrong; runs of a sweep that are intact are counted only."""
+    word = "DAMAGED" if found.damaged else "nothing is damaged, but not all has begun" if found.waiting else "intact"
     _print(f"{found.directory}: {word} ({found.state})")
     if found.confirmed:
         _print(f"agree: {'; '.join(found.confirmed)}", "  ")
@@ -50,7 +50,7 @@ def _show(found: Findings) -> None:
         _print(f"not begun: {found.waiting[0]}{more}", "  ")
     if found.runs:
         whole = sum(run.whole for run in found.runs.values())
-        _print(f"{whole} of {len(found.runs)} runs are whole", "  ")
+        _print(f"{whole} of {len(found.runs)} runs are intact", "  ")
     for run in found.runs.values():
         if not run.whole:
             _show(run)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,16 +13,18 @@ from h2fdp.config import read_document
 from h2fdp.errors import UserError
 from h2fdp.integrity.findings import Findings
 from h2fdp.records import Mark, RunDirectory, check_lines, check_start, read_json_lines, read_summary, state_of
-from h2fdp.records.checkpoint import load_checkpoint
+from h2fdp.records.checked_json import read_checked_json
+from h2fdp.records.checkpoint import read_checkpoint
 from h2fdp.records.line_sums import sums_path
 from h2fdp.records.summary import SUMMARY
 from h2fdp.records.tables import read_table
 from h2fdp.run import noise_key
+from h2fdp.run.identity import IDENTITY
 from h2fdp.run.summary import FINISHED
 from h2fdp.topology import Topology
 from h2fdp.topology import read as read_topology
 
-ENDED = (*FINISHED, "interrupted", "stopped", "failed")  # states of runs that have written their results
+ENDED = (*FINISHED, "interrupted", "stopped")  # states of runs that wrote their results; one that failed tried to
 
 
 @dataclass
@@ -42,22 +43,25 @@ class RunFiles:
 
 
 def check_files(directory: RunDirectory, findings: Findings) -> RunFiles:
-    """Read every file of a run but its log and TensorBoard's, and note which are missing or damaged."""
+    """Read every file of a run but TensorBoard's, and note which are missing or damaged."""
     files = RunFiles()
+    begun = any(path.exists() for path in (directory.ledger, directory.metrics, directory.model, directory.devices))
     with findings.noting():
         summary = read_summary(directory.path)
-        if findings.expect(summary is not None, "missing", directory.path / SUMMARY) and summary is not None:
+        if summary is None and not begun:  # it ended when its inputs were written
+            files.summary = {"state": "killed"}
+        elif findings.expect(summary is not None, "missing", directory.path / SUMMARY) and summary is not None:
             files.summary = summary | {"state": state_of(directory.path, summary)}
     findings.state = files.state
     steps: list[Callable[[RunDirectory, RunFiles, Findings], None]] = [
-        _inputs, _topology, _metrics, _devices, _rows, _decisions, _model, _checkpoints,
+        _inputs, _topology, _metrics, _devices, _rows, _decisions, _model, _checkpoints, _log,
     ]  # fmt: skip
     before = len(findings.problems)
     for step in steps:
         with findings.noting():
             step(directory, files, findings)
     if len(findings.problems) == before:
-        findings.confirmed.append("inputs, tables, ledger, decisions, model and checkpoints, by their checksums")
+        findings.confirmed.append("inputs, tables, ledger, decisions, log, model and checkpoints, by their checksums")
     return files
 
 
@@ -137,14 +141,17 @@ def _model(directory: RunDirectory, files: RunFiles, findings: Findings) -> None
 
 
 def _checkpoints(directory: RunDirectory, files: RunFiles, findings: Findings) -> None:
-    folder, damaged = directory.checkpoints, list[Path]()
-    paths = sorted(folder.glob("*.ckpt"), reverse=True)
-    newest = load_checkpoint(folder, damaged.append)
-    if newest is not None:  # the newest whole one; the older ones are of no use to it
-        check_start(directory.ledger, Mark(**newest["ledger"]))
-    for path in damaged:
-        use = "a resume uses an older one" if newest is not None else "no other is left"
-        findings.expect(False, f"damaged; {use}", path)
+    paths = sorted(directory.checkpoints.glob("*.ckpt"), reverse=True)
+    read = {path: read_checkpoint(path) for path in paths}
+    whole = [values for values in read.values() if values is not None]
+    for path, values in read.items():
+        use = "a resume uses the other one" if whole else "no other is left"
+        findings.expect(values is not None, f"damaged; {use}", path)
+    for values in whole:
+        check_start(directory.ledger, Mark(**values["ledger"]))
+    if paths:
+        path = directory.checkpoints / IDENTITY
+        findings.expect(read_checked_json(path) is not None, "missing", path)
     if files.state in FINISHED or not paths:
         return
     section = (files.configuration or {}).get("privacy")
@@ -153,3 +160,8 @@ def _checkpoints(directory: RunDirectory, files: RunFiles, findings: Findings) -
         key = noise_key.stored(directory)
         known = key is not None and noise_key.id_of(key) == keyed
         findings.expect(known, "the noise key is lost or damaged; a resume would draw fresh noise", directory.noise_key)
+
+
+def _log(directory: RunDirectory, files: RunFiles, findings: Findings) -> None:
+    if findings.expect(directory.log.is_file() or files.state not in ENDED, "missing", directory.log):
+        check_lines(directory.log, grows=True)

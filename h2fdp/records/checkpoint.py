@@ -56,7 +56,7 @@ def load_checkpoint(folder: Path, damaged: Callable[[Path], None]) -> dict[str, 
         UserError: a checkpoint of a format that this version does not read.
     """
     for path in _newest_first(folder):
-        values = _read(path)
+        values = read_checkpoint(path)
         if values is not None:
             return values
         damaged(path)
@@ -78,7 +78,12 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.ckpt"), reverse=True)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def read_checkpoint(path: Path) -> dict[str, Any] | None:
+    """The values of a checkpoint; None where it is damaged.
+
+    Raises:
+        UserError: it cannot be read, or is of a format that this version does not read.
+    """
     try:
         head, digest, rest = path.read_bytes().split(b"\n", 2)
     except ValueError:  # too few lines

@@ -52,7 +52,7 @@ class JsonLines:
             self._at = whole if begins is None else begins.bytes
             self._digest = _digest_of_start(path, self._at) if begins is None else check_start(path, begins)
             self._left = whole - self._at
-            self._sums = _completed_sums(path, whole)
+            self._sums = complete_sums(path, whole)
             self._redone = path.open("rb")
             self._redone.seek(self._at)
         except BaseException:
@@ -153,9 +153,9 @@ def _cut_torn_line(path: Path, descriptor: int) -> int:
     return end
 
 
-def _completed_sums(path: Path, length: int) -> int:
-    """The number of lines in the first bytes of a file, all of which have their checksums now: of the last ones a
-    process that died may have left none.
+def complete_sums(path: Path, length: int) -> int:
+    """Write the checksums that are missing of the lines in the first bytes of a file, as a process that died leaves it;
+    the number of these lines.
 
     Raises:
         UserError: there are more checksums than lines.

@@ -64,8 +64,11 @@ def write_sums(path: Path) -> None:
         sums.write(sums_of(file))
 
 
-def checked_lines(path: Path) -> Iterator[bytes]:
+def checked_lines(path: Path, *, grows: bool = False) -> Iterator[bytes]:
     """The lines of a file that a run wrote as a whole.
+
+    Args:
+        grows: lines may have been added since.
 
     Raises:
         UserError: a line was changed, or lines are missing.
@@ -76,17 +79,17 @@ def checked_lines(path: Path) -> Iterator[bytes]:
             known.check(number, line)
             yield line
     known.check_count(number)
-    if 0 < len(known) < number:
+    if not grows and 0 < len(known) < number:
         text = f"the line was added after the run wrote the file: expected {len(known)} lines, found {number}"
         raise UserError(text, f"{path}:{len(known) + 1}")
 
 
-def check_lines(*paths: Path) -> None:
+def check_lines(*paths: Path, grows: bool = False) -> None:
     """Raise a UserError if one of these files, which a run wrote as a whole, was changed; files that are not there are
-    no concern of it."""
+    no concern of it. `grows` is as in `checked_lines`."""
     for path in paths:
         if path.is_file():
-            for _ in checked_lines(path):
+            for _ in checked_lines(path, grows=grows):
                 pass
 
 

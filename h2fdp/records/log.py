@@ -10,11 +10,12 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from h2fdp.records.json_lines import json_values
+from h2fdp.errors import UserError
+from h2fdp.records.json_lines import complete_sums, json_values
 
 _ROOT = logging.getLogger("h2fdp")
 _DRIVER = "driver"
@@ -34,7 +35,8 @@ def about(*, node: str = _DRIVER, interval: int | None = None, note: str = "", *
 
 @contextmanager
 def logged_to(path: Path, *, verbose: bool = False) -> Iterator[None]:
-    """Append what is logged until the block ends to `path`; warnings, or everything, go to standard error too."""
+    """Append what is logged until the block ends to `path`; warnings, or everything, go to standard error too. At the
+    end the lines get their checksums."""
     level = logging.DEBUG if verbose else logging.INFO
     handlers: list[logging.Handler] = [_JsonFile(path), _Terminal(verbose)]
     handlers[0].setLevel(level)
@@ -49,6 +51,9 @@ def logged_to(path: Path, *, verbose: bool = False) -> Iterator[None]:
         for handler in handlers:
             _ROOT.removeHandler(handler)
             handler.close()
+        with suppress(OSError, UserError):  # a full disk, or a damaged log: a run does not end for it
+            if path.exists():
+                complete_sums(path, path.stat().st_size)
 
 
 def _about(record: logging.LogRecord) -> dict[str, Any]:

@@ -13,14 +13,14 @@ from typing import Any
 from h2fdp.config.plain_yaml import values_of
 from h2fdp.digests import hash_of
 from h2fdp.errors import UserError
-from h2fdp.records import RunDirectory
-from h2fdp.records.checked_json import read_checked_json, write_checked_json
+from h2fdp.records import SCHEMA_VERSION, RunDirectory
+from h2fdp.records.checked_json import VERSION, read_checked_json, write_checked_json
 from h2fdp.records.checkpoint import make_folder
 from h2fdp.run.fingerprint import code_by_module, counted, counted_versions, own_code_of, own_files
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.hardware import description
 
-_FILE = "identity.json"
+IDENTITY = "identity.json"
 _MOST = 5
 _OWN = "code of your own"
 OWN_FILES = "own files"
@@ -43,13 +43,14 @@ def identity_of(run: RunSetup, directory: RunDirectory) -> dict[str, dict[str, s
 def store_identity(run: RunSetup, directory: RunDirectory) -> None:
     """Keep what the run is made of from here on."""
     make_folder(directory.checkpoints)
-    write_checked_json(directory.checkpoints / _FILE, identity_of(run, directory), indent=None)
+    values = {VERSION: SCHEMA_VERSION, **identity_of(run, directory)}
+    write_checked_json(directory.checkpoints / IDENTITY, values, indent=None)
 
 
 def stored_identity(directory: RunDirectory) -> dict[str, Any]:
     """What was kept; nothing where that is lost or damaged."""
     try:
-        return read_checked_json(directory.checkpoints / _FILE) or {}
+        return read_checked_json(directory.checkpoints / IDENTITY) or {}
     except UserError:
         return {}
 

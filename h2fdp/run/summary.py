@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from hashlib import sha256
 from typing import Any
 
@@ -20,8 +21,8 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.run.state import RunState
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.local_hosts import run_arithmetic
-from h2fdp.topology import write as write_topology
 from h2fdp.topology.summary import summarise
+from h2fdp.topology.yaml_text import yaml_text
 
 FINISHED = ("done", "budget spent", "accuracy reached")  # states of runs that have nothing left to do
 _LAST = 20  # intervals whose mean accuracy is reported beside the last one: noisy curves swing
@@ -35,10 +36,10 @@ def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
     values |= {"topology": directory.topology.name, "sweep": {}}
     values |= setup.own.names
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
-    write_text(directory.config, text_of(values))
-    write_topology(setup.drawn, directory.topology)
-    write_sums(directory.config)
+    write_text(directory.topology, yaml_text(setup.drawn))
     write_sums(directory.topology)
+    write_text(directory.config, text_of(values))  # last, so that where it is the run can be resumed
+    write_sums(directory.config)
 
 
 def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> dict[str, Any]:
@@ -53,9 +54,11 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     module = setup.blueprint.module()
     returned = state.cloud.returned
     ParameterLayout(module).load(module, returned)
+    buffer = io.BytesIO()  # into a file, `torch.save` hides a full disk behind an error of its own
+    torch.save(module.state_dict(), buffer)
     with replacing(directory.model) as file:
-        torch.save(module.state_dict(), file)
-    found: dict[str, Any] = {"model_sha256": sha256(directory.model.read_bytes()).hexdigest()}
+        file.write(buffer.getbuffer())
+    found: dict[str, Any] = {"model_sha256": sha256(buffer.getbuffer()).hexdigest()}
     steps.reached("results", len(state.rows))
     with run_arithmetic():
         write_columns(directory.devices, device_scores(setup, returned), DEVICE_SCHEMA)

@@ -1,4 +1,5 @@
-"""Any experiment that can be written down runs two intervals, or is refused with file, line and key.
+"""Any experiment that can be written down runs two intervals, or is refused with file, line and key. One that runs also
+comes to the same bits after a crash, and its directory is whole.
 
 H2FDP_EXAMPLES=N tries N of them instead of a few.
 """
@@ -7,6 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.methods import METHODS
+from h2fdp.run import steps
+from tests.noise_keys import keys_are, known
 
 EXAMPLES = int(os.environ.get("H2FDP_EXAMPLES", "4"))
 
@@ -26,8 +30,8 @@ def networks(draw):
         {"name": name, **draw(trusts), "devices": {"count": draw(st.integers(1, 3))}}
         for name in "ab"[: draw(st.integers(1, 2))]
     ]
-    if draw(st.booleans()):
-        edges = [{"name": "top", **draw(trusts), "edges": edges}]
+    for tier in range(2, 2 + draw(st.integers(0, 3))):
+        edges = [{"name": f"tier-{tier}", **draw(trusts), "edges": edges}]
     return {"edges": edges}
 
 
@@ -74,11 +78,14 @@ faults = some_of(
 )
 
 
+TURNS = {"enabled": True, "turns": 0.5, "tau_max": 2, "budget": {"joules": 0.2}}
+
+
 @st.composite
 def experiments(draw):
     values = {"topology": draw(networks()), "data": "digits", "model": "softmax", "method": draw(methods)}
     values["training"] = {"intervals": 2, **draw(training)}
-    values |= draw(some_of(privacy=privacy, faults=faults, control=some_of(tau_max=st.integers(1, 4))))
+    values |= draw(some_of(privacy=privacy, faults=faults, control=some_of(tau_max=st.integers(1, 4)) | st.just(TURNS)))
     values["runtime"] = {"backend": "inline", "hosts": 1, "engine": draw(st.sampled_from(["loop", "stacked"]))}
     values["seed"] = draw(st.integers(0, 3))
     return values
@@ -92,10 +99,34 @@ def test_an_experiment_runs_or_is_refused_with_its_key(values):
         file.write_text(yaml.safe_dump(values, sort_keys=False))
         refused, run = [], None
         try:
-            run = Experiment.from_file(file).run(Path(folder) / "run")
+            with keys_are(known):
+                run = Experiment.from_file(file).run(Path(folder) / "run")
         except UserError as error:
             refused = list(error.problems)
         assert all(problem.key for problem in refused), refused
         if run is not None:
             assert run.summary["state"] in ("done", "budget spent")
             assert h2fdp.check(run.directory).problems == []
+            crashed = crash(file, Path(folder) / "crashed")
+            if crashed is not None:
+                again = h2fdp.resume(crashed).directory
+                assert h2fdp.check(again).problems == []
+                for name in ("privacy.jsonl", "model.pt"):
+                    assert (again / name).read_bytes() == (run.directory / name).read_bytes()
+
+
+def crash(file, out):
+    """A run that ended when the releases of its second interval were on disk; None where it has none."""
+
+    def fail(step, interval):
+        if (step, interval) == ("released", 1):
+            raise ConnectionError("the host is gone")
+
+    with pytest.MonkeyPatch.context() as patch, keys_are(known):
+        patch.setattr(steps, "listener", fail)
+        try:
+            Experiment.from_file(file).run(out)
+        except ConnectionError:
+            assert h2fdp.check(out).problems == []
+            return out
+    return None

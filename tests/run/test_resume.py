@@ -8,7 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -560,8 +560,28 @@ def ledger_fails_at_sync(number):
         yield
 
 
+@contextmanager
+def model_fails():
+    """Everything else has room."""
+
+    class Full:
+        def write(self, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(h2fdp.run.summary, "replacing", lambda path: nullcontext(Full()))
+        yield
+
+
 @pytest.mark.parametrize(
-    "full_disk", [files_of_at_most(3_300), files_of_at_most(24_800), ledger_fails_at_sync(1), ledger_fails_at_sync(11)]
+    "full_disk",
+    [
+        files_of_at_most(3_300),
+        files_of_at_most(24_800),
+        ledger_fails_at_sync(1),
+        ledger_fails_at_sync(11),
+        model_fails(),
+    ],
 )
 def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, tmp_path, full_disk):
     words = r"the disk is full .* make room, then continue with: h2fdp resume"
