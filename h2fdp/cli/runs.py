@@ -20,11 +20,26 @@ _GIVEN_UP = "stopped"  # by its callback, which meant it; it can be resumed all 
 
 
 def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """The present state, and whether `h2fdp resume` can continue the run."""
-    from h2fdp.records import state_of
+    """The present state, how many intervals there are to be, and whether `h2fdp resume` can continue the run.
 
-    state = state_of(path, summary)
-    return {**summary, "state": state, "resumable": state in (*_GOES_ON, _GIVEN_UP)}
+    Raises:
+        UserError: the configuration or the metrics of a run that has not ended are damaged.
+    """
+    from h2fdp.config import read_document
+    from h2fdp.records import RunDirectory, state_of
+    from h2fdp.records.summary import reached
+    from h2fdp.records.tables import read_table
+
+    state, directory = state_of(path, summary), RunDirectory(path)
+    resumable = state in (*_GOES_ON, _GIVEN_UP)
+    found = {**summary, "state": state, "resumable": resumable}
+    if state in ("running", "killed") and directory.metrics.is_file():
+        found |= reached(read_table(directory.metrics).to_pydict())
+    if resumable:
+        configuration = read_document(directory.config).values()
+        training = configuration.get("training") if isinstance(configuration, dict) else None
+        found["planned_intervals"] = training.get("intervals") if isinstance(training, dict) else None
+    return found
 
 
 def _folders(home: Path) -> list[Path]:
@@ -38,10 +53,11 @@ def _name(run: Path, directory: Path) -> str:
 
 def _row(name: str, summary: dict[str, Any]) -> dict[str, Any]:
     """What a run reached, at which epsilon of the worst observer by `pld`, in how much time."""
-    worst = (summary.get("privacy") or {}).get("worst") or {}
+    worst, planned = (summary.get("privacy") or {}).get("worst") or {}, summary.get("planned_intervals")
     return {
         "run": name,
         **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS},
+        **({"K": f"{summary['intervals']} of {planned}"} if planned else {}),
         **({} if (summary.get("intervals") or 0) > 20 else {"last 20": None}),
         "pld": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
         "wall s": summary.get("wall_s"),
@@ -67,12 +83,11 @@ def runs_command(
     for path in candidates:
         try:
             summary = read_summary(path)
+            summaries += [] if summary is None else [(path, _with_state(path, summary))]
         except UserError as error:  # the others are listed all the same
             if (path / "config.yaml").is_file():
                 print(f"note: {error}", file=sys.stderr)
                 summaries.append((path, {"state": "damaged", "resumable": False}))
-        else:
-            summaries += [] if summary is None else [(path, _with_state(path, summary))]
     if as_json:
         print_json([{"directory": str(path), **summary} for path, summary in summaries])
     elif not summaries:

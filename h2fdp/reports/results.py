@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from h2fdp.records.summary import reached
 from h2fdp.reports.figures import ReportSection, Table
 from h2fdp.reports.run_view import WITHHELD, RunView
 
@@ -56,17 +57,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _row(run: RunView) -> list[Any]:
     keys = ("intervals", "accuracy", "accuracy_mean_last_20", "best_accuracy", "loss")
     costs = ("energy_j", "delay_s", "clock_s", "wall_s")
-    told = run.summary if run.summary["state"] not in ("running", "killed") else run.summary | _live(run)
+    told = run.summary if run.summary["state"] not in ("running", "killed") else run.summary | reached(run.metrics)
     return [run.name, *(told.get(key) for key in ("method", "seed", "state", *keys, *costs))]
-
-
-def _live(run: RunView) -> dict[str, Any]:
-    """What the metrics say of a run that still writes them; its summary is of the time when it began."""
-    last = {
-        name: next((value for value in reversed(column) if value is not None), None)
-        for name, column in run.metrics.items()
-    }
-    return {"intervals": last.pop("interval", 0), **last, "wall_s": None}
 
 
 def _note(run: RunView) -> str:

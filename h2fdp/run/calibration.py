@@ -122,6 +122,11 @@ def _multiple(setup: RunSetup, accountant: Accountant, accounts: Accounts) -> fl
         each.composition for observer in setup.target_observers for each in accounts.classes(observer)
     ]
     if not compositions:
+        intervals = setup.config.training.intervals
+        unseen = not any(True for observer in accounts.observers for _ in accounts.classes(observer))
+        if unseen and setup.config.faults.faults().possible:
+            text = f"no upload arrives in any of the {intervals} planned intervals, so there is nothing to add noise to"
+            raise UserError(f"{text}; expected less probable faults", key="faults")
         watched = ", ".join(setup.target_observers)
         text = f"expected an observer that sees noisy releases, found {watched}, which see none in this network"
         raise UserError(text, key="privacy.target_observers")

@@ -15,6 +15,7 @@ from h2fdp.models import ParameterLayout
 from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, RunDirectory, versions, write_columns
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.line_sums import write_sums
+from h2fdp.records.summary import LAST
 from h2fdp.run import noise_key, steps
 from h2fdp.run.model_scores import ModelScores, device_scores
 from h2fdp.run.setup import RunSetup
@@ -25,7 +26,6 @@ from h2fdp.topology.summary import summarise
 from h2fdp.topology.yaml_text import yaml_text
 
 FINISHED = ("done", "budget spent", "accuracy reached")  # states of runs that have nothing left to do
-_LAST = 20  # intervals whose mean accuracy is reported beside the last one: noisy curves swing
 
 
 def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
@@ -72,7 +72,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
     """`summary.json`; `end` is how the run ended, or that it is running."""
     rows = state.rows
     scored, losses = rows.column("accuracy"), rows.column("loss")
-    recent = [rows[place] for place in range(max(0, len(rows) - _LAST), len(rows))]
+    recent = [rows[place] for place in range(max(0, len(rows) - LAST), len(rows))]
     last = [row["accuracy"] for row in recent if "accuracy" in row]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -85,7 +85,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "intervals": len(rows),
         "accuracy": scored[-1] if scored else None,
         "best_accuracy": max(scored, default=None),
-        f"accuracy_mean_last_{_LAST}": float(np.mean(last)) if last else None,
+        f"accuracy_mean_last_{LAST}": float(np.mean(last)) if last else None,
         "loss": losses[-1] if losses else None,
         **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s")},
         "leaking": setup.leaks,

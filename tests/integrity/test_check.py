@@ -16,6 +16,7 @@ from h2fdp.records.lock import locked
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
+from h2fdp.run.summary import write_inputs
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates
 from h2fdp.tuning.directory import TuneDirectory, read_state, write_state
 from tests.noise_keys import keys_are, known
@@ -95,6 +96,46 @@ def test_each_file_that_is_missing_or_changed_is_named(spoilt, name):
     assert any(name in text for text in said(spoilt))
     path.unlink()
     assert f"{path}: missing" in said(spoilt)
+
+
+@pytest.mark.parametrize("name", ["identity.json", "newest.ckpt", "older.ckpt", "log.jsonl"])
+def test_damage_in_what_a_resume_reads_and_in_the_log_is_named(runs, tmp_path, name):
+    run = shutil.copytree(runs / "stopped", tmp_path / "run")
+    older, newest = sorted((run / "checkpoint").glob("*.ckpt"))
+    paths = {"newest.ckpt": newest, "older.ckpt": older, "log.jsonl": run / "log.jsonl"}
+    path = paths.get(name, run / "checkpoint" / name)
+    whole = path.read_bytes()
+    for place in (0, len(whole) // 3, len(whole) - 2):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert any(str(path) in text for text in said(run)), place
+    path.write_bytes(whole[: len(whole) // 2])
+    assert any(str(path) in text for text in said(run))
+
+
+def test_a_run_that_was_killed_when_its_inputs_were_written_is_intact(tmp_path):
+    setup, directory = Experiment(method="h2fdp", **SETTINGS).prepare(), RunDirectory(tmp_path)
+    write_inputs(setup, directory)
+    found = h2fdp.check(tmp_path)
+    assert (found.state, found.problems) == ("killed", [])
+    assert h2fdp.resume(tmp_path).summary["state"] == "done"
+
+
+SUM = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": {"cloud": True}}}
+SUMS = {"topology": Topology.regular(edges=2, devices=4, trust=0, secure_sum=0.5, seed=2)}
+TIERS = {"topology": Topology.deep(tiers=(1, 2, 2), trust=0.5, seed=1), "aggregate_every": [1, 2]}
+HONEST = {
+    "a secure sum below the cloud": SUMS,
+    "a secure sum at the cloud": SETTINGS | {"method": SUM},
+    "releases at two heights": TIERS,
+    "nothing arrives in the end": {"faults": {"edge_outage": {"probability": 0.7}}},
+    "turns": {"control": {"enabled": True, "turns": 0.5, "tau_max": 8, "budget": {"joules": 0.2}}, "intervals": 8},
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_run_is_intact(tmp_path, name):
+    run = Experiment(**{"method": "h2fdp", **SETTINGS, "aggregate_every": 1, **HONEST[name]}).run(tmp_path / "run")
+    assert h2fdp.check(run.directory).problems == []
 
 
 def forged(path, change):

@@ -230,6 +230,11 @@ def test_calibrating_for_an_observer_that_sees_nothing_is_refused():
         small(everyone_trusted, calibration="accounted", target_observers=["edge"]).prepare()
 
 
+def test_faults_that_leave_no_release_to_calibrate_are_named():
+    with pytest.raises(UserError, match="faults: no upload arrives in any of the 3 planned intervals"):
+        small(calibration="accounted", intervals=3, faults={"edge_outage": {"probability": 1}}).prepare()
+
+
 def test_a_budget_stops_the_run_before_it_is_exceeded(tmp_path):
     free = small(intervals=8).run(tmp_path / "free").metrics["epsilon_cloud"]
     budget = float(free.iloc[5]) * 1.02

@@ -534,6 +534,15 @@ def test_a_users_own_parts_are_asked_for_and_checked(tmp_path, monkeypatch, caps
     assert "code changed since it began (code of your own)" in said  # nobody can tell what it was
 
 
+def test_a_killed_run_is_listed_with_what_it_had_come_to(left):
+    """Its checkpoint is of the sixth of twelve intervals; its summary of when it began."""
+    (listed,) = json.loads(CliRunner().invoke(app, ["runs", str(left), "--json"]).stdout)
+    last = h2fdp.Run(left).metrics.iloc[5]
+    assert (listed["state"], listed["intervals"], listed["planned_intervals"]) == ("killed", 6, 12)
+    assert [listed[key] for key in ("accuracy", "energy_j")] == [last["accuracy"], last["energy_j"]]
+    assert " 6 of 12 " in CliRunner().invoke(app, ["runs", str(left)], env={"COLUMNS": "120"}).stdout
+
+
 @contextmanager
 def files_of_at_most(size):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -562,11 +571,16 @@ def ledger_fails_at_sync(number):
 
 @contextmanager
 def model_fails():
-    """Everything else has room."""
+    """The disk has room for everything else, and for 100 bytes of the model."""
 
     class Full:
+        room = 100
+
         def write(self, data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.room -= len(data)
+            if self.room < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return len(data)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(h2fdp.run.summary, "replacing", lambda path: nullcontext(Full()))
