@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
-from h2fdp.cli.tables import print_facts, print_json, print_table
+from h2fdp.cli.tables import print_facts, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from h2fdp.run.controller_preview import FirstDecision, ObjectiveMap
 
 _SHADES = "█▓▒░ "  # the best fifth of the logarithm first
+_HYPOTHETICAL = (
+    "hypothetical: control.enabled is false in this file, so a run keeps the file's own schedule; this is what the "
+    "controller would decide (a run follows it with --set control.enabled=true)"
+)
 _MOST_COLUMNS = 66
 _MOST_EDGES_SHOWN = 30
 _COST_ALONE = 1e6  # how much more than noise cost must weigh for a multiplier to be no number of interest
@@ -54,6 +58,9 @@ def _show(plan: FirstDecision) -> None:
         for name, facts in list(plan.edges.items())[:_MOST_EDGES_SHOWN]
     ]
     exact = plan.weighed is not None
+    if not plan.stated:
+        print_text(_HYPOTHETICAL)
+        typer.echo()
     print_table(rows, title=f"first decision, at {'the costs of the first interval' if exact else 'mean costs'}")
     if len(plan.edges) > len(rows):
         typer.echo(f"and {len(plan.edges) - len(rows)} more edge servers (--json has them all)")
@@ -61,7 +68,7 @@ def _show(plan: FirstDecision) -> None:
         "tau": plan.tau,
         **(_whole_run(plan) if plan.hindsight is not None else _interval(plan)),
         **_powers(plan),
-        **_hindsight(plan),
+        **(_hindsight(plan) or _costs(plan)),
         "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
     }
     print_facts(facts)
@@ -73,7 +80,7 @@ def _interval(plan: FirstDecision) -> dict[str, str]:
     terms, other = plan.terms, plan.runner_up
     return {
         "objective": f"{plan.objective:.6g} = energy {terms.energy:.4g} + delay {terms.delay:.4g} "
-        f"+ privacy gap {terms.gap:.4g}",
+        f"+ privacy gap {terms.gap:.4g} (each weighed; without a unit)",
         **_weighed(plan),
         "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}{_cost(other)}",
     }
@@ -124,6 +131,14 @@ def _hindsight(plan: FirstDecision) -> dict[str, str]:
     }
 
 
+def _costs(plan: FirstDecision) -> dict[str, str]:
+    """What the whole run would cost under the controller."""
+    from h2fdp.run.dry_run import costs_in_words
+
+    assert plan.network is not None, "a plan of a file has the costs of its run"
+    return {"whole run": ", ".join(f"{what} {value}" for what, value in costs_in_words(plan.network).items())}
+
+
 def _cost(of: dict[str, float]) -> str:
     """The cost and the noise of an interval, where they are known."""
     if "joules" not in of:
@@ -145,12 +160,13 @@ def _map_lines(objective_map: ObjectiveMap, chosen: int) -> list[str]:
     low, high = float(values.min()), float(values.max())
     shade = np.minimum((values - low) / max(high - low, 1e-12) * len(_SHADES), len(_SHADES) - 1).astype(int)
     lines = [
-        "objective over tau (across) and devices of each subnet (down);",
-        "darker is better, v marks the chosen tau",
+        "objective: darker is better, v marks the chosen tau",
+        "devices of each subnet that take part",
     ]
     lines.append(" " * 6 + "".join("v" if lengths[column] == chosen else " " for column in columns))
     for level, row in reversed(list(zip(objective_map.level, shade, strict=True))):
         lines.append(f"{level:>5} " + "".join(_SHADES[row[column]] for column in columns))
     last = str(lengths[columns[-1]])
     lines.append(" " * 6 + "1" + last.rjust(len(columns) - 1) if len(columns) > 1 else " " * 6 + "1")
+    lines.append(" " * 6 + "tau, local steps of an interval")
     return lines

@@ -102,7 +102,7 @@ def explain_command(
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say in ten lines who learns what, by which bound and noise, and which other setting would buy most."""
+    """Say in a few lines who learns what, by which bound and noise, and which other setting would buy most."""
     from h2fdp.run import Experiment
     from h2fdp.run.explanation import explanation
 

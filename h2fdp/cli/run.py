@@ -60,14 +60,15 @@ def run_command(
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:
     from h2fdp.cli.privacy import print_accounts, print_noises
-    from h2fdp.run.dry_run import estimate
+    from h2fdp.run.dry_run import costs_in_words, estimate
     from h2fdp.run.privacy_report import LEAKS
 
     plan = estimate(experiment.prepare(data_root))
     if as_json:
         print_json(plan)
         return
-    print_facts({key: value for key, value in plan.items() if key not in ("noises", "privacy", "leaking")})
+    elsewhere = ("network", "noises", "privacy", "leaking")
+    print_facts({key: value for key, value in plan.items() if key not in elsewhere} | costs_in_words(plan["network"]))
     if plan["privacy"] is not None:
         typer.echo()
         print_accounts(plan["privacy"])

@@ -12,6 +12,7 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.notebook import facts_html, table_html, word
 from h2fdp.run.api import Experiment
+from h2fdp.run.dry_run import planned_work
 from h2fdp.run.interval_meter import range_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
@@ -63,6 +64,8 @@ class FirstDecision:
         hindsight: what the turns of the whole run cost, and would have, with all channels known; None without turns.
         power_dbm: the least, mean and most dBm of all devices under the channels of the first interval; None where
             each sends with its own power.
+        stated: whether the experiment asks for this controller; where it does not, its own schedule decides in a run.
+        network: what the whole run under this controller is expected to cost, see `PlannedWork.costs`.
     """
 
     tau: int
@@ -77,6 +80,8 @@ class FirstDecision:
     multipliers: dict[str, float] | None = None
     hindsight: Hindsight | None = None
     power_dbm: dict[str, float] | None = None
+    stated: bool = True
+    network: dict[str, Any] | None = None
 
     def _repr_html_(self) -> str:
         """For notebooks: tau, who takes part, and what the objective is made of."""
@@ -113,13 +118,18 @@ def plan(
             raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
         if not path.config.control.enabled:
             raise UserError('expected control={"enabled": True}, found it disabled', "h2fdp.plan", "control")
-        return first_decision(path.prepare(data_root))
-    schedule = Experiment.from_file(path, settings).config.method.schedule
+        return _with_costs(path.prepare(data_root), stated=True)
+    config = Experiment.from_file(path, settings).config
+    schedule = config.method.schedule
     if not (chosen(schedule).controlled or chosen(schedule).as_stated):
         text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
         raise UserError(text, str(path), "method.schedule")
     experiment = Experiment.from_file(path, [*settings, "control.enabled=true"])
-    return first_decision(experiment.prepare(data_root))
+    return _with_costs(experiment.prepare(data_root), stated=config.control.enabled or chosen(schedule).controlled)
+
+
+def _with_costs(run: RunSetup, *, stated: bool) -> FirstDecision:
+    return replace(first_decision(run), stated=stated, network=planned_work(run).costs())
 
 
 def first_decision(run: RunSetup) -> FirstDecision:

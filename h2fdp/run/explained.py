@@ -14,7 +14,7 @@ from h2fdp.run.explanation import explanation
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Who learns what, in ten lines; printed, they are these lines.
+    """Who learns what, in a few lines; printed, they are these lines.
 
     Attributes:
         facts: all numbers behind them, see `h2fdp.run.explanation.explanation`.

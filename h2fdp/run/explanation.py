@@ -1,9 +1,9 @@
-"""An experiment's privacy in ten lines: who learns what, by which bound, under which noise, and what would buy most."""
+"""An experiment's privacy in a few lines: who learns what, by which bound and noise, its cost, what would buy most."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,14 @@ from h2fdp.methods import name_of
 from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.observing import height_of
 from h2fdp.privacy.statement import epsilons
+from h2fdp.run.dry_run import nearness, planned_work
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.neighbours import Neighbour, comparable, neighbours, noise_on_model
 from h2fdp.run.privacy_report import check_explainable, noises, who_decides
 from h2fdp.run.rhythm_costs import costliest_release
 from h2fdp.run.setup import RunSetup
 
-WIDTH, LINES = 80, 10
+WIDTH, LINES = 80, 11
 _BOUNDS = {
     "batch": "2 eta m G",
     "record": "eta G (1/b + 2m - 2)",
@@ -52,9 +53,10 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     """What `h2fdp privacy explain` says.
 
     Returns:
-        `lines`: at most ten, of at most 80 columns; `observers`: what each `sees`, and its accounted `epsilon`, None
+        `lines`: at most eleven, of at most 80 columns; `observers`: what each `sees`, and its accounted `epsilon`, None
         without an account; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity;
-        `noises`, `decides`, see `privacy_report`; `noise_on_model`: `noise_std`, `way`, `per_step`, see `NoiseOnModel`;
+        `noises`, `decides`, see `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`,
+        `way`, `per_step`, see `NoiseOnModel`;
         `neighbours`: a row for each other setting, the least noise first.
 
     Raises:
@@ -64,11 +66,13 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     accounts = planned_accounts(run)
     learned = {each: Learned(_sees(run, each), *_epsilon(run, accounts, each)) for each in run.observers}
     costly, model, others, levels = costliest_release(run), noise_on_model(run), neighbours(run), noises(run)
+    network = planned_work(run).costs()
     delta = f"delta {run.config.privacy.delta:g}{_of_public(run)}"
     by = " or ".join(sorted({each.by for each in learned.values() if each.by is not None}))
     head = [_heading(run, f"what is learned about {_unit(run)}, {delta}{f', by {by}' if by else ''}")]
     head += _of_observers(learned)
     head += [_of_bound(costly), *_of_votes(run), _of_noises(levels)]
+    head += [_of_costs(network)]
     head += [
         f"noise in the last model: {model.noise_std:.3g}; step sizes sum to {model.way:.3g}; ratio {model.per_step:.3g}"
     ]
@@ -84,6 +88,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         "steps": None if costly is None else costly.steps,
         "noises": levels,
         "decides": decides,
+        "network": network,
         "noise_on_model": {**vars(model), "per_step": model.per_step},
         "neighbours": [each.as_row() for each in others],
     }
@@ -190,6 +195,13 @@ def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
     return "noise: " + ", ".join(told)
 
 
+def _of_costs(network: Mapping[str, Any]) -> str:
+    """What the network spends on the whole run."""
+    seconds = f"delay {network['delay_s']:.4g} s, clock {network['clock_s']:.4g} s"
+    joules, sent = f"{network['energy_j']:.4g} J", f"{network['device_bytes'] / 1e6:.4g} MB sent"
+    return f"cost: {nearness(network)}{joules}, {seconds}, {sent}"
+
+
 def _of_neighbours(run: RunSetup, found: Sequence[Neighbour], room: int) -> list[str]:
     """What the settings next to it would do, the best first, and the best of all."""
     if not comparable(run):
@@ -213,7 +225,7 @@ def _with_clip_norm(buys: str, clip: Neighbour | None, room: int) -> list[str]:
     told = f"{short}, if gradients are that short"
     if len(buys) + 2 + len(told) <= WIDTH:
         return [f"{buys}; {told}"]
-    return [told, buys] if room > 2 else [f"{buys}; {short}"]  # ten lines are all there are
+    return [told, buys] if room > 2 else [f"{buys}; {short}"]  # more lines there are not
 
 
 def _listed(head: str, found: Sequence[Neighbour], room: int) -> list[str]:

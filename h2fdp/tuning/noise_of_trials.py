@@ -14,12 +14,12 @@ from h2fdp.errors import UserError
 from h2fdp.privacy.accounted import Composition, scaled, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, total_rdp
 from h2fdp.records.atomic import write_text
-from h2fdp.run.forecast import forecast, planned_accounts
+from h2fdp.run.dry_run import planned_work
+from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.prepare import with_settings
 from h2fdp.run.setup import RunSetup
 
 _CAUTION, _ROUNDS = 0.998, 20
-_BITS = 8
 
 
 def share_of(composition: Composition, bounds: Mapping[int, float]) -> float:
@@ -90,16 +90,5 @@ class TrialPreparation:
 def facts_of(setup: RunSetup) -> dict[str, Any]:
     """The number of validation records, the bytes that devices send as planned, and the target."""
     assert setup.data.validation is not None, "trials are judged on validation records"
-    return {"validation_records": len(setup.data.validation), "bytes": bytes_sent(setup), "target": setup.target}
-
-
-def bytes_sent(setup: RunSetup) -> float:
-    """What devices send over the air as planned: a model's message for each of them at each aggregation.
-
-    What secure sums exchange beside it is left out.
-    """
-    messages = sum(
-        expected.times * sum(len(part.rows) * len(part.segments) for part in expected.plan.subnets.values())
-        for expected in forecast(setup)
-    )
-    return messages * setup.costs.message_bits / _BITS
+    sent = planned_work(setup).device_bytes
+    return {"validation_records": len(setup.data.validation), "bytes": sent, "target": setup.target}

@@ -214,11 +214,26 @@ def test_a_plan_under_a_budget_that_pays_for_hardly_anything_says_so(h2fdp, expe
         assert expected in " ".join(shown.split())
 
 
+def test_a_plan_of_a_controller_that_the_file_does_not_ask_for_says_so(h2fdp, experiment):
+    assert h2fdp("plan", experiment).stdout.startswith("hypothetical: control.enabled is false in this file")
+    assert "hypothetical" not in h2fdp("plan", experiment, "--set", "control.enabled=true").stdout
+
+
+def test_a_dry_run_says_the_joules_and_seconds_that_the_run_ends_with(h2fdp, experiment, tmp_path):
+    before = json.loads(h2fdp("run", experiment, "--dry-run", "--json").stdout)["network"]
+    done = json.loads(h2fdp("run", experiment, "--out", tmp_path / "run", "--json").stdout)
+    assert {key: before[key] for key in ("energy_j", "delay_s", "clock_s")}.items() <= done.items()
+    assert f"energy               {done['energy_j']:.4g} J\n" in h2fdp("run", experiment, "--dry-run").stdout
+
+
+
 def test_a_plan_fits_a_terminal_and_says_the_same_as_its_json(h2fdp, experiment):
     text = h2fdp("plan", experiment, "--set", "control.alpha1=0.5")
     plan = json.loads(h2fdp("plan", experiment, "--set", "control.alpha1=0.5", "--json").stdout)
     assert text.returncode == 0, text.stderr
     assert max(len(line) for line in text.stdout.splitlines()) <= 80
     assert f"tau        {plan['tau']}\n" in text.stdout
+    assert f"energy about {plan['network']['energy_j']:.4g} J" in text.stdout
+    assert "tau, local steps of an interval" in text.stdout, "the map names its axes"
     assert set(plan["participation"]) == {"a", "b"}
     assert plan["objective"] == pytest.approx(sum(plan["terms"].values()))

@@ -238,7 +238,7 @@ def test_plan_is_the_same_by_file_and_in_python(tmp_path):
     assert h2fdp.plan(file).constants["K_g"] == 200
     assert h2fdp.plan(file, ["control.alpha1=5"]).constants["alpha1"] == 5
     made = {"topology": {"edges": [{"name": "e", "devices": {"count": 3}}]}, "data": "digits"}
-    assert h2fdp.plan(h2fdp.Experiment(**made, control={"enabled": True})) == h2fdp.plan(file)
+    assert h2fdp.plan(h2fdp.Experiment(**made, control={"enabled": True})) == h2fdp.plan(file, ["control.enabled=true"])
     with pytest.raises(UserError, match="control: expected control="):
         h2fdp.plan(h2fdp.Experiment(**made))
 

@@ -7,6 +7,7 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.run.dry_run import planned_work
 from h2fdp.run.explanation import LINES, WIDTH, explanation
 from h2fdp.run.forecast import first_interval, planned_accounts
 from h2fdp.run.neighbours import neighbours, noise_on_model, worst_epsilon
@@ -100,13 +101,14 @@ def test_better_settings_come_first_and_the_best_is_named():
         {"method": {"privacy": {"name": "hierarchical", "input_bound": 30}}, "sampling_rate": 0.5},
     ],
 )
-def test_ten_lines_of_eighty_columns_name_every_observer_and_its_epsilon(settings):
+def test_few_lines_of_eighty_columns_name_every_observer_and_its_epsilon(settings):
     run = experiment(**settings).prepare()
     found = explanation(run)
     assert len(found["lines"]) <= LINES
     assert max(map(len, found["lines"])) <= WIDTH
     text = "\n".join(found["lines"])
     assert "..." not in text, "no line is cut off"
+    assert f"{planned_work(run).energy_j:.4g} J" in text
     if any(each["setting"] == "clip_norm" for each in found["neighbours"]):
         assert "clip_norm" in text
     for observer, told in found["observers"].items():

@@ -4,14 +4,16 @@ import pytest
 
 from h2fdp import Experiment, Topology
 from h2fdp.protocol import Planner
-from h2fdp.run.dry_run import estimate
+from h2fdp.run import dry_run
+from h2fdp.run.dry_run import estimate, planned_work
 from h2fdp.run.forecast import first_interval, forecast, planned_accounts
 
+COSTS = ("energy_j", "delay_s", "clock_s")
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
 
 
 def experiment(**settings):
-    topology = Topology.regular(edges=2, devices=3, trust=0.5, seed=1)
+    topology = settings.pop("topology", Topology.regular(edges=2, devices=3, trust=0.5, seed=1))
     defaults = {"intervals": 5, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "epsilon": 20.0, "seed": 3}
     return Experiment(topology=topology, data="digits", **{"method": "h2fdp", **defaults, **settings})
 
@@ -42,6 +44,73 @@ def test_the_accounts_that_are_planned_are_those_that_the_run_ends_with(tmp_path
     run, planned = made.run(tmp_path / "run"), planned_accounts(made.prepare())
     for observer in ("edge", "peer", "cloud", "public"):
         assert planned.worst(observer, 1e-5) == pytest.approx(run.privacy.epsilon(observer, "rdp"))
+
+
+THREE_TIERS = {
+    "edges": [
+        {"name": "city", "trusted": True, "edges": [{"name": "a", "trusted": True, "devices": {"count": 3}}]},
+        {"name": "port", "edges": [{"name": f"p-{number}", "devices": {"count": 2}} for number in (1, 2)]},
+    ]
+}
+SUMS = {"edges": [{"name": name, "trust": "secure-sum", "devices": {"count": 3}} for name in "ab"]}
+CONTROLLED = {"tau_max": 4, "devices": "channel"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({}, "exact"),
+        ({"topology": THREE_TIERS, "aggregate_every": [1, 2]}, "exact"),
+        ({"participation": 0.6, "step_decay": "linear"}, "exact"),
+        ({"topology": SUMS}, "exact"),
+        ({"topology": SUMS, "faults": FAULTS, "participation": 0.6}, "exact"),
+        ({"topology": THREE_TIERS, "aggregate_every": [1, 2], "faults": FAULTS}, "exact"),
+        ({"method": "hfl"}, "exact"),
+        ({"method": "pedpfl"}, "exact"),
+        ({"method": "h2fdp-adaptive", "control": {**CONTROLLED, "budget": {"joules": 0.05}}}, "forecast"),
+        ({"method": "h2fdp-adaptive", "control": {"tau_max": 4, "turns": 0.5, "budget": {"joules": 0.5}}}, "forecast"),
+    ],
+)
+def test_the_joules_and_seconds_that_are_planned_are_those_that_the_run_ends_with(settings, kind, tmp_path):
+    made = experiment(**settings)
+    planned, run = planned_work(made.prepare()), made.run(tmp_path / "run")
+    assert {key: getattr(planned, key) for key in COSTS} == {key: run.summary[key] for key in COSTS}
+    assert planned.energy_j > 0
+    assert planned.kind == kind
+
+
+@pytest.mark.parametrize(
+    "ends", [{"calibration": "accounted", "budget": {"edge": 45.0}}, {"until": {"accuracy": 0.12}}]
+)
+def test_costs_are_at_most_those_planned_where_the_run_may_end_early(ends, tmp_path):
+    made = experiment(**ends)
+    planned, run = planned_work(made.prepare()), made.run(tmp_path / "run")
+    assert run.summary["intervals"] < 5, "this run does end early"
+    assert planned.kind == "at most"
+    assert all(run.summary[key] < getattr(planned, key) for key in COSTS)
+
+
+def test_a_budget_of_joules_bounds_what_a_controller_spends_and_the_dry_run_says_so(tmp_path):
+    made = experiment(method="h2fdp-adaptive", control={**CONTROLLED, "budget": {"joules": 0.02}})
+    told = estimate(made.prepare())
+    assert "control.budget allows at most 0.02 J" in told["control"]
+    assert told["network"]["energy_j"] <= 0.02
+    assert made.run(tmp_path / "run").summary["energy_j"] <= 0.02
+
+
+def test_devices_send_a_model_for_each_of_their_uploads():
+    """5 intervals x 6 devices x 2 aggregations x (64 + 1) x 10 parameters x 32 bits."""
+    assert planned_work(experiment().prepare()).device_bytes == 5 * 6 * 2 * 640 * 32 / 8
+
+
+def test_channels_of_a_large_network_are_not_all_drawn_before_its_run(monkeypatch):
+    setup = experiment().prepare()
+    exact = planned_work(setup)
+    monkeypatch.setattr(dry_run, "_MOST_CHANNELS", 2 * setup.topology.devices)
+    rough = planned_work(setup)
+    assert rough.kind == "estimate"
+    assert rough.energy_j == pytest.approx(exact.energy_j, rel=0.5)
+    assert rough.device_bytes == exact.device_bytes
 
 
 def test_intervals_that_differ_in_their_step_size_alone_come_as_one():
