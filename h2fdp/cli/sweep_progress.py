@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 8  # running runs on the display
 _SECONDS_BETWEEN_LINES = 30.0
+_LONG = 180.0  # seconds from which on minutes say enough
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class RunProgress:
 class SweepCounts:
     """Counts what a sweep has done and what is left.
 
+    How long the rest takes is only known once a run has ended: from the seconds that such runs took for an interval,
+    preparations included, side by side as many as there have been.
+
     Attributes:
         running: the runs under way, by name.
     """
@@ -40,46 +45,64 @@ class SweepCounts:
     def __init__(self) -> None:
         self.runs = self.finished = self.failed = 0
         self.running: dict[str, RunProgress] = {}
-        self._left = 0  # intervals still to come
-        self._done = 0  # since the first run started
-        self._start: float | None = None
+        self._early: Counter[str] = Counter()  # of those that are finished, why they ended before their last interval
+        self._waiting: float | None = None  # intervals of runs that have not started; None where that is not known
+        self._done = 0  # intervals since the first run started
+        self._starts: dict[str, tuple[float, int]] = {}  # of each run: when, and with how many intervals to go
+        self._seconds = self._intervals = 0.0  # that runs took which have ended, and had to go
+        self._most_running = 1
 
     def begin(self, runs: int, finished: int, intervals: int) -> None:
-        self.runs, self.finished, self._left = runs, finished, intervals
+        self.runs, self.finished, self._waiting = runs, finished, intervals or None
 
     def started(self, name: str, done: int, intervals: int) -> None:
-        self._start = self._start or time.monotonic()
         self.running[name] = RunProgress(done, intervals)
+        self._starts[name] = time.monotonic(), intervals - done
+        self._wait(done - intervals)
+        self._most_running = max(self._most_running, len(self.running))
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
         run = self.running[name]
-        self._count(row["interval"] - run.done)
+        self._done += row["interval"] - run.done
         self.running[name] = RunProgress(row["interval"], run.intervals, row)
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
-        run = self.running.pop(name)
-        if outcome.finished:
-            self._count(run.intervals - run.done)
+        run, (start, to_go) = self.running.pop(name), self._starts[name]
+        if outcome.finished or outcome.ended_early:
+            self.finished += 1
+            self._done += 0 if outcome.ended_early else run.intervals - run.done  # that were not seen
+            self._seconds, self._intervals = self._seconds + time.monotonic() - start, self._intervals + to_go
+            if outcome.ended_early:
+                self._early[outcome.ended_early] += 1
         elif again:
-            self._left += run.done  # it may have to start over
-        self.finished += outcome.finished
+            self._wait(run.intervals)  # it may have to start over
         self.failed += bool(outcome.error) and not again
 
-    def _count(self, intervals: int) -> None:
-        self._done += intervals
-        self._left = max(0, self._left - intervals)
+    def _wait(self, intervals: int) -> None:
+        self._waiting = None if self._waiting is None else max(0.0, self._waiting + intervals)
+
+    def _seconds_left(self) -> float:
+        waiting = self._waiting
+        if waiting is None:  # as many each as the runs that have started
+            mean = sum(to_go for _, to_go in self._starts.values()) / len(self._starts)
+            waiting = mean * (self.runs - self.finished - self.failed - len(self.running))
+        left = waiting + sum(run.intervals - run.done for run in self.running.values())
+        return left * self._seconds / self._intervals / self._most_running
 
     def words(self) -> str:
         """All of it in a line."""
         parts = [f"{self.finished}/{self.runs} runs done"]
+        parts += [f"{count} {why}" for why, count in self._early.items()]
         if self.running:
             parts.append(f"{len(self.running)} running")
         if self.failed:
             parts.append(f"{self.failed} failed")
-        if self._done > 0 and self._start is not None:
-            rate = self._done / max(time.monotonic() - self._start, 1e-9)
-            parts.append(f"{rate:.3g} intervals/s")
-            parts.append(f"{self._left / rate:.0f} s left")
+        if self._done > 0:
+            since = min(start for start, _ in self._starts.values())
+            parts.append(f"{self._done / max(time.monotonic() - since, 1e-9):.3g} intervals/s")
+        if self._intervals > 0 and self.finished + self.failed < self.runs:
+            left = self._seconds_left()
+            parts.append(f"about {left:.0f} s left" if left < _LONG else f"about {left / 60:.0f} min left")
         return "  ".join(parts)
 
 
@@ -117,7 +140,7 @@ class _Lines:
 def ending(name: str, outcome: Outcome, again: bool) -> str:
     """How a run ended, in a line."""
     if not outcome.error:
-        return f"{name}: {outcome.state}"
+        return f"{name}: {outcome.ended_early or outcome.state}"
     reason = outcome.error.strip().rpartition("\n")[2]
     return f"{name}: failed ({reason})" + ("; it will be tried again" if again else "")
 

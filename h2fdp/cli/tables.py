@@ -111,9 +111,10 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         typer.echo(name.ljust(margin) + ("\n" + " " * margin).join(lines))
 
 
-def print_text(text: str) -> None:
-    """A sentence, wrapped within the terminal's width."""
-    typer.echo("\n".join(textwrap.wrap(text, shutil.get_terminal_size().columns, break_long_words=False)))
+def print_text(text: str, *, error: bool = False) -> None:
+    """A sentence, wrapped within the terminal's width; on standard error if wanted."""
+    lines = textwrap.wrap(text, shutil.get_terminal_size().columns, break_long_words=False)
+    typer.echo("\n".join(lines), err=error)
 
 
 def in_few_characters(value: Any) -> str:

@@ -14,6 +14,7 @@ from h2fdp.cli.tables import print_facts, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from h2fdp.tuning import Tuned
+    from h2fdp.tuning.plan import TunePlan
 
 _MOST_ROWS = 10
 
@@ -39,6 +40,8 @@ def tune_command(
     shared = SharedInputs()
     plan = read_plan(file, settings or [], shared)
     directory = out or default_directory(plan)
+    for sentence in plan.price.beforehand():
+        print_text(f"note: {sentence}", error=True)
     with (
         stopped_at_once() as interrupt,
         watched(interrupt, data_root, jobs, inline=inline, overwrite=overwrite, quiet=quiet) as options,
@@ -48,7 +51,7 @@ def tune_command(
     if as_json:
         print_json(_as_json(tuned, finished))
     else:
-        _show(tuned, finished, plan.space.keys)
+        _show(tuned, finished, plan)
     for number, crash in searched.crashes.items():
         print(f"trial {number} failed: {crash.reason} (see {tuned.directory / 'failures'})", file=sys.stderr)
     if not finished:
@@ -68,10 +71,11 @@ def _as_json(tuned: Tuned, finished: bool) -> dict[str, Any]:
     }
 
 
-def _show(tuned: Tuned, finished: bool, keys: tuple[str, ...]) -> None:
+def _show(tuned: Tuned, finished: bool, plan: TunePlan) -> None:
     """The best trials, the best file, and what the search reveals."""
     trials = tuned.trials.sort_values("validation_accuracy", ascending=False, kind="stable")
     done = trials[trials["state"] == "done"]
+    keys = plan.space.keys
     words = [key.rpartition(".")[2] for key in keys]
     heads = {key: word if words.count(word) == 1 else key for key, word in zip(keys, words, strict=True)}
     rows = [
@@ -87,7 +91,8 @@ def _show(tuned: Tuned, finished: bool, keys: tuple[str, ...]) -> None:
     if rows:
         print_table(rows, title="the best trials, by accuracy on validation records")
     counts = ", ".join(f"{count} {state}" for state, count in trials["state"].value_counts().items())
-    facts: dict[str, Any] = {"trials": counts or "none"}
+    drawn = "" if plan.price.law is None else f" (the number is {plan.price.drawn_number})"
+    facts: dict[str, Any] = {"trials": f"{counts or 'none'}{drawn}"}
     if finished and tuned.best is not None:
         facts |= {"best": f"trial {tuned.best['trial']}", "run it": f"h2fdp run {tuned.file}"}
         if len(tuned.front) > 1:

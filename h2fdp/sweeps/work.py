@@ -23,7 +23,7 @@ class SweepWatcher(Protocol):
     """Shows the progress of a sweep."""
 
     def begin(self, runs: int, finished: int, intervals: int) -> None:
-        """The sweep starts: runs in the grid, runs that are finished, intervals left at most."""
+        """The sweep starts: runs in the grid, runs that are finished, intervals left at most (0: not known)."""
         ...
 
     def started(self, name: str, done: int, intervals: int) -> None:

@@ -56,8 +56,7 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
         trials, book = number_of_trials(plan, secret), TrialBook(plan, directory.journal, secret)
         queue = TrialQueue(plan, directory, book, shared, trials, secret, options.watcher, options.stop)
         ended = sum(number in book.trials for number in range(trials))
-        intervals = plan.config.training.intervals * (trials - ended)
-        options.watcher.begin(trials, ended, intervals)
+        options.watcher.begin(trials, ended, 0)  # how many intervals a trial has is drawn with it
         _carried_out(plan, queue, shared, options)
         found = [book.trials[number] for number in range(trials) if number in book.trials]
         finished = len(found) == trials

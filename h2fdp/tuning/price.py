@@ -10,12 +10,13 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.tune_section import TuneSection
 from h2fdp.privacy import noise_placement_of
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budget_of_all, budget_of_best
 from h2fdp.schedules.registry import chosen
 from h2fdp.tuning.space import TUNE
 
 INEXACT = "run directories hold exact accuracies on validation records, which are not covered; the table has noisy ones"
-PRIVATE = "nothing else in this directory is covered: neither the other trials, the table and the picture, nor how many"
+PRIVATE = "publish only best.yaml and best/; everything else here can leak"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Price:
         trials: fixed number, or mean.
         final_run: whether one run of the best setting is covered too.
         stand_in: the data of the trials under `public`.
+        each: about the epsilon of a trial, and of the final run, under `account`.
     """
 
     kind: str
@@ -42,11 +44,30 @@ class Price:
     budget: SearchBudget | None = None
     final_run: bool = False
     stand_in: str = ""
+    each: float = 0.0
 
     @property
     def covered(self) -> bool:
         """Whether the search is part of an account."""
         return self.kind == "account"
+
+    def beforehand(self) -> list[str]:
+        """What the user must know before the search."""
+        if not self.covered:
+            return []
+        kept = f"the final run keeps epsilon {self.each:.2g} of {self.epsilon:g}, and each trial has as much"
+        if not self.final_run:
+            kept = f"each trial, the best one included, has epsilon {self.each:.2g} of {self.epsilon:g}"
+        texts = [f"{kept}: the rest pays for the choice among trials (tune.privacy: account)"]
+        if self.law is not None:
+            texts.append(f"the number of trials is {self.drawn_number}")
+        return texts
+
+    @property
+    def drawn_number(self) -> str:
+        """In words how a number of trials comes about that is not stated."""
+        why = "drawn at random so that the search can be counted in epsilon"
+        return f"{why}; {self.trials} is its mean; see tune.privacy"
 
     def sentences(self) -> list[str]:
         """What the user must know."""
@@ -66,7 +87,7 @@ class Price:
         if self.law is None:
             return [f"{text} search{final}: observers see all {self.trials} trials; {each}", INEXACT]
         law = "geometric" if self.law.shape == 1 else f"truncated negative binomial of shape {self.law.shape:g}"
-        seen = f"observers see the best trial alone, of a random number ({law}, mean {self.trials})"
+        seen = f"the number of trials was drawn at random ({law}, mean {self.trials}), and only the best is published"
         return [f"{text} search{final}: {seen}; {each}", PRIVATE]
 
 
@@ -107,7 +128,9 @@ def _accounted(section: TuneSection, config: ExperimentFile, document: Document)
         text = f"{section.trials} trials cost more than epsilon {epsilon:g}, however noisy they are; expected fewer"
         raise UserError(f"{text}, or privacy: public or ignore", document.where((TUNE, "trials")), f"{TUNE}.trials")
     observers = tuple(config.privacy.target_observers)
-    return Price("account", section.trials, epsilon, delta, observers, law, budget, section.final_run)
+    gaussian = ReleaseType(budget.score_deviation, steps=1, sampling_rate=1.0)  # its divergences are the bounds
+    each = ACCOUNTANTS[config.privacy.accountant].epsilon({gaussian: 1}, delta)
+    return Price("account", section.trials, epsilon, delta, observers, law, budget, section.final_run, each=each)
 
 
 def _needless(section: TuneSection, document: Document) -> list[Problem]:

@@ -109,6 +109,7 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
         settings = (*settings, Setting("privacy.epsilon", epsilon, "tune"))
     values = written_out(plan.document, settings)
     del values[TUNE]
+    sweep = values.pop("sweep", {}) if plan.price.covered else {}  # its runs would all be releases
     found = Found(trial, values_of(plan, dict(trial.drawn)), path, epsilon)
     accuracy = "unknown" if trial.accuracy is None else f"{100 * trial.accuracy:.2f} %"
     secret = plan.price.law is not None  # then the best trial may be shown, but not which one it was
@@ -117,9 +118,11 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
     comment += [f"{key}: {word(value)}" for key, value in found.values.items()]
     comment += plan.price.sentences()
     if epsilon is not None and plan.price.final_run:
-        comment.append("so privacy.epsilon is what is left for one run; a second one, as by a sweep, is not covered")
+        comment.append("so privacy.epsilon is what is left for one run; a second one is not covered")
     elif epsilon is not None:
         comment.append("so the result is the trial itself, whose model is in best/; a run of this file is not covered")
+    if sweep:
+        comment.append("so the sweep: section of the search's file is left out")
     text = "".join(f"# {line}\n" for line in comment)
     write_text(path, text + yaml.safe_dump(values, sort_keys=False, width=120))
     return found

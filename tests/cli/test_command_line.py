@@ -226,7 +226,6 @@ def test_a_dry_run_says_the_joules_and_seconds_that_the_run_ends_with(h2fdp, exp
     assert f"energy               {done['energy_j']:.4g} J\n" in h2fdp("run", experiment, "--dry-run").stdout
 
 
-
 def test_a_plan_fits_a_terminal_and_says_the_same_as_its_json(h2fdp, experiment):
     text = h2fdp("plan", experiment, "--set", "control.alpha1=0.5")
     plan = json.loads(h2fdp("plan", experiment, "--set", "control.alpha1=0.5", "--json").stdout)

@@ -6,6 +6,7 @@ import signal
 from typer.testing import CliRunner
 
 from h2fdp import UserError
+from h2fdp.cli import sweep_progress
 from h2fdp.cli.main import app
 from h2fdp.cli.sweep import _end
 from h2fdp.cli.sweep_progress import SweepCounts
@@ -99,3 +100,34 @@ def test_the_tally_counts_intervals_that_were_not_seen():
     tally.ended("a", Outcome("done"), again=False)
     tally.ended("b", Outcome("failed", "no luck"), again=False)
     assert tally.words().startswith("2/3 runs done  1 failed  ")
+
+
+def test_the_time_left_is_said_once_a_run_has_ended_and_is_that_of_runs_like_it(monkeypatch):
+    """Two side by side, 10 intervals in 60 s each: of four runs the last two take another 60 s, half of that is left
+    when both are half done."""
+    now = iter([0.0, 0.0, *([60.0] * 4), *([90.0] * 9)])
+    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: next(now))
+    tally = SweepCounts()
+    tally.begin(runs=4, finished=0, intervals=40)
+    for name in "ab":
+        tally.started(name, 0, 10)
+    tally.interval("a", {"interval": 9})
+    assert "left" not in tally.words(), "no run has ended, so that nothing is known"
+    tally.ended("a", Outcome("done"), again=False)
+    tally.ended("b", Outcome("done"), again=False)
+    for name in "cd":
+        tally.started(name, 0, 10)
+        tally.interval(name, {"interval": 5})
+    assert tally.words().endswith("about 30 s left")
+
+
+def test_runs_that_a_search_gives_up_are_done_and_counted_by_why():
+    tally, pruned = SweepCounts(), Outcome("interrupted", ended_early="pruned")
+    tally.begin(runs=2, finished=0, intervals=0)
+    for name in ("trial-0000", "trial-0001"):
+        tally.started(name, 0, 8)
+        tally.interval(name, {"interval": 2})
+        tally.ended(name, pruned, again=False)
+    assert sweep_progress.ending("trial-0001", pruned, again=False) == "trial-0001: pruned"
+    assert tally.words().startswith("2/2 runs done  2 pruned")
+    assert "left" not in tally.words()

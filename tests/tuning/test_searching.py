@@ -179,8 +179,15 @@ def test_the_account_covers_each_trial_by_its_ledger(tmp_path):
     assert not seeds & plan.final_seeds
     final = Experiment.from_file(done.file)
     assert final.config.privacy.epsilon == done.best["epsilon"] < 5
-    assert "a second one, as by a sweep, is not covered" in done.file.read_text()
-    assert "observers see the best trial alone" in done.price[0]
+    assert "a second one is not covered" in done.file.read_text()
+    assert not final.config.sweep, "its runs would not be covered"
+    kept = re.search(r"the final run keeps epsilon (\S+) of 8", " ".join(command.stderr.split()))
+    assert float(kept[1]) == pytest.approx(done.best["epsilon"], rel=0.03)
+    assert command.stderr.index("the final run keeps") < command.stderr.index("trial-0000"), "before the search"
+    assert "drawn at random so that the search can be counted in epsilon; 3 is its mean" in " ".join(
+        command.stdout.split()
+    )
+    assert "the number of trials was drawn at random (geometric, mean 3)" in done.price[0]
     released = tune(path, ["tune.final_run=false", "tune.trials=2"], tmp_path / "trial", inline=True)
     assert "the result is the trial itself" in released.file.read_text()
     shown = sorted((tmp_path / "trial" / "best").iterdir())
