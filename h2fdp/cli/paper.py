@@ -30,6 +30,10 @@ def table_command(
     ] = None,
     across: Annotated[str | None, typer.Option(metavar="KEY", help="Its values become the columns.")] = None,
     target: Target = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=VALUE", help="Differences from the runs with this value, seed by seed."),
+    ] = None,
     where: Where = None,
     label: Labels = None,
     form: Annotated[str | None, typer.Option("--format", help="latex, csv or markdown.", show_default=False)] = None,
@@ -49,7 +53,7 @@ def table_command(
         form = suffixes[out.suffix]
     if form is not None and form not in FORMATS:
         raise UserError(f"expected one of {', '.join(FORMATS)}, found {form}", "--format")
-    numbers = study_numbers(sweep, target).where(where or [])
+    numbers = study_numbers(sweep, target, against).where(where or [])
     table = paper_table(numbers, show or [], across, labels_of(label or []))
     if form is not None:
         text = FORMATS[form](table)
@@ -62,7 +66,8 @@ def table_command(
     elif as_json:
         print_json(table.values())
     else:
-        print_table(table.texts(), title="means over seeds, and half of their 95 % intervals (Student's t)")
+        of = "means over seeds" if against is None else f"means over seeds of the differences from {against}"
+        print_table(table.texts(), title=f"{of}, and half of their 95 % intervals (Student's t)")
 
 
 def plot_command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +13,15 @@ import typer
 from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Settings
 from h2fdp.cli.several_runs import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
 from h2fdp.cli.tables import print_facts, print_json, print_table
+from h2fdp.wording import counted
 
 if TYPE_CHECKING:
-    from h2fdp.reports.study_numbers import Cell
+    from h2fdp.reports.study_numbers import StudyNumbers
     from h2fdp.sweeps import Sweep
     from h2fdp.sweeps.task import Outcome
 
 _MOST_ROWS = 60
-_TITLE = "last interval: means over seeds; 95 %: of the accuracy; pld: the largest epsilon"
-_HEADS = ("K", "n", "accuracy", "95 %", "loss", "pld", "energy J")
+_MEANS = {"loss": "loss", "epsilon": "epsilon", "energy J": "energy_j"}  # heading -> measure
 
 
 def sweep_command(
@@ -97,43 +97,40 @@ def _show(sweep: Sweep, finished: int) -> None:
     if finished:
         from h2fdp.reports.study_numbers import study_numbers
 
-        numbers = study_numbers(sweep.directory)
-        heads = _heads(list(numbers.keys))
-        rows = [_row(values, cells, heads) for values, cells in numbers.points[:_MOST_ROWS]]
-        print_table(rows, title=_TITLE)
-        if len(numbers.points) > len(rows):
-            typer.echo(f"and {len(numbers.points) - len(rows)} more (summary.parquet has them all)")
+        rows, title = _rows(study_numbers(sweep.directory))
+        print_table(rows[:_MOST_ROWS], title=title)
+        if len(rows) > _MOST_ROWS:
+            typer.echo(f"and {len(rows) - _MOST_ROWS} more (summary.parquet has them all)")
     print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})
 
 
-def _heads(keys: list[str]) -> dict[str, str]:
+def _rows(numbers: StudyNumbers) -> tuple[list[dict[str, Any]], str]:
+    """The table and its title, which says what all rows have in common: the intervals, and the runs of a mean."""
+    from h2fdp.reports.paper_table import column_texts, text_of
+
+    cells = [of for _, of in numbers.points]
+    columns: dict[str, list[Any]] = {
+        head: column_texts([values[key] for values, _ in numbers.points]) for key, head in _heads(numbers.keys).items()
+    }
+    common: dict[str, list[Any]] = {
+        "intervals": [text_of(of["intervals"]) for of in cells],
+        "runs": [of["accuracy"].runs for of in cells],
+    }
+    alike = {head: values[0] for head, values in common.items() if len(set(values)) == 1}
+    columns |= {head: values for head, values in common.items() if head not in alike}
+    columns["accuracy %"] = column_texts([of["accuracy"] for of in cells])
+    for head, measure in _MEANS.items():
+        columns[head] = [None if math.isnan(of[measure].mean) else of[measure].mean for of in cells]
+    over = counted(int(alike["runs"]), "run") if "runs" in alike else "runs"
+    after = f"after {alike['intervals']} intervals" if "intervals" in alike else "after the last interval"
+    title = f"means over {over} {after}; ±: half of the 95 % interval; epsilon: the largest, by pld"
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)], title
+
+
+def _heads(keys: Sequence[str]) -> dict[str, str]:
     """Swept key -> its last word, where that says which key it is."""
     last = [key.rpartition(".")[2] for key in keys]
+    taken = (*_MEANS, "intervals", "runs")
     return {
-        key: word if last.count(word) == 1 and word not in _HEADS else key for key, word in zip(keys, last, strict=True)
+        key: word if last.count(word) == 1 and word not in taken else key for key, word in zip(keys, last, strict=True)
     }
-
-
-def _row(values: Mapping[str, Any], cells: Mapping[str, Cell], heads: dict[str, str]) -> dict[str, Any]:
-    """A line of the table; of the epsilons accounted by `pld` the largest."""
-    accuracy = cells["accuracy"]
-    low, high = accuracy.low / 100, accuracy.high / 100
-    told = (
-        _known(cells["intervals"].mean),
-        accuracy.runs,
-        _known(accuracy.mean / 100),
-        None if math.isnan(low) else f"{_end(low)} to {_end(high)}",
-        _known(cells["loss"].mean),
-        _known(cells["epsilon"].mean),
-        _known(cells["energy_j"].mean),
-    )
-    return {head: _known(values[key]) for key, head in heads.items()} | dict(zip(_HEADS, told, strict=True))
-
-
-def _end(share: float) -> str:
-    """An end of an accuracy's interval, which Student's may have beyond what there can be: `<0`, `>1`."""
-    return "<0" if share < 0 else ">1" if share > 1 else f"{share:.3g}"
-
-
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -45,13 +45,12 @@ def _draw(figure: PaperFigure, path: Path, width_in: float) -> None:
         picture = Picture(figsize=(width_in, _GOLDEN * width_in), layout="constrained")
         FigureCanvasAgg(picture)
         axes = picture.add_subplot()
-        for number, line in enumerate(figure.lines):
+        for number, line in enumerate(figure.dodged()):
             _draw_line(axes, line, number, figure.banded)
         if figure.logarithmic:
             axes.set_xscale("log")
-        if figure.logarithmic and not figure.banded:
-            ticks = sorted({x for line in figure.lines for x in line.x})
-            axes.set_xticks(ticks, [f"{each:g}" for each in ticks])
+        if figure.x_ticks:
+            axes.set_xticks(figure.x_ticks, [f"{each:g}" for each in figure.x_ticks])
             axes.xaxis.set_minor_locator(_no_ticks())
         if figure.words:
             axes.set_xticks(range(len(figure.words)), figure.words)

@@ -11,10 +11,11 @@ from h2fdp.reports.figures import AXES
 from h2fdp.reports.paper_lines import Line, PaperFigure
 from h2fdp.reports.paper_table import check_measure
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
-from h2fdp.reports.sweep_view import SweepView, shortened_keys, word
+from h2fdp.reports.sweep_view import SweepView, shortened_keys, shown, word
 
 MOST_LINES = 12
 _ALONG_A_RUN = {"accuracy": 100.0, "loss": 1.0}  # measures that can be drawn over intervals, and their factors
+_GREEK = {"epsilon": "ε", "delta": "δ"}
 _RATIO = 50  # between the ends of an axis that is logarithmic by itself
 
 
@@ -29,7 +30,7 @@ def over_key(
     """A measure over a swept key.
 
     Args:
-        x: a swept key; null for the only one that varies.
+        x: a swept key; null for the only one that varies, or the first of numbers.
         line: a swept key whose values are lines of their own.
         labels: other words for keys, measures and lines.
         logarithmic: the x axis; null: where its numbers span a factor of fifty.
@@ -50,7 +51,7 @@ def over_key(
         hint = f"choose one as --line, or a value with --where {free[0]}=VALUE"
         raise UserError(f"the sweep varies {', '.join(free)} too; {hint}", "--x")
     values = list({word(point[x_key]): point[x_key] for point, _ in numbers.points}.values())
-    numeric = all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values)
+    numeric = all(map(_is_number, values))
     if numeric:
         values.sort()
     places = {word(each): float(each) if numeric else float(at) for at, each in enumerate(values)}
@@ -60,13 +61,16 @@ def over_key(
         cells.setdefault(name, []).append((places[word(point[x_key])], found[measure]))
     heads = numbers.heads
     lead = "" if line_key is None else words.get(line_key, words.get(heads[line_key], heads[line_key]))
-    drawn = [_line(words.get(name, f"{lead} {name}".strip()), found) for name, found in cells.items()]
+    drawn = [
+        _line(words.get(name, label_of(lead, name, words) if lead else ""), found) for name, found in cells.items()
+    ]
     return _checked(
         PaperFigure(
             tuple(drawn),
             words.get(x_key, words.get(heads[x_key], heads[x_key])),
             words.get(measure, title_of(measure, numbers.target)),
-            () if numeric else tuple(words.get(each, each) for each in places),
+            () if numeric else tuple(words.get(each, words.get(shown(each), shown(each))) for each in places),
+            at_values=numeric,
             logarithmic=bool(numeric and (_spans(values) if logarithmic is None else logarithmic)),
             y_counts=MEASURES[measure].counts,
             bounds=MEASURES[measure].bounds,
@@ -99,10 +103,7 @@ def along_runs(
     chosen = [each for each in sweep.points if all(word(each.values[k]) == v for k, v in (where or {}).items())]
     pairs = list(zip(short, sweep.keys, strict=True))
     heads = {key: words.get(key, words.get(head, head)) for head, key in pairs}
-    names = [
-        [words.get(value, f"{heads[key]} {value}") for _, key in pairs for value in [word(each.values[key])]]
-        for each in chosen
-    ]
+    names = [[label_of(heads[key], word(each.values[key]), words) for _, key in pairs] for each in chosen]
     for point, parts in zip(chosen, names, strict=True):
         columns = point.series.columns
         rows = [at for at, value in enumerate(columns.get(measure, [])) if value is not None]
@@ -120,10 +121,21 @@ def along_runs(
     return _checked(PaperFigure(tuple(drawn), *titles, banded=True, logarithmic=logarithmic, bounds=bounds))
 
 
+def label_of(key: str, value: str, words: Mapping[str, str]) -> str:
+    """A value of a key in a legend.
+
+    >>> label_of("epsilon", "0.5", {}), label_of("$p_c$", "1", {}), label_of("method", "hfl", {"hfl": "HFL"})
+    ('ε = 0.5', '$p_c$ = 1', 'HFL')
+    """
+    return words.get(value, words.get(shown(value), f"{_GREEK.get(key, key)} = {shown(value)}"))
+
+
 def _x_key(numbers: StudyNumbers, x: str | None, line: str | None) -> str:
     if x is not None:
         return numbers.key(x, "--x")
     free = [key for key in numbers.varying() if key != line]
+    if len(free) > 1:  # numbers span an axis
+        free = [key for key in free if all(_is_number(point[key]) for point, _ in numbers.points)][:1] or free
     if len(free) != 1:
         raise UserError(f"expected one of {', '.join(free or numbers.keys) or '(no key is swept)'}, found none", "--x")
     return free[0]
@@ -141,6 +153,10 @@ def _checked(figure: PaperFigure) -> PaperFigure:
     if not any(line.x for line in figure.lines):
         raise UserError(f"no point has a value of {figure.y_title}")
     return figure
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _spans(values: Sequence[Any]) -> bool:

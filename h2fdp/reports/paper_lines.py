@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 _MOST_STEPS = 8
+_NEAREST = 0.05  # between ticks, of the axis: labels need room
+_ASIDE = 0.012  # of the axis, that a line is moved so that its error bars do not hide those of the next one
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class PaperFigure:
         words: below the axis, where it is no axis of numbers.
         banded: intervals are bands, else error bars.
         logarithmic: the x axis.
+        at_values: ticks stand at the values that x has, where there is room for that.
         y_counts: y counts something, so that ticks between whole numbers mean nothing.
         bounds: what y cannot go beyond; null for no bound.
     """
@@ -44,13 +48,46 @@ class PaperFigure:
     banded: bool = False
     logarithmic: bool = False
     y_counts: bool = False
+    at_values: bool = False
     bounds: tuple[float | None, float | None] = (None, None)
+
+    @property
+    def x_ticks(self) -> tuple[float, ...]:
+        """Where the ticks of x are, if at its values; empty where an axis finds its own.
+
+        >>> lines = (Line("", (0.0, 0.25, 1.0), (1.0, 1.0, 1.0), (), ()),)
+        >>> PaperFigure(lines, "x", "y", at_values=True).x_ticks, PaperFigure(lines, "x", "y").x_ticks
+        ((0.0, 0.25, 1.0), ())
+        """
+        ticks = tuple(sorted({x for line in self.lines for x in line.x}))
+        if not self.at_values or len(ticks) < 2:
+            return ticks if self.at_values else ()
+        axis = [math.log(x) if self.logarithmic else x for x in ticks]
+        return ticks if min(b - a for a, b in pairwise(axis)) >= _NEAREST * (axis[-1] - axis[0]) else ()
+
+    def dodged(self) -> tuple[Line, ...]:
+        """The lines, moved aside from each other a little where they have error bars.
+
+        >>> lines = [Line(name, (0.0, 1.0), (5.0, 5.0), (4.0, 4.0), (6.0, 6.0)) for name in "ab"]
+        >>> [line.x for line in PaperFigure(tuple(lines), "x", "y").dodged()]
+        [(-0.006, 0.994), (0.006, 1.006)]
+        """
+        places = [x for line in self.lines for x in line.x]
+        if self.banded or len(self.lines) < 2 or min(places) == max(places):
+            return self.lines
+        span = math.log(max(places) / min(places)) if self.logarithmic else max(places) - min(places)
+        moved = []
+        for number, line in enumerate(self.lines):
+            aside = (number - (len(self.lines) - 1) / 2) * _ASIDE * span
+            xs = tuple(x * math.exp(aside) if self.logarithmic else round(x + aside, 12) for x in line.x)
+            moved.append(replace(line, x=xs))
+        return tuple(moved)
 
     @property
     def x_step(self) -> int | None:
         """Between the ticks of an axis on which every point is a whole number; null for any other axis."""
         x = [each for line in self.lines for each in line.x]
-        if self.words or self.logarithmic or not x or not all(float(each).is_integer() for each in x):
+        if self.words or self.logarithmic or self.x_ticks or not x or not all(float(each).is_integer() for each in x):
             return None
         return whole_step(max(x) - min(x))
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
-from h2fdp.reports.sweep_view import word
+from h2fdp.reports.sweep_view import shown, word
 
 SHOWN = ("accuracy", "epsilon", "energy_j")  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
 _PLUS_MINUS = "±"
+_MORE_DIGITS = 2  # that a cell may have beyond two of its interval, so that a column has equal decimals
 _NONE = "-"  # where there is no cell
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -41,7 +42,11 @@ class PaperTable:
 
     def texts(self) -> list[dict[str, str]]:
         """Rows as texts by heading, `70.1 ± 0.8` for a mean and half of its interval."""
-        return [dict(zip(self.heads, map(text_of, row), strict=True)) for row in self.rows]
+        return [dict(zip(self.heads, row, strict=True)) for row in self._texts()]
+
+    def _texts(self) -> list[list[str]]:
+        columns = [column_texts(column) for column in zip(*self.rows, strict=True)]
+        return [list(row) for row in zip(*columns, strict=True)]
 
     def values(self) -> list[dict[str, Any]]:
         """Rows by heading with every digit: of a cell its mean, the ends of its interval, and of how many runs."""
@@ -53,14 +58,15 @@ class PaperTable:
     def markdown(self) -> str:
         """A table of GitHub's Markdown."""
         lines = [self.heads, ["---:" if measure else "---" for measure in self.measures]]
-        lines += [[text_of(each).replace("|", "\\|") for each in row] for row in self.rows]
+        lines += [[each.replace("|", "\\|") for each in row] for row in self._texts()]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
     def latex(self) -> str:
         """A `tabular` with the rules of the package booktabs."""
         columns = "".join("r" if measure else "l" for measure in self.measures)
         heads = " & ".join(map(_head, self.heads))
-        body = "\n".join(" & ".join(map(_latex, row)) + r" \\" for row in self.rows)
+        pairs = (zip(row, texts, strict=True) for row, texts in zip(self.rows, self._texts(), strict=True))
+        body = "\n".join(" & ".join(_latex(*each) for each in row) + r" \\" for row in pairs)
         begin = f"% \\usepackage{{booktabs}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule"
         return f"{begin}\n{heads} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
 
@@ -110,7 +116,8 @@ def paper_table(
     if across is not None and len(show) > 1:
         raise UserError(f"shows one measure, expected one --show, found {', '.join(show)}", "--across")
     heads = {key: words.get(key, words.get(short, short)) for key, short in numbers.heads.items()}
-    titles = {name: words.get(name, title_of(name, numbers.target)) for name in measures}
+    paired = numbers.against is not None
+    titles = {name: words.get(name, title_of(name, numbers.target, difference=paired)) for name in measures}
     if across is not None:
         return _across(numbers, numbers.key(across, "--across"), measures[0], heads, words)
     kept = [key for key in numbers.keys if key in numbers.varying()] or list(numbers.keys)
@@ -141,7 +148,7 @@ def _is_known(numbers: StudyNumbers, measure: str) -> bool:
 
 def _called(value: Any, words: Mapping[str, str]) -> Any:
     """A swept value, or the user's word for it."""
-    return words.get(word(value), value)
+    return words.get(word(value), words.get(shown(value), value))
 
 
 def _across(
@@ -155,28 +162,46 @@ def _across(
         _, found = rows.setdefault(place, ([_called(point[each], words) for each in rest], {}))
         found[word(point[key])] = cells[measure]
     table = tuple((*named, *(cells.get(value, _NONE) for value in values)) for named, cells in rows.values())
-    columns = (*(heads[each] for each in rest), *(words.get(value, f"{heads[key]} {value}") for value in values))
+    columns = (*(heads[each] for each in rest), *(words.get(value, f"{heads[key]} {shown(value)}") for value in values))
     return PaperTable(columns, table, (*[""] * len(rest), *[measure] * len(values)))
 
 
-def text_of(each: Any) -> str:
+def column_texts(column: Sequence[Any]) -> list[str]:
+    """Cells, or swept values, as texts; all with as many decimals where that takes no more than two digits too many.
+
+    >>> column_texts([Cell(77.2, 75.9, 78.5, 5, 5), Cell(79.691, 79.48, 79.9, 5, 5), Cell(80.0, 80.0, 80.0, 5, 5)])
+    ['77.20 ± 1.30', '79.69 ± 0.21', '80']
+    """
+    decimals = [_decimals(each) for each in column if isinstance(each, Cell) and each.half > 0]
+    most = max(decimals, default=0)
+    return [text_of(each, most if most - min(decimals, default=0) <= _MORE_DIGITS else None) for each in column]
+
+
+def _decimals(cell: Cell) -> int:
+    """As many as show two digits of half of the interval."""
+    return max(0, 1 - math.floor(math.log10(cell.half)))
+
+
+def text_of(each: Any, decimals: int | None = None) -> str:
     """A cell, or a swept value, as text.
+
+    Args:
+        decimals: of a mean and half of its interval; null for two digits of the latter.
 
     >>> text_of(Cell(70.123, 69.5, 70.746, 5, 5)), text_of(Cell(float("nan"), 0, 0, 5, 3)), text_of("hfl")
     ('70.12 ± 0.62', '3 of 5', 'hfl')
     """
     if not isinstance(each, Cell):
-        return word(each)
+        return shown(each)
     if math.isnan(each.mean):
         return f"{each.known} of {each.runs}" if each.known else "-"
     if math.isnan(each.half) or each.half == 0:
         return f"{each.mean:.4g}"
-    decimals = max(0, 1 - math.floor(math.log10(each.half)))
+    decimals = _decimals(each) if decimals is None else decimals
     return f"{each.mean:.{decimals}f} {_PLUS_MINUS} {each.half:.{decimals}f}"
 
 
-def _latex(each: Any) -> str:
-    text = text_of(each)
+def _latex(each: Any, text: str) -> str:
     if not isinstance(each, Cell):
         return _head(text)
     return f"${text.replace(_PLUS_MINUS, chr(92) + 'pm')}$" if _PLUS_MINUS in text else _escaped(text)

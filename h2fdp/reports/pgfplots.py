@@ -10,7 +10,7 @@ from h2fdp.reports.paper_lines import Line, PaperFigure
 
 _MARKS = ("*", "square*", "diamond*", "triangle*", "x", "+")
 _DASHES = ("solid", "densely dashed", "densely dotted", "dash dot", "dashed", "dash dot dot")
-_SPECIAL = {"%": r"\%", "&": r"\&", "#": r"\#", "_": r"\_"}
+_SPECIAL = {"%": r"\%", "&": r"\&", "#": r"\#", "_": r"\_", "ε": r"$\varepsilon$", "δ": r"$\delta$"}
 
 
 def pgf_text(figure: PaperFigure, width_in: float) -> str:
@@ -26,6 +26,9 @@ def pgf_text(figure: PaperFigure, width_in: float) -> str:
     ]
     if figure.logarithmic:
         options.append("xmode=log")
+    if figure.x_ticks:
+        places = ",".join(f"{each:.6g}" for each in figure.x_ticks)
+        options += [f"xtick={{{places}}}", f"xticklabels={{{places}}}", "minor x tick num=0"]
     steps = ("xtick", figure.x_step), ("ytick", figure.y_step)
     options += [f"{axis} distance={step}" for axis, step in steps if step is not None]
     low, high = figure.cut_range()
@@ -36,7 +39,7 @@ def pgf_text(figure: PaperFigure, width_in: float) -> str:
     curves = LIGHT.curves
     used = min(len(figure.lines), len(curves))
     colours = "".join(f"\\definecolor{{h2fdp{at}}}{{HTML}}{{{curves[at].lstrip('#').upper()}}}\n" for at in range(used))
-    body = "".join(_line(line, number, figure) for number, line in enumerate(figure.lines))
+    body = "".join(_line(line, number, figure) for number, line in enumerate(figure.dodged()))
     head = "% \\usepackage{pgfplots} \\pgfplotsset{compat=1.18}\n\\begin{tikzpicture}\n"
     return f"{head}{colours}\\begin{{axis}}[{', '.join(options)}]\n{body}\\end{{axis}}\n\\end{{tikzpicture}}\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from h2fdp.confidence import means_with_intervals
 from h2fdp.errors import UserError
 from h2fdp.records import read_summary
 from h2fdp.reports.run_view import table_of
-from h2fdp.reports.sweep_view import STATE, SweepView, is_sweep, shortened_keys, word
+from h2fdp.reports.sweep_view import SEED, STATE, SweepView, is_sweep, shortened_keys, shown, word
 
 TABLE = "sweep.parquet"
 _NAN = math.nan
@@ -86,13 +86,14 @@ MEASURES: Mapping[str, Measure] = {
 }
 
 
-def title_of(measure: str, target: float | None) -> str:
-    """What a measure is called, with its unit.
+def title_of(measure: str, target: float | None, *, difference: bool = False) -> str:
+    """What a measure is called, or a difference in it, with its unit.
 
-    >>> title_of("target_energy_j", 0.7)
-    'J to 70 %'
+    >>> title_of("target_energy_j", 0.7), title_of("accuracy", None, difference=True)
+    ('J to 70 %', 'difference in test accuracy, points')
     """
-    return MEASURES[measure].title.format(target="" if target is None else f"{100 * target:.4g} %")
+    title = MEASURES[measure].title.format(target="" if target is None else f"{100 * target:.4g} %")
+    return f"difference in {title.replace(', %', ', points')}" if difference else title
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,13 @@ class StudyNumbers:
         keys: swept, without the seed, in full; `heads`: the same as short as is clear.
         points: in the order of the grid: the values of `keys`, and a cell for each measure.
         target: the accuracy that costs are counted up to.
+        against: a key and its value, as words: cells are then differences from the runs that have it, seed by seed.
     """
 
     keys: tuple[str, ...]
     points: tuple[tuple[Mapping[str, Any], Mapping[str, Cell]], ...]
     target: float | None
+    against: tuple[str, str] | None = None
 
     @property
     def heads(self) -> dict[str, str]:
@@ -163,7 +166,7 @@ class StudyNumbers:
             UserError: a label of something else.
         """
         values = {word(values[key]) for values, _ in self.points for key in self.keys}
-        known = [*self.heads.values(), *self.keys, *sorted(values), *MEASURES, *more]
+        known = [*self.heads.values(), *self.keys, *sorted(values), *map(shown, values), *MEASURES, *more]
         for name in labels:
             if name not in known:
                 text = f"expected a swept key, one of its values or a measure, found {name}{_nearest(name, known)}"
@@ -182,17 +185,22 @@ class StudyNumbers:
         Raises:
             UserError: another form, a key that is not swept, or a value that no point has.
         """
-        points = self.points
+        found = self
         for condition in conditions:
-            name, equals, value = condition.partition("=")
-            if not equals:
-                raise UserError(f"expected KEY=VALUE, found {condition}", "--where")
-            key = self.key(name.strip(), "--where")
-            there = list(dict.fromkeys(word(values[key]) for values, _ in points))
-            if plain_word(value) not in there:
-                raise UserError(f"expected one of {', '.join(there)}, found {value}", "--where", key)
-            points = tuple(point for point in points if word(point[0][key]) == plain_word(value))
-        return StudyNumbers(self.keys, points, self.target)
+            key, value = found.condition(condition, "--where")
+            found = replace(found, points=tuple(each for each in found.points if word(each[0][key]) == value))
+        return found
+
+    def condition(self, text: str, option: str) -> tuple[str, str]:
+        """The key and the value, as a word, of `key=value`; the errors are those of `where`."""
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"expected KEY=VALUE, found {text}", option)
+        key = self.key(name.strip(), option)
+        there = list(dict.fromkeys(word(values[key]) for values, _ in self.points))
+        if plain_word(value) not in there:
+            raise UserError(f"expected one of {', '.join(there)}, found {value}", option, key)
+        return key, plain_word(value)
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
@@ -208,14 +216,18 @@ def plain_word(value: str) -> str:
         return value.strip()
 
 
-def study_numbers(sweep: Path, target: float | None = None) -> StudyNumbers:
+def study_numbers(sweep: Path, target: float | None = None, against: str | None = None) -> StudyNumbers:
     """The numbers of a sweep's finished runs.
 
     Args:
         target: an accuracy from 0 to 1; null for no costs to reach one.
+        against: `key=value`: at each other point the differences from the one that has this value and is alike in all
+            other keys, seed by seed. Runs of one seed have one network and the same records, so that the interval of
+            their differences is without the spread of these.
 
     Raises:
-        UserError: not a sweep's directory, no finished run in it, or a damaged file.
+        UserError: not a sweep's directory, no finished run in it, or a damaged file; no such key, or no run that has
+            the value.
     """
     if not is_sweep(sweep):
         raise UserError(f"not a sweep directory (expected {STATE})", str(sweep))
@@ -229,12 +241,39 @@ def study_numbers(sweep: Path, target: float | None = None) -> StudyNumbers:
     rows_of: dict[str, list[int]] = {}
     for row, name in enumerate(names):
         rows_of.setdefault(name, []).append(row)
-    points: dict[tuple[str, ...], tuple[dict[str, Any], list[list[float]]]] = {}
+    points: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, list[float]]]] = {}
     for name, rows in rows_of.items():
         values = {key: table[key][rows[0]] for key in keys}
         found = _of_run({column: [held[row] for row in rows] for column, held in table.items()}, sweep, name, target)
-        points.setdefault(tuple(map(word, values.values())), (values, []))[1].append(found)
-    return StudyNumbers(keys, tuple((values, _cells(np.array(runs))) for values, runs in points.values()), target)
+        runs = points.setdefault(tuple(map(word, values.values())), (values, {}))[1]
+        runs[word(table[SEED][rows[0]]) if SEED in table else name] = found
+    means = tuple((values, _cells(np.array(list(runs.values())))) for values, runs in points.values())
+    numbers = StudyNumbers(keys, means, target)
+    if against is None:
+        return numbers
+    key, value = numbers.condition(against, "--against")
+    others = [each for each in points.values() if word(each[0][key]) != value]
+    if not others:
+        raise UserError(f"every run has {value}, expected other values to compare with it", "--against", key)
+    compared = tuple((values, _differences(runs, _partner(points, values, key, value))) for values, runs in others)
+    return StudyNumbers(keys, compared, target, (key, value))
+
+
+def _partner(
+    points: Mapping[tuple[str, ...], tuple[dict[str, Any], dict[str, list[float]]]],
+    values: Mapping[str, Any],
+    key: str,
+    value: str,
+) -> Mapping[str, list[float]]:
+    """The runs by seed that differ from those at a point in this key alone; none where they have not run."""
+    place = tuple(value if each == key else word(found) for each, found in values.items())
+    return points[place][1] if place in points else {}
+
+
+def _differences(runs: Mapping[str, list[float]], partner: Mapping[str, list[float]]) -> dict[str, Cell]:
+    """Of the seeds that both have."""
+    pairs = [np.subtract(numbers, partner[seed]) for seed, numbers in runs.items() if seed in partner]
+    return _cells(np.array(pairs).reshape(-1, len(MEASURES)), differences=True)
 
 
 def _of_run(rows: Mapping[str, Sequence[Any]], sweep: Path, name: str, target: float | None) -> list[float]:
@@ -245,13 +284,13 @@ def _of_run(rows: Mapping[str, Sequence[Any]], sweep: Path, name: str, target: f
     ]
 
 
-def _cells(numbers: np.ndarray) -> dict[str, Cell]:
+def _cells(numbers: np.ndarray, *, differences: bool = False) -> dict[str, Cell]:
     """(runs, measures) -> a cell for each measure."""
     found, known = means_with_intervals(numbers), (~np.isnan(numbers)).sum(axis=0)
     cells = {}
     for place, (name, measure) in enumerate(MEASURES.items()):
         ends = (float(found.mean[place]), float(found.low[place]), float(found.high[place]))
-        if measure.largest:
+        if measure.largest and not differences:
             ends = (float(np.nanmax(numbers[:, place])) if known[place] else _NAN, _NAN, _NAN)
         if measure.to_target and known[place] < len(numbers):
             ends = (_NAN, _NAN, _NAN)  # a mean over those that got there would flatter

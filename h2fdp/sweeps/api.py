@@ -64,15 +64,16 @@ class Sweep:
         directory = SweepDirectory(self.directory)
         return {name: Run(directory.run(name)) for name in directory.finished(self.names)}
 
-    def results(self, target: float | None = None) -> pd.DataFrame:
+    def results(self, target: float | None = None, against: str | None = None) -> pd.DataFrame:
         """What each point reached: means over seeds with half of their 95 % intervals, as texts.
 
         Args:
             target: a test accuracy; adds what it took to reach it.
+            against: `key=value`: the differences from the runs that have this value, seed by seed.
         """
         import pandas as pd
 
-        return pd.DataFrame(paper_table(study_numbers(self.directory, target)).texts())
+        return pd.DataFrame(paper_table(study_numbers(self.directory, target, against)).texts())
 
     def plot(self, path: str | Path, x: str | None = None, line: str | None = None, y: str = "accuracy") -> Path:
         """Draw a measure over a swept key with 95 % error bars into a .pdf, .png or .pgf file.
@@ -82,6 +83,14 @@ class Sweep:
             line: a swept key with a line for each value.
         """
         return write_figure(over_key(study_numbers(self.directory), x, line, y), Path(path))
+
+    def report(
+        self, out: str | Path | None = None, png: str | Path | None = None, *, with_private: bool = False
+    ) -> Path:
+        """Write a page about this sweep; see `h2fdp.report`. By default it is `report.html` in its directory."""
+        from h2fdp.reports import report
+
+        return report(self.directory, out, png, with_private=with_private)
 
     def _repr_html_(self) -> str:
         """For notebooks: a row for each point."""

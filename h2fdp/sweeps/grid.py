@@ -134,20 +134,35 @@ def word(value: Any) -> str:
 
 
 def name_of(values: Mapping[str, Any]) -> str:
-    """Keys and values as the name of a folder; where letters had to give way, a digest of the values ends it.
+    """Keys and values as the name of a folder; where letters of a value had to give way, a digest of it follows.
 
     >>> name_of({"seed": 1, "privacy.epsilon": 0.5})
     'seed=1,privacy.epsilon=0.5'
     >>> name_of({"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}}})
     'method=h2fdp+privacy.name=dp-sgd+privacy.noise_multiplier=2.0'
+    >>> name_of({"method.server": {"name": "my_server:Lion", "step": 0.01}, "seed": 1})
+    'method.server=my_server_Lion+step=0.01-7489375b,seed=1'
     """
     plain = {key: _plain_word(value) for key, value in values.items()}
-    safe = ",".join(f"{key}={word(values[key]) if text is None else text}" for key, text in plain.items())
-    if None not in plain.values() and not _UNSAFE.search(safe) and len(safe.encode()) <= _LONGEST_NAME:
+    safe = ",".join(f"{key}={_readable(values[key]) if text is None else text}" for key, text in plain.items())
+    if not _UNSAFE.search(safe) and len(safe.encode()) <= _LONGEST_NAME:
         return safe
     text, safe = ",".join(f"{key}={word(value)}" for key, value in values.items()), _UNSAFE.sub("_", safe)
     kept = safe.encode()[:_LONGEST_NAME].decode(errors="ignore")
-    return f"{kept}-{blake2b(text.encode(), digest_size=4).hexdigest()}"
+    return f"{kept}-{_digest(text)}"
+
+
+def _readable(value: Any) -> str:
+    """A value in letters that folders may have, some of them replaced, and a digest of it."""
+    text = word(value)
+    if isinstance(value, dict):
+        (_, first), *others = value.items() or [("", "")]
+        text = "+".join([word(first), *(f"{key}={word(part)}" for key, part in others)])
+    return f"{_UNSAFE.sub('_', text)}-{_digest(word(value))}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def _plain_word(value: Any) -> str | None:

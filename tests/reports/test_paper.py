@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from h2fdp import UserError
 from h2fdp.cli.main import app
 from h2fdp.reports.paper_drawing import write_figure
-from h2fdp.reports.paper_figure import along_runs, over_key
+from h2fdp.reports.paper_figure import along_runs, label_of, over_key
 from h2fdp.reports.paper_lines import Line, PaperFigure
-from h2fdp.reports.paper_table import paper_table
+from h2fdp.reports.paper_table import column_texts, paper_table, text_of
 from h2fdp.reports.pgfplots import pgf_text
-from h2fdp.reports.study_numbers import study_numbers
+from h2fdp.reports.study_numbers import Cell, study_numbers
 from h2fdp.reports.sweep_view import SweepView
 
 METHODS, TRUST = ("hfl_x", "h2fdp"), (0, 0.5)
@@ -91,6 +91,96 @@ def test_a_key_across_makes_its_values_columns(sweep):
     assert table.rows[1][2].mean == pytest.approx(75.0)
 
 
+def study_of(folder, rows):
+    """A sweep's directory with a run for each of these rows, which have their swept values and what they reached."""
+    keys, table = [key for key in rows[0] if key != "accuracy"], []
+    points = {}
+    for row in rows:
+        values = {key: row[key] for key in keys}
+        run = ",".join(f"{key}={value}" for key, value in values.items())
+        points[run] = {"values": values, "digest": "", "code": "", "state": "done"}
+        table.append({"run": run, **row, "interval": 1, "energy_j": 1.0})
+        (folder / "runs" / run).mkdir(parents=True)
+        (folder / "runs" / run / "summary.json").write_text("{}")
+    (folder / "sweep.json").write_text(json.dumps({"name": "study", "keys": keys, "points": points}))
+    pd.DataFrame(table).to_parquet(folder / "sweep.parquet")
+    pd.DataFrame({"interval": [], "n": []}).to_parquet(folder / "summary.parquet")
+    return folder
+
+
+def test_paired_differences_are_those_of_runs_with_one_seed_with_students_interval(tmp_path):
+    """Seeds 1 to 3 gain 1, 3 and 2 points, seed 4 has no partner: 2 +- 4.302653 x 1 / sqrt(3), although the means of
+    three seeds are 10 points apart from seed to seed."""
+    reached = {("hfl", 1): 0.60, ("hfl", 2): 0.70, ("hfl", 3): 0.80}
+    reached |= {("h2fdp", 1): 0.61, ("h2fdp", 2): 0.73, ("h2fdp", 3): 0.82, ("h2fdp", 4): 0.10}
+    rows = [{"method": method, "seed": seed, "accuracy": at} for (method, seed), at in reached.items()]
+    table = paper_table(study_numbers(study_of(tmp_path / "s", rows), against="method=hfl"), ["accuracy"])
+    assert table.heads == ("method", "difference in test accuracy, points")
+    half = 4.302653 / 3**0.5
+    ((method, cell),) = table.rows
+    assert method == "h2fdp"
+    assert (cell.mean, cell.low, cell.high) == pytest.approx((2.0, 2 - half, 2 + half), abs=1e-5)
+    assert (cell.runs, cell.known) == (3, 3)
+    assert r"h2fdp & $2.0 \pm 2.5$ \\" in table.latex()
+    command = ["table", str(tmp_path / "s"), "--against", "method=hfl"]
+    assert "2.0 ± 2.5" in CliRunner().invoke(app, command).stdout
+    (row,) = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert row["difference in test accuracy, points"]["mean"] == pytest.approx(2.0)
+
+
+def test_other_keys_are_equal_in_a_pair_and_a_point_without_a_partner_has_no_number(sweep, tmp_path):
+    numbers = study_numbers(sweep, against="probability=0").where(["method=h2fdp"])
+    ((values, cells),) = numbers.points
+    assert values == {"method": "h2fdp", "topology.trust.probability": 0.5}
+    assert (cells["accuracy"].mean, cells["accuracy"].half) == pytest.approx((5.0, 0.0), abs=1e-9)
+    rows = [{"x": x, "y": y, "seed": 1, "accuracy": 0.5} for x, y in ((0, 0), (1, 0), (1, 1))]
+    texts = paper_table(study_numbers(study_of(tmp_path / "s", rows), against="x=0"), ["accuracy"]).texts()
+    assert [row["difference in test accuracy, points"] for row in texts] == ["0", "-"]
+
+
+@pytest.mark.parametrize(
+    ("against", "told"),
+    [
+        ("method", "--against: expected KEY=VALUE, found method"),
+        ("metod=hfl", "--against: expected a swept key, .*did you mean `method`"),
+        ("method=fedavg", "--against: method: expected one of hfl_x, h2fdp, found fedavg"),
+    ],
+)
+def test_a_comparison_with_what_is_not_there_is_told(sweep, against, told):
+    with pytest.raises(UserError, match=told):
+        study_numbers(sweep, against=against)
+
+
+def test_a_column_has_equal_decimals_unless_cells_differ_too_much():
+    def cell(mean, half):
+        return Cell(mean, mean - half, mean + half, 5, 5)
+
+    assert column_texts([cell(77.2, 1.3), cell(79.69, 0.21)]) == ["77.20 ± 1.30", "79.69 ± 0.21"]
+    assert column_texts([cell(1234.5, 130), cell(0.0123, 0.0002)]) == ["1234 ± 130", "0.01230 ± 0.00020"]
+
+
+def test_a_mapping_is_shown_without_braces_and_has_one_label(tmp_path):
+    lion = "{name: 'my_server:Lion', step: 0.01}"
+    rows = [{"method.server": each, "seed": 1, "accuracy": 0.5} for each in ("average", lion)]
+    numbers = study_numbers(study_of(tmp_path / "s", rows))
+    assert paper_table(numbers).texts()[1]["server"] == "my_server:Lion, step 0.01" == text_of(lion)
+    named = paper_table(numbers, labels={"my_server:Lion, step 0.01": "Lion"})
+    assert named.rows[1][0] == "Lion"
+
+
+def test_two_lines_do_not_hide_each_others_error_bars_and_ticks_are_at_the_swept_values(drawn, sweep, tmp_path):
+    write_figure(over_key(study_numbers(sweep), "probability", "method"), tmp_path / "a.png")
+    assert drawn[-1].get_xticks().tolist() == [0.0, 0.5]
+    bars = [container.lines[0].get_xdata()[0] for container in drawn[-1].containers]
+    assert bars[0] < 0 < bars[1]
+
+
+def test_a_legend_has_a_letter_for_epsilon_that_latex_can_set():
+    line = Line("ε = 0.5", (1.0,), (2.0,), (1.0,), (3.0,))
+    assert label_of("epsilon", "0.5", {}) == line.label
+    assert r"\addlegendentry{$\varepsilon$ = 0.5}" in pgf_text(PaperFigure((line,), "x", "y"), 3.5)
+
+
 def test_json_has_numbers(sweep):
     done = CliRunner().invoke(app, ["table", str(sweep), "--show", "accuracy", "--label", "h2fdp=ours", "--json"])
     first, *_, last = json.loads(done.stdout)
@@ -118,7 +208,7 @@ def test_csv_has_every_digit_and_markdown_a_rule(sweep):
 
 def test_a_figure_over_a_key_has_a_line_for_each_value_of_another(sweep):
     figure = over_key(study_numbers(sweep), "probability", "method", labels={"h2fdp": "H2FDP"})
-    assert [(line.label, line.x) for line in figure.lines] == [("method hfl_x", (0.0, 0.5)), ("H2FDP", (0.0, 0.5))]
+    assert [(line.label, line.x) for line in figure.lines] == [("method = hfl_x", (0.0, 0.5)), ("H2FDP", (0.0, 0.5))]
     assert figure.lines[1].mean == pytest.approx((70.0, 75.0))
     assert figure.lines[1].high[1] == pytest.approx(75 + 4.302653 * 10 / 3**0.5, abs=1e-4)
     words = over_key(study_numbers(sweep), "method", "probability")
@@ -127,7 +217,7 @@ def test_a_figure_over_a_key_has_a_line_for_each_value_of_another(sweep):
 
 def test_curves_along_runs_have_bands(sweep):
     figure = along_runs(SweepView.read(sweep), "energy_j", where={"method": "h2fdp"})
-    assert [line.label for line in figure.lines] == ["probability 0", "probability 0.5"]
+    assert [line.label for line in figure.lines] == ["probability = 0", "probability = 0.5"]
     assert figure.lines[0].x == (10.0, 20.0, 30.0)
     assert figure.lines[0].low[2] == pytest.approx(65.0)
 
@@ -164,15 +254,21 @@ def test_it_is_written_in_each_form(sweep, tmp_path, suffix):
     assert path.read_bytes().startswith(begin)
     if suffix == "pgf":
         text = path.read_text()
-        assert r"(0,70) +- (0,24.84) (0.5,75) +- (0,24.84)" in text
+        assert r"(-0.003,70) +- (0,24.84) (0.497,70) +- (0,24.84)" in text, "moved aside from the other line's"
+        assert r"(0.003,70) +- (0,24.84) (0.503,75) +- (0,24.84)" in text
+        assert r"xtick={0,0.5}, xticklabels={0,0.5}" in text, "ticks stand at the swept values"
         assert text.count("{") == text.count("}")
-        assert r"\addlegendentry{method hfl\_x}" in text
+        assert r"\addlegendentry{method = hfl\_x}" in text
 
 
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda numbers: over_key(numbers), "--x: expected one of method, topology.trust.probability"),
+        (lambda numbers: over_key(numbers), "--x: the sweep varies method too; choose one as --line"),
+        (
+            lambda numbers: over_key(numbers.where(["method=hfl_x", "probability=0"])),
+            "--x: expected one of method, top",
+        ),
         (lambda numbers: over_key(numbers, "method"), "--x: the sweep varies topology.trust.probability too"),
         (lambda numbers: over_key(numbers, "trsut"), "--x: expected a swept key, one of method"),
         (lambda numbers: over_key(numbers, "method", "trsut"), "--line: expected a swept key, one of method"),
@@ -203,7 +299,7 @@ def test_the_commands_write_where_they_are_told(sweep, tmp_path):
     for command in (["table", str(sweep), "--out", str(table)], along):
         assert CliRunner().invoke(app, command).exit_code == 0
     assert table.read_text().startswith("method,")
-    assert "rule hfl\\_x" in picture.read_text()
+    assert "rule = hfl\\_x" in picture.read_text()
     for wrong, told in ((["--out", str(tmp_path), "--format", "csv"], "is a folder"), (["--out", "."], "is a folder")):
         assert told in str(CliRunner().invoke(app, ["table", str(sweep), *wrong]).exception)
     assert "--line: means nothing" in str(CliRunner().invoke(app, [*along, "--line", "method"]).exception)

@@ -133,5 +133,7 @@ def test_methods_that_were_changed_can_be_told_apart_in_a_listing():
 
 def test_long_and_strange_values_end_with_a_digest():
     found = name_of({"data": {"name": "npz", "path": "../a b.npz"}})
-    assert re.fullmatch(r"data=_name__npz,_path__.*-[0-9a-f]{8}", found)
+    assert re.fullmatch(r"data=npz\+path=\.\._a_b\.npz-[0-9a-f]{8}", found)
+    names = [name_of({"server": {"name": "own:Lion", "step": 0.01}, "seed": seed}) for seed in (1, 2)]
+    assert names[1] == names[0].replace("seed=1", "seed=2"), "the digest is of the value alone"
     assert len(name_of({"model": "x" * 1000})) < 170
