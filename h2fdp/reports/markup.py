@@ -10,6 +10,7 @@ from typing import Any
 from h2fdp.reports.figures import CurveChart, Explorer, Figure, ReportSection, Series, ShapeDrawing, Table, number
 from h2fdp.reports.palette import DASHES, MARKERS
 
+_MOST_ROWS = 100  # of a table that is shown as a whole
 _GLYPHS = {"met": "✓", "broken": "✗", "open": "?"}
 _SVG_DASHES = {
     "solid": "",
@@ -67,7 +68,7 @@ def cell(value: Any, head: str = "") -> str:
 
 
 def table(title: str, content: Table) -> str:
-    """A table in a box of its own, which scrolls where it is wider than the page."""
+    """A table in a box of its own, which scrolls where it is wider than the page, or has very many rows."""
     heads = "".join(_head(head, [row[at] for row in content.rows]) for at, head in enumerate(content.heads))
     rows = "".join(
         f'<tr><th scope="row">{escape(str(row[0]))}</th>'
@@ -75,8 +76,9 @@ def table(title: str, content: Table) -> str:
         + "</tr>"
         for row in content.rows
     )
+    box = "scrolled long" if len(content.rows) > _MOST_ROWS else "scrolled"
     return (
-        f'<div class="scrolled" tabindex="0" role="region" aria-label="{escape(title)}"><table>'
+        f'<div class="{box}" tabindex="0" role="region" aria-label="{escape(title)}"><table>'
         f"<caption><span>{escape(title)}</span></caption><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

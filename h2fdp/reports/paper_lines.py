@@ -8,7 +8,7 @@ from itertools import pairwise
 
 _MOST_STEPS = 8
 _NEAREST = 0.05  # between ticks, of the axis: labels need room
-_ASIDE = 0.012  # of the axis, that a line is moved so that its error bars do not hide those of the next one
+_ASIDE = 0.018  # of the axis, that a line is moved so that its error bars do not hide those of the next one
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PaperFigure:
 
         >>> lines = [Line(name, (0.0, 1.0), (5.0, 5.0), (4.0, 4.0), (6.0, 6.0)) for name in "ab"]
         >>> [line.x for line in PaperFigure(tuple(lines), "x", "y").dodged()]
-        [(-0.006, 0.994), (0.006, 1.006)]
+        [(-0.009, 0.991), (0.009, 1.009)]
         """
         places = [x for line in self.lines for x in line.x]
         if self.banded or len(self.lines) < 2 or min(places) == max(places):

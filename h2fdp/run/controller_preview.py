@@ -262,7 +262,7 @@ def draw(plan: FirstDecision, path: Path) -> None:
     axes.set_ylabel("devices taking part in each subnet")
     axes.set_title("objective of problem P at mean costs")
     figure.legend(loc="outside lower center", fontsize=8, facecolor="0.75", labelcolor="black", ncols=2)
-    figure.colorbar(mesh, label="objective (lower is better)")
+    figure.colorbar(mesh, label="objective, without a unit (lower is better)")
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:

@@ -254,8 +254,8 @@ def test_it_is_written_in_each_form(sweep, tmp_path, suffix):
     assert path.read_bytes().startswith(begin)
     if suffix == "pgf":
         text = path.read_text()
-        assert r"(-0.003,70) +- (0,24.84) (0.497,70) +- (0,24.84)" in text, "moved aside from the other line's"
-        assert r"(0.003,70) +- (0,24.84) (0.503,75) +- (0,24.84)" in text
+        assert r"(-0.0045,70) +- (0,24.84) (0.4955,70) +- (0,24.84)" in text, "moved aside from the other line's"
+        assert r"(0.0045,70) +- (0,24.84) (0.5045,75) +- (0,24.84)" in text
         assert r"xtick={0,0.5}, xticklabels={0,0.5}" in text, "ticks stand at the swept values"
         assert text.count("{") == text.count("}")
         assert r"\addlegendentry{method = hfl\_x}" in text

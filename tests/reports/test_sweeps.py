@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from h2fdp import UserError, report
-from h2fdp.reports.figures import Explorer
+from h2fdp.reports.figures import Explorer, Table
+from h2fdp.reports.markup import table
 from h2fdp.reports.pictures import write_pictures
 from h2fdp.reports.sweep_view import SweepView
 from h2fdp.reports.sweeping import last_of, sweep_sections
@@ -87,6 +88,12 @@ def test_results_verdicts_and_failures_are_told(sweep):
     assert "probability=1, epsilon=10 10 8 11 ✗ broken" in words
     assert "<b>no memory" in words
     assert "name: study # </script>" in words
+
+
+def test_a_table_is_whole_unless_it_has_very_many_rows():
+    """Rows in a box that scrolls are missed, and not printed."""
+    boxes = [table("results", Table(("point", "runs"), [[f"p{row}", 1] for row in range(rows)])) for rows in (100, 101)]
+    assert [box.startswith('<div class="scrolled long"') for box in boxes] == [False, True]
 
 
 def test_the_last_interval_counts_in_which_a_number_is_known(sweep):

@@ -32,7 +32,9 @@ def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
     swept = found.runs["training.step_size=0.5,seed=2"]
     assert swept.metrics["loss"].tolist() == alone.metrics["loss"].tolist()
     assert found.results()["step_size"].tolist() == ["0.1", "0.5"]
+    assert found.results(against="step_size=0.1")["step_size"].tolist() == ["0.5"]
     assert found.plot(tmp_path / "a.pgf").is_file()
+    assert found.report() == tmp_path / "all" / "report.html"
     assert "4 of 4 runs" in found._repr_html_()
     again = sweep(
         experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True
