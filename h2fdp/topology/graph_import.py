@@ -74,6 +74,8 @@ def tree_document(graph: Graph) -> tuple[Document, list[Problem]]:
 def _edges(tree: _Tree, above: str, path: _Place, document: Document) -> Node:
     """The `edges:` of the cloud or of an edge server, at a path of the document, whose labels name nodes."""
     below = [_edge(tree, server, (*path, at), document) for at, server in enumerate(tree.servers[above])]
+    if not below and tree.problems:  # one stands for them, so that an empty list is not one more problem
+        below = [_edge(tree, GraphNode("edge", {}, ""), (*path, 0), document)]
     return Node(below, str(tree.graph.path))
 
 
@@ -88,6 +90,8 @@ def _edge(tree: _Tree, server: GraphNode, path: _Place, document: Document) -> N
             content["link"] = Node(link, wire.where)
     if tree.servers[server.name]:
         content["edges"] = _edges(tree, server.name, (*path, "edges"), document)
+    elif tree.lost_all_below(server.name):
+        content["devices"] = Node([Node({}, server.where)], server.where)
     else:
         devices = tree.devices[server.name]
         for position, device in enumerate(devices):
@@ -122,7 +126,7 @@ def _is_ours(key: str, known: tuple[str, ...]) -> bool:
 
 @dataclass
 class _Tree:
-    """Parents and children, and every problem of shape.
+    """Parents and children, and every problem of shape; what only follows from another problem is not one.
 
     Attributes:
         cloud: the name of the cloud's node; empty where there is none.
@@ -139,11 +143,17 @@ class _Tree:
 
     def __post_init__(self) -> None:
         self._nodes: dict[str, GraphNode] = {}
+        self._neighbours: dict[str, set[str]] = defaultdict(set)
+        self._unlisted: set[str] = set()
         self._wires: dict[str, dict[str, GraphLink]] = defaultdict(dict)
         for node in self.graph.nodes:
             self._check_node(node)
+        self._check_kinds()
         self._check_cloud()
         for link in self.graph.links:
+            first, second = link.ends
+            self._neighbours[first].add(second)
+            self._neighbours[second].add(first)
             self._check_link(link)
         self._hang_servers()
         self._check_orphans()
@@ -153,6 +163,11 @@ class _Tree:
     def of_kind(self, kind: str) -> list[GraphNode]:
         return [node for node in self._nodes.values() if node.kind == kind]
 
+    def lost_all_below(self, server: str) -> bool:
+        """Whether all that is below an edge server was left out, each for a problem that is listed already."""
+        linked = len(self._neighbours[server]) > (server in self.uplink)
+        return bool(self.problems) and not self.devices[server] and (linked or server not in self._nodes)
+
     def _tell(self, text: str, where: str, name: str, key: str = "") -> None:
         self.problems.append(Problem(text, where, f'node "{name}"' + (f".{key}" if key else "")))
 
@@ -161,14 +176,22 @@ class _Tree:
             self._tell("a second node of this name", node.where, node.name)
             return
         self._nodes[node.name] = node
-        if not node.kind:
+
+    def _check_kinds(self) -> None:
+        lacking = self.of_kind("")
+        if len(lacking) == len(self._nodes) > 1 and not any("kind" in node.attributes for node in lacking):
+            text = f"no node has the attribute `kind`; expected one of {', '.join(KINDS)} on each"
+            self.problems.append(Problem(text, str(self.graph.path)))
+            return
+        for node in lacking:
             found = quote(node.attributes.get("kind"))
             self._tell(f"expected one of {', '.join(KINDS)}, found {found}", node.where, node.name, "kind")
 
     def _check_cloud(self) -> None:
         clouds = self.of_kind("cloud")
         if not clouds:
-            self.problems.append(Problem("expected one node of kind cloud, found none", str(self.graph.path)))
+            if not self.of_kind(""):  # else the cloud may be a node whose kind was not understood
+                self.problems.append(Problem("expected one node of kind cloud, found none", str(self.graph.path)))
             return
         self.cloud = clouds[0].name
         for other in clouds[1:]:
@@ -178,7 +201,9 @@ class _Tree:
         """Take a device's link to its edge server, or a wire between servers, of which the cloud is one."""
         unknown = [end for end in link.ends if end not in self._nodes]
         for end in unknown:
-            self._tell("a link leads to this node, which is not in the list of nodes", link.where, end)
+            if end not in self._unlisted:
+                self._tell("a link leads to this node, which is not in the list of nodes", link.where, end)
+            self._unlisted.add(end)
         if unknown:
             return
         kinds = {self._nodes[end].kind: end for end in link.ends}
@@ -227,18 +252,35 @@ class _Tree:
                 self.devices[second if first == device.name else first].append(device)
 
     def _check_orphans(self) -> None:
-        touched = {end for link in self.graph.links for end in link.ends}
-        for server in self.of_kind("edge"):
-            if server.name not in self.uplink:
-                self._tell("no link to the cloud or to an edge server on the way there", server.where, server.name)
+        seen: set[str] = set()
+        for server in self.of_kind("edge") if self.cloud else []:
+            if server.name in self.uplink or server.name in seen:
+                continue
+            island = self._reached(server.name)
+            seen |= island
+            if all(name in self._nodes and self._nodes[name].kind in ("edge", "device") for name in island):
+                others = sum(self._nodes[name].kind == "edge" for name in island) - 1
+                more = f" (other edge servers linked to it: {others})" if others else ""
+                text = f"no link to the cloud or to an edge server on the way there{more}"
+                self._tell(text, server.where, server.name)
         for device in self.of_kind("device"):
-            if device.name not in touched:
+            if not self._neighbours[device.name]:
                 self._tell("no link to an edge server", device.where, device.name)
 
+    def _reached(self, name: str) -> set[str]:
+        """All nodes that links lead to from a node, itself among them."""
+        reached, waiting = {name}, [name]
+        while waiting:
+            new = self._neighbours[waiting.pop()] - reached
+            reached |= new
+            waiting += new
+        return reached
+
     def _check_cycle(self) -> None:
+        """Of links between servers: a device in a cycle has two parents or a link to a device, a problem by itself."""
         import networkx as nx  # 0.2 s, for those who read graphs
 
-        network = nx.Graph(link.ends for link in self.graph.links)
+        network = nx.Graph((first, second) for first, others in self._wires.items() for second in others)
         try:
             cycle = [first for first, _ in nx.find_cycle(network)]
         except nx.NetworkXNoCycle:

@@ -106,7 +106,7 @@ def _bounds(document: Document, entries: list[_Entry]) -> list[Problem]:
     deepest = max((entry.path for entry in every), key=len, default=())
     if len(deepest) > 2 * MOST_TIERS:
         found = f"expected at most {MOST_TIERS} tiers of edge servers, found {len(deepest) // 2}"
-        return [Problem(found, document.where(deepest), document.key(deepest))]
+        return [Problem(found, document.where(deepest), key)]  # the key of the deepest would fill three lines
     if devices > MOST_DEVICES:
         return [Problem(f"expected at most {MOST_DEVICES:,} devices, found {devices:,}", where, key)]
     return []

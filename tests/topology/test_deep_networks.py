@@ -189,7 +189,7 @@ def test_no_network_has_more_than_twenty_tiers(tmp_path):
     text = (tmp_path / "net.yaml").read_text()
     head, below = text.split("edges:\n", 1)
     indented = "".join(f"    {line}\n" for line in below.splitlines())
-    with pytest.raises(UserError, match=r"edges\[0\]: expected at most 20 tiers of edge servers, found 21"):
+    with pytest.raises(UserError, match=r":66: edges: expected at most 20 tiers of edge servers, found 21"):
         topology(f"{head}edges:\n  - name: top\n    edges:\n{indented}")
 
 
