@@ -111,7 +111,8 @@ class FaultsSection(Section):
     """Faults of the simulated world; nothing fails by default.
 
     Attributes:
-        device_dropout: the probability that a device that takes part in an interval sends nothing.
+        device_dropout: the probability that a device drops out of an interval that it takes part in: it sends what
+            aggregations before that moment take, and nothing after it.
         straggler: devices that finish part of their steps.
         edge_outage: edge servers that are offline for a while.
     """
