@@ -60,11 +60,13 @@ class Options(Section):
     Attributes:
         siblings: all choices of the same key by name.
         nulls: whether a resolved section of another choice has null for its options.
+        listed: whether messages offer it; what the program writes into files by itself is read, and not offered.
         name: which choice this is.
     """
 
     siblings: ClassVar[Mapping[str, type[Options]]] = {}
     nulls: ClassVar[bool] = True
+    listed: ClassVar[bool] = True
 
     name: str
 

@@ -67,8 +67,8 @@ class Choices(Generic[OptionsType]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all choices, in the order in which they were registered."""
-        return tuple(self.models)
+        """Of all choices that are offered, in the order in which they were registered."""
+        return tuple(name for name, model in self.models.items() if model.listed)
 
     def section(self) -> Any:
         """The type of a field that takes one of the choices registered so far."""

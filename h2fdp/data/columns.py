@@ -14,6 +14,7 @@ from h2fdp.errors import UserError
 
 LABELS = ("label", "labels", "target", "targets", "y", "fine_label", "character", "class")
 INPUTS = ("image", "img", "pixel_values", "x", "input", "inputs", "features", "input_ids")
+VALIDATION = ("validation", "valid", "val", "dev")  # what the split is called
 _KINDS = (
     "(inputs, labels), a torch Dataset, a Hugging Face Dataset or a pandas frame; or, for data by device, a mapping or "
     "a function from a device's name to (inputs, labels)"
@@ -22,11 +23,18 @@ _KINDS = (
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 
-def splits_of(source: Any) -> tuple[Any, Any]:
-    """The training and the test part of a mapping of splits, as a `DatasetDict` is; else the source and None."""
-    if isinstance(source, Mapping) and "train" in source:
-        return source["train"], next((source[name] for name in ("test", "validation", "valid") if name in source), None)
-    return source, None
+def splits_of(source: Any) -> tuple[Any, Any, Any]:
+    """The training, test and validation part of a mapping of splits; else the source, and None twice.
+
+    Where there is no test part, the validation part is it.
+
+    >>> splits_of({"train": 1, "dev": 2})
+    (1, 2, None)
+    """
+    if not isinstance(source, Mapping) or "train" not in source:
+        return source, None, None
+    validation = next((source[name] for name in VALIDATION if name in source), None)
+    return (source["train"], source["test"], validation) if "test" in source else (source["train"], validation, None)
 
 
 def arrays_of(

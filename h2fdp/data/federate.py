@@ -35,10 +35,10 @@ def load(
 ) -> DeviceData:
     """Load a data set and spread it over devices.
 
-    The public records are set aside first, then validation records are held out of the rest, then the others are
-    partitioned. Of data that come with their owners, each device gives up its share of both, rounded down. With
-    `device_test_share` the test records count as training records until devices have theirs, and then each device gives
-    up its share for tests.
+    The public records are set aside first, then validation records are held out of the rest (of data with a validation
+    part of their own only where a share is stated), then the others are partitioned. Of data that come with their
+    owners, each device gives up its share of both, rounded down. With `device_test_share` the test records count as
+    training records until devices have theirs, and then each device gives up its share for tests.
 
     Args:
         section: the checked `data:` section.
@@ -82,6 +82,8 @@ def load(
     validation, known = (
         pool.train.part(np.flatnonzero(each)) if each.any() else None for each in (held & ~public, public)
     )
+    if not section.validation:
+        validation = pool.validation
     pool = replace(pool, test_owners=test_owners)
     if section.tested_on_devices:
         tests = _hold_out(
@@ -89,7 +91,12 @@ def load(
         )
         pool = replace(pool, test=pool.train.part(np.flatnonzero(tests)), test_owners=owners[tests])
         owners[tests] = NO_DEVICE
-    return replace(_spread(section.name, pool, section.scaled(pool.scaling), validation, owners, devices), public=known)
+    return replace(
+        _spread(section.name, pool, section.scaled(pool.scaling), validation, owners, devices),
+        public=known,
+        class_names=pool.class_names,
+        holders=_holders(pool, given, devices) if section.spread.natural else (),
+    )
 
 
 def from_function(
@@ -140,6 +147,16 @@ def _given(pair: Any, what: str) -> Records:
 def _blocks(devices: int) -> list[tuple[str, int]]:
     starts = range(0, devices, BLOCK)
     return [(f"block {start // BLOCK}", min(BLOCK, devices - start)) for start in starts]
+
+
+def _holders(pool: Pool, given: Integers, devices: int) -> tuple[str, ...]:
+    """The names of the owners whose records each device has."""
+    if pool.owners is None or not pool.owner_names:
+        return ()
+    named: list[list[str]] = [[] for _ in range(devices)]
+    for device, owner in np.unique(np.stack([given, pool.owners]), axis=1).T.tolist():
+        named[device].append(pool.owner_names[owner])
+    return tuple(map(", ".join, named))
 
 
 def _hold_out(

@@ -67,6 +67,16 @@ class DeviceData(Protocol):
         """Input values over all devices."""
         ...
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the labels are called, in order; empty where they are numbers alone."""
+        ...
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Whose records each device has, by name; empty where these are nobody's."""
+        ...
+
     def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
         """The records of devices first .. first + count - 1, and (count + 1,) where each device's begin in them."""
         ...
@@ -92,6 +102,8 @@ class FederatedData:
         offsets: where each device's places begin in `order`, shape (I + 1,), int64.
         test_owners: the device of each test record; None where they are nobody's.
         public: training records that are no device's and count as public, or None.
+        class_names: what the labels are called, in order; empty where they are numbers alone.
+        holders: whose records each device has, by name; empty where these are nobody's.
     """
 
     name: str
@@ -105,6 +117,8 @@ class FederatedData:
     offsets: NDArray[np.int64]
     test_owners: NDArray[np.int64] | None = None
     public: Records | None = None
+    class_names: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
 
     @property
     def devices(self) -> int:

@@ -7,6 +7,7 @@ covers that. So bounds are stated, and categories too: as a categorical column, 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from h2fdp.errors import UserError
 
 _LABELS = ("label", "labels", "target", "class", "y")
+_NO_HEADING = re.compile(r"\s*|Unnamed: [\d.]+")  # what pandas calls it
 
 
 def frame_arrays(
@@ -35,7 +37,8 @@ def frame_arrays(
         ranges: column -> (lowest, highest).
 
     Raises:
-        UserError: a column that is not there, no numbers and no categories, bounds that are none.
+        UserError: a column that is not there or has no heading, no numbers and no categories, missing or infinite
+            values, bounds that are none.
     """
     there = [str(each) for each in frame.columns]
     usual = next((each for each in _LABELS if each in there), None)
@@ -44,6 +47,10 @@ def frame_arrays(
         raise UserError(f"{what}: which column has the labels? Say it as label=, one of {', '.join(there)}", key="data")
     owner = None if by is None else _named(by, there, what)
     used = [_named(each, there, what) for each in inputs] if inputs else [c for c in there if c not in (target, owner)]
+    if bare := [each for each in used if not inputs and _NO_HEADING.fullmatch(each)]:
+        rest = ", ".join(each for each in used if each not in bare)
+        text = f"{what}: column {there.index(bare[0]) + 1} has no heading, as row numbers that pandas wrote have none"
+        raise UserError(f"{text}; leave it out of the file (index=False), or say inputs: [{rest}]"[:400], key="data")
     if not used:
         raise UserError(f"{what}: no columns are left as inputs", key="data")
     for key in ranges:
@@ -51,6 +58,9 @@ def frame_arrays(
             raise UserError(f"{what}: ranges: {key} is no input; inputs are {', '.join(used)}", key="data")
     parts = [_features(frame[each], each, ranges.get(each), what) for each in used]
     labels = frame[target]
+    for stated in (target,) if owner is None else (target, owner):
+        if (missing := np.asarray(frame[stated].isna())).any():
+            raise UserError(f"{what}: the column {stated} has no value in {_first(missing)}", key="data")
     if names is None and hasattr(labels, "cat"):
         names = list(labels.cat.categories)
     owners = None if owner is None else np.asarray(frame[owner])
@@ -72,10 +82,12 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
             return labels.astype(np.int64)
         return labels
     places = {name: place for place, name in enumerate(names)}
-    unknown = [each for each in labels.tolist() if each not in places]
-    if unknown:
+    unknown = np.array([each not in places for each in labels.tolist()])
+    if unknown.any():
         listed = ", ".join(map(str, names))
-        raise UserError(f"{what}: the label {unknown[0]!r} is none of the classes {listed}", key="data")
+        found = labels.tolist()[unknown.argmax()]
+        text = f"{what}: the label {found!r} in {_first(unknown)} is none of the classes {listed}"
+        raise UserError(text, key="data")
     return np.array([places[each] for each in labels.tolist()], dtype=np.int64)
 
 
@@ -88,12 +100,24 @@ def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str)
         text = f"{what}: the column {name} has no numbers; make it categorical with stated categories, or leave it out"
         raise UserError(text, key="data")
     numbers = array.astype(np.float64)[:, None]
+    with np.errstate(over="ignore"):
+        wrong = ~np.isfinite(numbers.astype(np.float32))[:, 0]
+    if wrong.any():
+        found = numbers[wrong.argmax(), 0]
+        shown = "no value (or NaN)" if np.isnan(found) else f"{found:g}"
+        text = f"the column {name} has {shown} in {_first(wrong)}; expected finite numbers (of 32 bits)"
+        raise UserError(f"{what}: {text}", key="data")
     if bounds is None:
         return numbers
     if len(bounds) != 2 or not bounds[0] < bounds[1]:
         raise UserError(f"{what}: ranges.{name}: expected (lowest, highest), found {bounds}", key="data")
     low, high = map(float, bounds)
     return np.asarray((np.clip(numbers, low, high) - low) / (high - low))
+
+
+def _first(marked: NDArray[np.bool_]) -> str:
+    """The number of the first row that is marked."""
+    return f"row {int(marked.argmax()) + 1} (the first is 1)"
 
 
 def _indicators(values: NDArray[Any], categories: Sequence[Any]) -> NDArray[Any]:

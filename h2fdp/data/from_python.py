@@ -6,7 +6,7 @@ None of these libraries is imported: an object counts as what it can do. Any par
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -34,6 +34,7 @@ class Given(DataOptions):
     description: ClassVar[str] = "records handed over in Python"
     on_disk: ClassVar[bool] = False
     nulls: ClassVar[bool] = False
+    listed: ClassVar[bool] = False
 
     name: Literal["given"] = "given"
     source: Text | None = None
@@ -61,7 +62,7 @@ class Given(DataOptions):
     def load(self, request: DataRequest) -> Pool:
         """The records, without owners where a partition spreads them; see `load_given`."""
         pool = self.load_given()
-        return pool if self.spread.natural else Pool(pool.train, pool.test, pool.classes, pool.scaling)
+        return pool if self.spread.natural else replace(pool, owners=None, test_owners=None, owner_names=())
 
     def load_given(self) -> Pool:
         """The records as they were handed over.
@@ -99,7 +100,7 @@ def from_python(
 
     Args:
         source: (inputs, labels) as arrays or tensors; a map-style torch `Dataset` of (input, label) pairs; a Hugging
-            Face `Dataset`, or a `DatasetDict` with `train` and `test`; a pandas frame.
+            Face `Dataset`, or a `DatasetDict` with `train`, `test` and perhaps `validation`; a pandas frame.
         test: the same for the test data, or the share of the records that becomes these, as 0.2.
         label: the column of labels; null for one called label, labels, target or y.
         inputs: the column of inputs, or for a frame the columns; null for one called image, x, ..., or all others.
@@ -116,7 +117,7 @@ def from_python(
     >>> len(data.pool.train), len(data.pool.test), data.pool.classes
     (3, 1, 2)
     """
-    training, split = splits_of(source)
+    training, split, validation = splits_of(source)
     test = split if test is None else test
     named = by if isinstance(by, str) else None
     x, y, owners = arrays_of(training, label, inputs, named, classes, ranges or {}, "the training data")
@@ -138,10 +139,17 @@ def from_python(
             raise UserError(f"test_data: expected a pair, data, or a share as 0.2, found {test!r}", key="data")
         x, y, test_names = arrays_of(test, label, inputs, named, classes, ranges or {}, "the test data")
         held = as_records(x, y, "the test data")
+    valid = None
+    if validation is not None:
+        x, y, _ = arrays_of(validation, label, inputs, None, classes, ranges or {}, "the validation data")
+        valid = as_records(x, y, "the validation data")
     count = classes if isinstance(classes, int) or classes is None else len(classes)
     stored = scaling or Scaling(255.0 if train.x.dtype == np.uint8 else 1.0)
     numbers, test_numbers = numbered(owners, test_names)
-    pool = Pool(train, held, class_count(train, held, count, "data"), stored, numbers, test_numbers)
+    names = () if classes is None or isinstance(classes, int) else tuple(map(str, classes))
+    called = () if owners is None else tuple(map(str, np.unique(owners)))
+    number = class_count(train, held, count, "data", valid)
+    pool = Pool(train, held, number, stored, numbers, test_numbers, valid, names, called)
     return PythonData(pool, {"source": _called(source), **options})
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from h2fdp.config.fields import Text
+from h2fdp.data.columns import VALIDATION, splits_of
 from h2fdp.data.from_python import from_python
 from h2fdp.data.source import DataRequest, Pool
 from h2fdp.data.tabular import Tabular
@@ -26,7 +27,7 @@ class HuggingFace(Tabular):
         path: of the folder; `h2fdp` downloads nothing: `datasets.load_dataset(name).save_to_disk(path)` does.
         label: the column of labels; null for the usual names.
         inputs: the columns of inputs; null for the usual names.
-        test: the share of the records that are test records, where there is no split called test.
+        test: the share of the records that are test records, where there is no test and no validation split.
     """
 
     description: ClassVar[str] = "a Hugging Face data set in a folder (save_to_disk, or Parquet files)"
@@ -42,10 +43,9 @@ class HuggingFace(Tabular):
         """
         splits = read_folder(Path(self.path).expanduser())
         by = self.by if self.spread.natural else None
-        test = splits.get("test", self.test)
-        training = splits["train"]
-        classes = training.classes_of(self.label)
-        return from_python(training, test, label=self.label, inputs=self.inputs, by=by, classes=classes).pool
+        classes = splits["train"].classes_of(self.label)
+        test = self.test if splits_of(splits)[1] is None else None
+        return from_python(splits, test, label=self.label, inputs=self.inputs, by=by, classes=classes).pool
 
 
 class ArrowColumns:
@@ -102,7 +102,7 @@ def _splits(folder: Path) -> Iterator[tuple[str, ArrowColumns]]:
         yield "train", _arrow(folder)
         return
     parquet = sorted(folder.rglob("*.parquet"))
-    for name in ("train", "test"):
+    for name in ("train", "test", *VALIDATION):
         if files := [file for file in parquet if file.name.startswith(name)]:
             yield name, _columns(pa.concat_tables([pq.read_table(file) for file in files]))
 

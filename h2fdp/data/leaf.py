@@ -76,7 +76,9 @@ class Leaf(Pooled):
         owners, test_owners = numbered(users_train, users_test) if self.partition.natural else (None, None)
         classes = _FEMNIST_CLASSES if self.task == "femnist" else _SENTIMENTS
         scaling = _FEMNIST if self.task == "femnist" else Scaling()
-        return Pool(train, test, class_count(train, test, classes, str(home)), scaling, owners, test_owners)
+        names = tuple(np.unique(users_train).tolist()) if self.partition.natural else ()
+        classes = class_count(train, test, classes, str(home))
+        return Pool(train, test, classes, scaling, owners, test_owners, owner_names=names)
 
     def _images(self, x: list[Any], y: list[Any], what: str) -> Records:
         """(n, 1, 28, 28) from 0 to 1."""

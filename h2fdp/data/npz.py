@@ -19,7 +19,7 @@ from h2fdp.data.source import Classes, DataOptions, DataRequest, Pool
 from h2fdp.errors import UserError
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
-OPTIONAL = ("device_train", "device_test")
+OPTIONAL = ("device_train", "device_test", "x_validation", "y_validation")
 _KEY = "data.path"
 
 
@@ -48,7 +48,7 @@ class Npz(DataOptions):
         return self.path, self.classes, self.partition is None or self.partition.natural
 
     def load(self, request: DataRequest) -> Pool:
-        """x_train, y_train, x_test, y_test, and optionally who holds each training and test record.
+        """x_train, y_train, x_test, y_test, and optionally x_validation, y_validation, and who holds each record.
 
         8-bit inputs are divided by 255, others taken as they are.
         `device_test` matters to personal models alone: each is evaluated on the test records of its device.
@@ -72,14 +72,15 @@ class Npz(DataOptions):
             if strangers := sorted(set(test_owners.tolist()) - set(owners.tolist())):
                 text = f"{path}: device_test names {strangers[0]}, which holds no training record"
                 raise UserError(text, key=_KEY)
-        return Pool(
-            train,
-            test,
-            class_count(train, test, self.classes, str(path)),
-            Scaling(255.0 if train.x.dtype == np.uint8 else 1.0),
-            owners,
-            test_owners,
-        )
+        valid = None
+        if found := [name for name in ("x_validation", "y_validation") if name in arrays]:
+            if len(found) == 1:
+                raise UserError(f"{path}: {found[0]} alone; expected x_validation and y_validation", key=_KEY)
+            what = f"x_validation and y_validation of {path}"
+            valid = as_records(arrays["x_validation"], arrays["y_validation"], what, _KEY)
+        count = class_count(train, test, self.classes, str(path), valid)
+        stored = Scaling(255.0 if train.x.dtype == np.uint8 else 1.0)
+        return Pool(train, test, count, stored, owners, test_owners, valid)
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:

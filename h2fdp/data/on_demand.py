@@ -35,6 +35,8 @@ class DrawnData:
     validation: Records | None = None
     public: Records | None = None
     scaling: Scaling = field(default_factory=Scaling)
+    class_names: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, recipe: Synthetic, groups: Sequence[tuple[str, int]], streams: Streams) -> DrawnData:

@@ -114,28 +114,29 @@ def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
     return Records(np.ascontiguousarray(inputs), labels.astype(np.int64))
 
 
-def class_count(train: Records, test: Records, stated: int | None, what: str) -> int:
+def class_count(train: Records, test: Records, stated: int | None, what: str, validation: Records | None = None) -> int:
     """The number of classes: as stated, else as many as the test labels show, at least 2.
 
     The number is public, for it is the width of the model's last layer. Were it taken from the devices' labels, one
     record could change it, and no noise would hide that record.
 
     Raises:
-        UserError: a label beyond it; training and test inputs that are not alike.
+        UserError: a label beyond it; training or validation inputs that are not as test inputs are.
     """
-    if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
-        found = f"{train.x.shape[1:]} {train.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
-        raise UserError(f"{what}: training and test inputs must be alike, found {found}", key="data")
-    public = max(2, int(test.y.max()) + 1) if stated is None else stated
-    shown = int(max(train.y.max(), test.y.max())) + 1
-    if shown > public and stated is None:
-        text = f"{what}: the test labels, which are public, go up to {public - 1}, those of devices to {shown - 1}"
+    others = {"training": train} if validation is None else {"training": train, "validation": validation}
+    for name, part in others.items():
+        if part.x.shape[1:] != test.x.shape[1:] or part.x.dtype != test.x.dtype:
+            found = f"{part.x.shape[1:]} {part.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
+            raise UserError(f"{what}: {name} and test inputs must be alike, found {found}", key="data")
+    highest = int(test.y.max())
+    public = max(2, highest + 1) if stated is None else stated
+    shown = max(highest, *(int(part.y.max()) for part in others.values()))
+    if shown >= public and stated is None:
+        text = f"{what}: the test labels, which are public, go up to {highest}, those of devices to {shown}"
         hint = "the number of classes must be public: state it, or have test records of every class"
         raise UserError(f"{text}; {hint}", key="data.classes")
-    if shown > public:
-        raise UserError(
-            f"{what}: {public} classes have labels 0 to {public - 1}, found {shown - 1}", key="data.classes"
-        )
+    if shown >= public:
+        raise UserError(f"{what}: {public} classes have labels 0 to {public - 1}, found {shown}", key="data.classes")
     return public
 
 

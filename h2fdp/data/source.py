@@ -156,6 +156,9 @@ class Pool:
     Attributes:
         owners: a number for who holds each training record, shape (n,); None when a partitioner is to decide.
         test_owners: the same of each test record, shape (n',); None where they are nobody's.
+        validation: the data set's own validation records; None where it has none.
+        class_names: what the labels are called, in order; empty where they are numbers alone.
+        owner_names: the same of `owners`.
     """
 
     train: Records
@@ -164,6 +167,9 @@ class Pool:
     scaling: Scaling
     owners: NDArray[np.int64] | None = None
     test_owners: NDArray[np.int64] | None = None
+    validation: Records | None = None
+    class_names: tuple[str, ...] = ()
+    owner_names: tuple[str, ...] = ()
 
     def together(self) -> Pool:
         """The same with the test records among the training records; there are none beside.

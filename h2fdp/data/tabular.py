@@ -18,9 +18,11 @@ class Tabular(DataOptions):
     """Records with columns, in files.
 
     Attributes:
+        validation: the share of the training records that is held out; 0: the validation part that the files have, if
+            they have one.
         path: of the file or folder.
         by: the column that says who holds a record; null: nobody.
-        test: the share of the records that are test records, where the files do not say which these are.
+        test: the share of the records that are test records, where the files have neither a test nor a validation part.
         partition: null: by `by` where it is stated, else `iid`.
     """
 

@@ -245,12 +245,17 @@ class Experiment:
         return f"Experiment({self.config.name!r}: {method} on {self.config.data.name}, {devices} devices)"
 
     def holdings(self, data_root: str | Path | None = None) -> pd.DataFrame:
-        """How many records of each label (columns) each device (rows) holds; nothing is trained."""
+        """How many records of each label (columns) each device (rows) holds; nothing is trained.
+
+        The frame's `attrs["owners"]` lists whose records each device has; it is empty where these are nobody's.
+        """
         import pandas as pd
 
-        counts = label_counts(self.records(None if data_root is None else Path(data_root)))
+        data = self.records(None if data_root is None else Path(data_root))
         names = [name for subnet in self.topology.subnets for name in subnet.device_names()]
-        return pd.DataFrame(counts, index=pd.Index(names, name="device"))
+        frame = pd.DataFrame(label_counts(data), index=pd.Index(names, name="device"), columns=data.class_names or None)
+        frame.attrs["owners"] = list(data.holders)
+        return frame
 
     def run(
         self,

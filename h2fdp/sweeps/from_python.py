@@ -75,6 +75,8 @@ def _in_a_file(experiment: Experiment, folder: Path) -> dict[str, Any]:
         spread, stated = {"natural": True}, {}
     arrays = {"x_train": _stored(pool, pool.train.x), "y_train": pool.train.y,
               "x_test": _stored(pool, pool.test.x), "y_test": pool.test.y}  # fmt: skip
+    if pool.validation is not None:
+        arrays |= {"x_validation": _stored(pool, pool.validation.x), "y_validation": pool.validation.y}
     if natural and pool.owners is not None:
         arrays["device_train"] = pool.owners
         if pool.test_owners is not None:

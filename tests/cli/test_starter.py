@@ -25,6 +25,19 @@ def test_its_network_its_data_and_its_privacy_can_be_looked_at(folder, h2fdp):
     assert (folder / "who.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_classes_and_owners_are_shown_by_name(tmp_path, h2fdp):
+    (tmp_path / "t.csv").write_text("x,site,grade\n" + "1,north,low\n2,south,high\n3,north,low\n" * 4)
+    (tmp_path / "e.yaml").write_text(
+        "topology: {edges: [{name: a, devices: {count: 2}}]}\nmethod: hfl\n"
+        "data: {name: table, path: t.csv, label: grade, classes: [low, high], by: site}\n"
+    )
+    shown = h2fdp("data", "show", tmp_path / "e.yaml").stdout.splitlines()
+    assert "classes       0 low, 1 high" in shown
+    assert [line.split()[0] for line in shown if line.endswith(("north", "south"))] == ["a/1", "a/2"]
+    held = json.loads(h2fdp("data", "show", tmp_path / "e.yaml", "--json").stdout)
+    assert [each["owner"] for each in held] == ["north", "south"]
+
+
 @pytest.mark.run
 def test_its_test_passes_and_its_sweep_runs(folder, h2fdp, tmp_path):
     code = {"__file__": str(folder / "test_experiment.py"), "__name__": "starter"}

@@ -113,3 +113,8 @@ def test_every_data_set_is_described_in_one_line():
     rows = describe()
     assert [row["name"] for row in rows] == [name for name in DATA_SETS.names if name != GIVEN]
     assert all("\n" not in row["description"] and row["keys"] for row in rows)
+
+
+def test_a_message_offers_what_a_file_can_name():
+    assert GIVEN not in problem("imagez").split("found")[0]
+    assert read({"name": GIVEN}).name == GIVEN  # a run directory names it

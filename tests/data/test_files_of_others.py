@@ -137,3 +137,94 @@ def test_a_table_in_a_file_with_stated_bounds_and_categories(tmp_path):
     with pytest.raises(UserError, match="cannot be read as a table"):
         loaded(section | {"path": str(tmp_path / "none.csv")})
     assert np.isin(found.device(1).y, [0, 1]).all()
+
+
+def tables(folder, suffix=".csv", **parts):
+    """A folder of tables with inputs x and y and labels."""
+    folder.mkdir(exist_ok=True)
+    for name, rows in parts.items():
+        frame = pd.DataFrame(rows, columns=["x", "y", "label"])
+        frame.to_parquet(folder / f"{name}{suffix}") if suffix != ".csv" else frame.to_csv(
+            folder / f"{name}{suffix}", index=False
+        )
+    return {"name": "table", "path": str(folder), "label": "label", "classes": [0, 1]}
+
+
+ROWS = [(1, 2, 0), (2, 1, 1)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_folder_of_tables_is_read_part_by_part(tmp_path, suffix):
+    section = tables(tmp_path / "t", suffix, train=ROWS, test=[(1, 1, 0)])
+    found = loaded(section)
+    assert sorted(map(tuple, found.train.x.tolist())) == [(1, 2), (2, 1)]
+    assert (found.test.x.tolist(), found.validation) == ([[1, 1]], None)
+    tables(tmp_path / "t", suffix, validation=[(4, 2, 1), (5, 5, 0)])
+    assert loaded(section).validation.x.tolist() == [[4, 2], [5, 5]]
+    (tmp_path / "t" / f"test{suffix}").unlink()
+    assert loaded(section).test.x.tolist() == [[4, 2], [5, 5]]  # they test where nothing else does
+    (tmp_path / "t" / f"validation{suffix}").unlink()
+    assert [
+        len(each) for each in (loaded(section | {"test": 0.5}, 1).train, loaded(section | {"test": 0.5}, 1).test)
+    ] == [1, 1]
+
+
+def test_columns_of_a_test_table_may_stand_in_another_order_and_need_no_owner(tmp_path):
+    section = tables(tmp_path / "t", train=ROWS)
+    pd.DataFrame(ROWS, columns=["x", "y", "label"]).assign(who=["b", "a"]).to_csv(tmp_path / "t/train.csv", index=False)
+    pd.DataFrame({"label": [1], "y": [7], "x": [3]}).to_csv(tmp_path / "t" / "test.csv", index=False)
+    found = loaded(section | {"by": "who"})
+    assert (found.test.x.tolist(), found.test_owners) == ([[3, 7]], None)
+    assert (found.device(0).x.tolist(), found.holders, found.class_names) == ([[2, 1]], ("a", "b"), ("0", "1"))
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"data.csv": "x,label\n1,0\n"}, "expected a table, or a folder with train.csv"),
+        ({"train.csv": "x,label\n1,0\n", "train.parquet": ""}, "expected train.csv or train.parquet, found both"),
+        ({"train.csv": "x,label\n1,0\n", "test.csv": "x\n1\n"}, "the table test.csv: there is no column label"),
+        ({"train.csv": "x,label\n1,0\n", "test.csv": "z,label\n1,0\n"}, "the table test.csv: there is no column x"),
+        ({"train.csv": ",x,label\n0,1,0\n"}, "train.csv: column 1 has no heading, as row numbers that pandas wrote"),
+        ({"train.csv": ",x,label\n0,1,0\n"}, "leave it out of the file (index=False), or say inputs: [x]"),
+        (
+            {"train.csv": "x,label\n1,0\n,1\n"},
+            "train.csv: the column x has no value (or NaN) in row 2 (the first is 1)",
+        ),
+        ({"train.csv": "x,label\n1,0\ninf,1\n"}, "the column x has inf in row 2 (the first is 1)"),
+        ({"train.csv": "x,label\n1,0\n2,\n"}, "the column label has no value in row 2"),
+        ({"train.csv": "x,label\n1,0\n2,7\n"}, "the label 7 in row 2 (the first is 1) is none of the classes 0, 1"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_told_by_column_and_row(tmp_path, files, told):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError) as caught:
+        loaded({"name": "table", "path": str(tmp_path), "label": "label", "classes": [0, 1]})
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_column_without_a_heading_is_no_input_that_is_stated(tmp_path):
+    (tmp_path / "t.csv").write_text(",x,label\n0,1,0\n1,2,1\n2,3,0\n")
+    section = {"name": "table", "path": str(tmp_path / "t.csv"), "label": "label", "classes": [0, 1], "inputs": ["x"]}
+    assert loaded(section | {"test": 0.34}, 1).shape == (1,)
+
+
+@pytest.mark.parametrize("stored", ["save_to_disk", "parquet"])
+def test_the_validation_split_of_a_hugging_face_folder_is_used(tmp_path, stored):
+    parts = {
+        name: {"x": [[float(at)], [at + 0.5]], "label": [0, 1]}
+        for at, name in enumerate(("train", "test", "validation"))
+    }
+    for name, columns in parts.items():
+        if stored == "parquet":
+            pd.DataFrame(columns).to_parquet(tmp_path / f"{name}-00000-of-00001.parquet")
+        else:
+            hugging_face(tmp_path / name, columns)
+            (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": list(parts)}))
+    section = {"name": "huggingface", "path": str(tmp_path)}
+    found = loaded(section)
+    assert (found.test.x.tolist(), found.validation.x.tolist()) == ([[1.0], [1.5]], [[2.0], [2.5]])
+    held_out = loaded(section | {"validation": 0.5}, 1)  # of the training records, as for every data set
+    assert held_out.validation.x.item() < 1

@@ -141,8 +141,22 @@ class Loose:
         ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column has the labels? Say it as label="),
         ({"source": FRAME, "test": 0.2, "ranges": {"a": (1, 1)}}, "ranges.a: expected (lowest, highest)"),
         ({"source": FRAME.assign(a="x"), "test": 0.2}, "the column a has no numbers; make it categorical"),
+        (
+            {"source": FRAME.assign(b=FRAME.b.where(FRAME.index != 4)), "test": 0.2},
+            "the column b has no value (or NaN) in",
+        ),
+        ({"source": FRAME.assign(c=1e39), "test": 0.2}, "the column c has 1e+39 in row 1 (the first is 1)"),
+        (
+            {"source": FRAME.assign(label=FRAME.label.where(FRAME.index != 4)), "test": 0.2},
+            "label has no value in row 5",
+        ),
+        ({"source": FRAME.assign(who=[None] + ["a"] * 39), "test": 0.2, "by": "who"}, "who has no value in row 1"),
+        ({"source": FRAME.reset_index(names="Unnamed: 0"), "test": 0.2}, "column 1 has no heading"),
         ({"source": FRAME.assign(label="x"), "test": 0.2}, "labels are texts; say them in order as classes="),
-        ({"source": (X, Y), "test": TEST, "classes": [0, 1]}, "the label 2 is none of the classes 0, 1"),
+        (
+            {"source": (X, Y), "test": TEST, "classes": [0, 1]},
+            "the label 2 in row 3 (the first is 1) is none of the classes 0, 1",
+        ),
         ({"source": Columns(text=["a"], label=[0]), "test": 0.2, "inputs": "text"}, "inputs are texts"),
         ({"source": Columns(a=[1.0], label=[0]), "test": 0.2}, "which column is meant? Say it as inputs="),
         ({"source": [(X[0], 1), (X[1, :2], 0)][::1], "test": 0.2}, "not rectangular arrays"),

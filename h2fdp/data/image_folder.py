@@ -1,0 +1,194 @@
+"""`images`: image files in a folder for each class, as torchvision's `ImageFolder` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from h2fdp.config.fields import Expect
+from h2fdp.data.columns import VALIDATION, splits_of
+from h2fdp.data.from_python import numbered
+from h2fdp.data.records import Records, Scaling
+from h2fdp.data.source import DataRequest, Pool, split_off
+from h2fdp.data.tabular import Tabular
+from h2fdp.errors import UserError
+
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
+_GREY, _COLOUR = ("1", "L", "LA"), ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")  # what Pillow calls 8-bit images
+_LITTER = ("thumbs.db", "desktop.ini", "__macosx")  # of operating systems, as names that begin with a point
+_OWNERS = "metadata.csv"
+_Side = Annotated[int, Field(ge=1, le=4096), Expect("a whole number from 1 to 4096")]
+
+
+class Images(Tabular):
+    """Images in folders.
+
+    Attributes:
+        path: of a folder with a folder of images for each class; or of one with `train`, and perhaps `test` and
+            `validation`, each of which is such a folder. The names of classes and the size of images count as public.
+        by: the column of metadata.csv, beside the folders of classes, that says who holds an image; its column
+            `file_name` has the image, as `cat/1.png`; null: nobody.
+        size: height and width in pixels to which images are resized; null: all have one size.
+        channels: 1 makes images grey, 3 gives them colours; null: all are of one kind.
+        normalize: `unit` maps pixels to 0..1, `symmetric` to -1..1.
+    """
+
+    description: ClassVar[str] = "your images: a folder with a folder of images for each class"
+    name: Literal["images"] = "images"
+    size: _Side | None = None
+    channels: Literal[1, 3] | None = None
+    normalize: Literal["unit", "symmetric"] = "unit"
+
+    def scaled(self, scaling: Scaling) -> Scaling:
+        """The division by 255, or to numbers from -1 to 1."""
+        return scaling if self.normalize == "unit" else scaling.symmetric()
+
+    def load(self, request: DataRequest) -> Pool:
+        """All images as uint8, channels first; labels are numbers of classes in the order of their names.
+
+        Raises:
+            UserError: no folder, no classes or no images in one, a file that is no image or is not like the others, a
+                class that has no training images, an image without an owner.
+        """
+        folder = Path(self.path).expanduser()
+        if not folder.is_dir():
+            raise _wrong(folder, "no such folder")
+        training, test, validation = splits_of({name: _Part(part) for name, part in _parts(folder).items()})
+        classes = list(training.images)
+        first = training.images[classes[0]][0]
+        like = first, self._pixels(first)
+        train = self._records(training, classes, like)
+        by = self.by if self.spread.natural else None
+        owners = None if by is None else training.owners(by)
+        if test is None:
+            kept, rest = split_off(len(train), self.test, "data.test")
+            train, held = train.part(kept), train.part(rest)
+            owners, test_owners = (None, None) if owners is None else (owners[kept], owners[rest])
+        else:
+            held = self._records(test, classes, like)
+            known = by is not None and (test.home / _OWNERS).is_file()  # tests need no owner
+            test_owners = test.owners(by) if known else None
+        valid = None if validation is None else self._records(validation, classes, like)
+        names = () if owners is None else tuple(np.unique(owners).tolist())
+        numbers = numbered(owners, test_owners)
+        return Pool(train, held, max(2, len(classes)), Scaling(255.0), *numbers, valid, tuple(classes), names)
+
+    def _records(self, part: _Part, classes: list[str], like: tuple[Path, NDArray[np.uint8]]) -> Records:
+        if strangers := [name for name in part.images if name not in classes]:
+            text = f"a class without training images; the classes are {', '.join(classes)}"
+            raise _wrong(part.home / strangers[0], text[:300])
+        files = [(file, classes.index(name)) for name, listed in part.images.items() for file in listed]
+        pixels = np.empty((len(files), *like[1].shape), np.uint8)
+        for place, (file, _) in enumerate(files):
+            image = self._pixels(file)
+            other = f"{like[0].parent.name}/{like[0].name}"
+            if image.shape[1:] != like[1].shape[1:]:
+                text = f"{_size(image)}, but {other} has {_size(like[1])}; expected one size, or data.size"
+                raise _wrong(file, text)
+            if len(image) != len(like[1]):
+                text = f"{_kind(image)}, but {other} is {_kind(like[1])}; expected one kind, or data.channels"
+                raise _wrong(file, text)
+            pixels[place] = image
+        return Records(pixels, np.array([label for _, label in files], dtype=np.int64))
+
+    def _pixels(self, file: Path) -> NDArray[np.uint8]:
+        """(channels, height, width)."""
+        from PIL import Image  # 0.1 s, for those who read images
+
+        try:
+            with Image.open(file) as image:
+                if image.mode not in _GREY + _COLOUR:
+                    raise _wrong(file, f"expected 8 bits for each pixel and channel, found Pillow's mode {image.mode}")
+                channels = self.channels or (1 if image.mode in _GREY else 3)
+                pixels = image.convert("L" if channels == 1 else "RGB")
+                if self.size is not None:
+                    pixels = pixels.resize((self.size, self.size), Image.Resampling.BILINEAR)
+        except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError) as error:
+            raise _wrong(file, f"cannot be read as an image: {error}"[:200]) from None
+        array = np.asarray(pixels)
+        return array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)
+
+
+def _parts(folder: Path) -> dict[str, Path]:
+    """The folders of train, and perhaps test and validation; the folder itself as train where it has the classes."""
+    below = {each.name: each for each in _listed(folder) if each.is_dir()}
+    if "train" not in below or not any(each.is_dir() for each in _listed(below["train"])):
+        return {"train": folder}
+    known = ("train", "test", *VALIDATION)
+    if strangers := [each for name, each in below.items() if name not in known]:
+        raise _wrong(strangers[0], "expected train, test and validation alone, as there is a folder train with classes")
+    return below
+
+
+class _Part:
+    """A folder with a folder of images for each class.
+
+    Attributes:
+        images: the files of each class, in the order of names.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.images: dict[str, list[Path]] = {}
+        for each in _listed(home):
+            if each.is_dir():
+                self.images[each.name] = list(_images(each))
+                if not self.images[each.name]:
+                    raise _wrong(each, "no images in this folder of a class")
+            elif each.suffix.lower() in _SUFFIXES:
+                raise _wrong(each, "an image outside the folders of classes; expected one folder for each class")
+        if not self.images:
+            raise _wrong(home, "expected a folder of images for each class, found no folders")
+
+    def owners(self, by: str) -> NDArray[np.str_]:
+        """Who holds each image, from the table beside the folders of classes."""
+        import pandas as pd
+
+        table = self.home / _OWNERS
+        try:
+            frame = pd.read_csv(table, dtype=str)
+        except (OSError, ValueError) as error:
+            raise _wrong(table, f"data.by needs this table, which cannot be read: {error}"[:300]) from None
+        for column in ("file_name", by):
+            if column not in frame.columns:
+                raise _wrong(table, f"there is no column {column}; expected one of {', '.join(frame.columns)}")
+        named = dict(zip(frame["file_name"], frame[by], strict=True))
+        names = [file.relative_to(self.home).as_posix() for listed in self.images.values() for file in listed]
+        if lost := [name for name in names if not isinstance(named.get(name), str)]:
+            raise _wrong(table, f"expected a value of {by} for each image, found none for {lost[0]}")
+        return np.array([named[name] for name in names])
+
+
+def _images(folder: Path) -> Iterator[Path]:
+    for each in _listed(folder):
+        if each.is_dir():
+            yield from _images(each)
+        elif each.suffix.lower() in _SUFFIXES:
+            yield each
+        else:
+            raise _wrong(each, f"not an image; expected a name that ends in {', '.join(_SUFFIXES)}")
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        below = sorted(folder.iterdir())
+    except OSError as error:
+        raise _wrong(folder, f"cannot be read: {error.strerror}") from None
+    return [each for each in below if not each.name.startswith(".") and each.name.lower() not in _LITTER]
+
+
+def _size(image: NDArray[np.uint8]) -> str:
+    return f"{image.shape[1]}x{image.shape[2]} pixels"
+
+
+def _kind(image: NDArray[np.uint8]) -> str:
+    return "grey" if len(image) == 1 else "in colour"
+
+
+def _wrong(place: Path, text: str) -> UserError:
+    return UserError(f"{place}: {text}", key="data.path")
