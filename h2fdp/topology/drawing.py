@@ -170,7 +170,7 @@ def _legend(figure: Figure, topology: Topology) -> None:
             )
         )
     for style in styles:
-        label = "its devices" if every_device else "the number of its devices"
+        label = f"{'devices' if every_device else 'number of devices'} below: {style.word}"
         if every_device:
             handles.append(
                 Line2D(
