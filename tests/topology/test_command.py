@@ -102,3 +102,11 @@ def test_show_draws_what_the_seed_draws():
 def test_one_number_of_tiers_is_no_deep_network(tmp_path):
     with pytest.raises(UserError, match="--tiers: expected a number for each tier of edge servers and one of devices"):
         run("new", "deep", "--tiers", "2", "--out", tmp_path / "n.yaml")
+
+
+def test_check_counts_the_edge_servers_of_every_tier_as_show_does():
+    campus = str(Path(PAPER).parent / "campus-three-tier.yaml")
+    assert "11 edge servers in 2 tiers, 6 trusted" in run("show", campus)
+    checked = run("check", campus)
+    assert "edge servers  11 in 2 tiers, 6 trusted" in checked
+    assert "trusted       5 of 9 of tier 1 (as stated)" in checked
