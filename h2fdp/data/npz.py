@@ -48,7 +48,7 @@ class Npz(DataOptions):
         return self.path, self.classes, self.partition is None or self.partition.natural
 
     def load(self, request: DataRequest) -> Pool:
-        """x_train, y_train, x_test, y_test, and optionally x_validation, y_validation, and who holds each record.
+        """x_train, y_train, x_test, y_test, and optionally x_validation and y_validation, and who holds each record.
 
         8-bit inputs are divided by 255, others taken as they are.
         `device_test` matters to personal models alone: each is evaluated on the test records of its device.

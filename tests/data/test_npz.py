@@ -153,3 +153,14 @@ def test_what_is_no_archive_is_told(tmp_path):
     for name in ("one.npy", "text.npz", "empty.npz", "pickle.npz", "cut.npz", "missing.npz", "."):
         with pytest.raises(UserError, match=r"data\.path"):
             read(tmp_path / name, devices=2)
+
+
+def test_validation_records_of_an_archive_are_used_while_no_share_is_held_out(tmp_path):
+    own = {"x_validation": np.full((2, 3), 99.0), "y_validation": np.array([0, 3])}
+    data = read(saved(tmp_path, **own), devices=2)
+    assert data.validation.x.tolist() == [[99.0] * 3] * 2
+    assert len(read(saved(tmp_path, **own), devices=1, validation=0.25).validation) == 3  # of the training records
+    with pytest.raises(UserError, match=r"x_validation alone; expected x_validation and y_validation"):
+        read(saved(tmp_path, x_validation=own["x_validation"]), devices=2)
+    with pytest.raises(UserError, match="validation and test inputs must be alike"):
+        read(saved(tmp_path, **own | {"x_validation": np.ones((2, 5))}), devices=2)

@@ -1,6 +1,7 @@
 """Sweeps of experiments that Python made: the same runs as those of files, with records that only Python has."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from torch import nn
 
@@ -40,6 +41,16 @@ def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
         experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True
     )
     assert again.runs.keys() == found.runs.keys()
+
+
+def test_the_validation_part_of_splits_travels_with_a_sweep(tmp_path):
+    frame = pd.DataFrame(X).rename(columns="x{}".format).assign(label=Y)
+    splits = {"train": frame[:40], "test": frame[40:50], "validation": frame[50:]}
+    experiment = Experiment(topology=NETWORK, data=splits, **SETTINGS)
+    found = sweep(experiment, grid={"seed": [3]}, out=tmp_path / "all", inline=True)
+    alone = Experiment(topology=NETWORK, data=splits, seed=3, **SETTINGS).run(tmp_path / "alone")
+    swept = found.runs["seed=3"].metrics["validation_accuracy"]
+    assert swept.tolist() == alone.metrics["validation_accuracy"].tolist()
 
 
 def test_records_of_a_function_stay_with_their_devices(tmp_path):
