@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vmap
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping, NormVotes
@@ -100,8 +99,7 @@ class LoopEngine:
     def _mean(self, model: Tensor, x: Tensor, y: Tensor, divisor: float, others: tuple[Tensor, ...] = ()) -> Tensor:
         """(M,) sum of the records' gradients / divisor, clipped one by one where the scope is `record`."""
         if self._clipping is not None and self._clipping.scope == "record":
-            each = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *(None for _ in others)))
-            per_record = each(model, x, y, *others)
+            per_record = self._losses.gradients(model, x, y, *others)
             if self._votes is not None:
                 norms = torch.linalg.vector_norm(per_record, dim=-1)[None]
                 self._votes.count(norms, torch.ones_like(norms, dtype=torch.bool))
@@ -119,6 +117,3 @@ class LoopEngine:
     def _to_norm(self, clipping: Clipping) -> Clipping:
         """The same to the clip norm of the interval, where it moves."""
         return clipping if self._votes is None else replace(clipping, norm=self._votes.norm)
-
-    def _record_loss(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
-        return self._losses.mean(model, x[None], y[None], *others)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
@@ -21,7 +21,6 @@ from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.config.user_code import FAILURES
-from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout
 from h2fdp.training.local_objective import FeatureComparison
 
@@ -110,17 +109,30 @@ class Hinge(Loss):
 
 @dataclass(frozen=True)
 class OwnLoss(Loss):
-    """A user's function from scores (n, classes) and labels (n,) to losses (n,)."""
+    """A user's function from scores (1, classes) and labels (1,) to losses (1,).
+
+    It never sees two records, so that no record's gradient depends on another one, whatever it does with its batch.
+
+    Attributes:
+        looped: whether records are handed over in a loop of Python, since `torch.func` cannot hand over many at once.
+    """
 
     function: Callable[[Tensor, Tensor], Tensor]
     origin: Origin
+    looped: bool = False
 
     def each(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) losses.
 
         Raises:
-            UserError: the user's code fails, or gives no loss for each record.
+            UserError: the user's code fails, or gives no loss.
         """
+        if self.looped:
+            return torch.cat([self._of_one(*own) for own in zip(scores[:, None], labels[:, None], strict=True)])
+        losses: Tensor = vmap(self._of_one)(scores[:, None], labels[:, None])
+        return losses[:, 0]
+
+    def _of_one(self, scores: Tensor, labels: Tensor) -> Tensor:
         found: object = self.origin.call("", self.function, scores, labels)
         if not isinstance(found, Tensor) or found.shape != labels.shape or not found.is_floating_point():
             raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)}", found)
@@ -195,29 +207,52 @@ def loss_of(section: LossOptions | OwnPart, classes: int) -> Loss:
     """The loss that a section describes.
 
     Raises:
-        UserError: a user's own function does not give one number for each record, by that record alone.
+        UserError: a user's own function does not give one number for a record, or mixes records.
     """
     if isinstance(section, LossOptions):
         return section.build()
-    loss = OwnLoss(section.function, section.origin)
-    scores = torch.linspace(-1.0, 1.0, 2 * classes).view(2, classes)
+    origin, scores = section.origin, torch.linspace(-1.0, 1.0, 2 * classes).view(2, classes).requires_grad_()
     labels = torch.tensor([0, classes - 1])
-    both, alone = loss.each(scores, labels), loss.each(scores[:1], labels[:1])
-    if not loss.each(scores.clone().requires_grad_(), labels).requires_grad:
+    looped = OwnLoss(section.function, origin, looped=True)
+    losses = looped.each(scores, labels)
+    if not losses.requires_grad:
         words = Words("losses without a gradient: constant, or detached from the scores")
-        raise section.origin.wrong("", "losses that can be differentiated in the scores", words)
+        raise origin.wrong("", "losses that can be differentiated in the scores", words)
     try:
-        gradients = vmap(grad(lambda own, label: loss.each(own[None], label[None]).sum()))(scores, labels)
-    except UserError:
-        raise
+        (gradients,) = torch.autograd.grad(losses.sum(), scores)
     except FAILURES as error:
-        raise section.origin.failed("", error, "cannot be differentiated") from error
-    if not bool(both.isfinite().all() and gradients.isfinite().all()):
-        raise section.origin.wrong("", "losses and gradients of finite numbers", Words("infinite ones or NaN"))
-    if not torch.allclose(both[:1], alone, rtol=1e-4, atol=1e-6):
-        text = "a record's loss depends on the other records, so its gradient could not be clipped"
-        raise section.origin.problem(text)
-    return loss
+        raise origin.failed("", error, "cannot be differentiated") from error
+    if not bool(losses.isfinite().all() and gradients.isfinite().all()):
+        raise origin.wrong("", "losses and gradients of finite numbers", Words("infinite ones or NaN"))
+    if not looped.each(scores, labels).equal(losses):
+        raise origin.wrong("", "the same losses at each call", Words("other ones"))
+    if _mixes(looped, scores, labels, losses):
+        raise origin.problem("a record's loss depends on the other records; a loss is given one record at a time")
+    return replace(looped, looped=not _taken_at_once(looped, scores.detach(), labels, gradients))
+
+
+def _mixes(loss: OwnLoss, scores: Tensor, labels: Tensor, alone: Tensor) -> bool:
+    """Whether a user's function that takes several records gives them other losses than one by one.
+
+    No gradient could show it. It is refused since a run would train another loss than its user wrote.
+    """
+    try:
+        together: object = loss.function(scores, labels)
+    except FAILURES:
+        return False
+    if not isinstance(together, Tensor) or together.shape != alone.shape:
+        return False
+    return not torch.allclose(together.to(alone.dtype), alone, rtol=1e-4, atol=1e-6)
+
+
+def _taken_at_once(loss: OwnLoss, scores: Tensor, labels: Tensor, gradients: Tensor) -> bool:
+    """Whether `torch.func` finds the gradients of records by a user's function that a loop finds."""
+    at_once = replace(loss, looped=False)
+    try:
+        found: Tensor = vmap(grad(lambda own, label: at_once.each(own[None], label[None]).sum()))(scores, labels)
+    except FAILURES:
+        return False
+    return torch.allclose(found, gradients, rtol=1e-4, atol=1e-6)
 
 
 class RecordLoss:
@@ -231,6 +266,7 @@ class RecordLoss:
         self._module, self._loss, self._comparison = module, loss, comparison
         leaves = [layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None]
         self._last = leaves[-1]
+        self._at_once: bool | None = None
 
     def each(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
         """(n,) losses of records x (n, *shape) with labels y (n,).
@@ -249,6 +285,34 @@ class RecordLoss:
         if self._comparison is None:
             return self._loss.mean(self._scores(model, x), y)
         return self.each(model, x, y, *others).mean()
+
+    def gradients(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+        """(n, M) the gradients of the records' losses in `model`, each of its record alone.
+
+        All at once, or one after the other where `torch.func` cannot differentiate the module or the loss at once.
+        """
+        if self._at_once is None:
+            self._at_once = self._takes_records_at_once(model, x[:1], y[:1], *others)
+        if self._at_once:
+            return self._gradients_at_once(model, x, y, *others)
+        leaf = model.detach().requires_grad_()
+        losses = (self._of_one(leaf, *record, *others) for record in zip(x, y, strict=True))
+        return torch.stack([torch.autograd.grad(each, leaf)[0] for each in losses])
+
+    def _takes_records_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> bool:
+        try:
+            self._gradients_at_once(model, x.repeat_interleave(2, dim=0), y.repeat_interleave(2), *others)
+        except FAILURES:  # what fails for another reason fails again, one by one
+            return False
+        return True
+
+    def _gradients_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+        each = vmap(grad(self._of_one), in_dims=(None, 0, 0, *(None for _ in others)))
+        found: Tensor = each(model, x, y, *others)
+        return found
+
+    def _of_one(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+        return self.mean(model, x[None], y[None], *others)
 
     def _scores(self, model: Tensor, x: Tensor) -> Tensor:
         scores: Tensor = functional_call(self._module, self.flat.views(model), (x,))

@@ -7,13 +7,16 @@ from torch import nn
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms.fedavg import Plain
+from h2fdp.config.own_answers import Origin
+from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.training import Clipping, build_engine, evaluate
 from h2fdp.training.batches import Batches
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.losses import LOSSES, CrossEntropy, Loss
+from h2fdp.training.losses import LOSSES, CrossEntropy, Loss, OwnLoss, loss_of
 
 RNG = np.random.default_rng(5)
 SCORES, LABELS = RNG.normal(size=(6, 4)), RNG.integers(0, 4, 6)
+ONE, ZERO = torch.ones(()), torch.zeros(())
 TORCH = torch.from_numpy(SCORES), torch.from_numpy(LABELS)
 
 
@@ -98,6 +101,94 @@ def test_engines_agree_on_a_loss(name, scope, layers):
     assert (plain.train(starts, records, np.array([0, 1]), batches, 0.3).updates - updates[0]).abs().max() > 1e-3
 
 
+def cross_entropies(scores, labels):
+    return nn.functional.cross_entropy(scores, labels, reduction="none")
+
+
+def by_label(scores, labels):
+    return cross_entropies(scores, labels) * (1 - 2 * ((labels[:, None] == labels[None, :]).sum(1) % 2))
+
+
+def by_count(scores, labels):
+    return cross_entropies(scores, labels) * (1 - 2 * (len(labels) % 2))
+
+
+def by_position(scores, labels):
+    return cross_entropies(scores, labels) * (torch.arange(len(labels)) % 3 - 1)
+
+
+def by_mean(scores, labels):
+    return cross_entropies(scores - 5.0 * scores.mean(dim=0), labels)
+
+
+CHAIN = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
+
+
+class OtherModule(nn.Sequential):
+    """No chain of layers to the engines, which know `nn.Sequential` alone."""
+
+
+@pytest.mark.parametrize("couples", [by_label, by_count, by_position, by_mean])
+@pytest.mark.parametrize("scope", ["record", "batch"])
+@pytest.mark.parametrize(
+    ("engine", "module", "looped"),
+    [
+        *((engine, CHAIN, looped) for engine in ("loop", "stacked", "direct") for looped in (False, True)),
+        ("stacked", OtherModule(*CHAIN), False),
+    ],
+    ids=lambda value: "" if isinstance(value, nn.Module) else str(value),
+)
+def test_one_record_moves_the_sum_of_clipped_gradients_by_no_more_than_its_bound(
+    engine, module, looped, scope, couples
+):
+    """Whatever a user's loss makes of a batch: it is given one record at a time."""
+    own = OwnLoss(couples, Origin("loss:couples"), looped)
+    made = build_engine(engine, module, Clipping(1.0, scope), Plain(), 44, loss=own)
+    torch.manual_seed(4)
+    start = torch.randn(2, sum(each.numel() for each in module.parameters()))
+    x, y = 2.0 * torch.randn(41, 3) + 1.0, torch.zeros(41, dtype=torch.int64)
+
+    def sums(count):
+        """Of two devices, of which the first has all records but the last ones."""
+        held = DeviceRecords(
+            torch.cat([x[:count], x]), torch.cat([y[:count], y]), np.array([0, count, count + 41]), ONE, ZERO
+        )
+        batches = Batches(np.arange(41)[None, None].repeat(2, 1), np.array([[count, 41]]), expected=np.ones(2))
+        return made.train(start, held, np.arange(2), batches, 1.0).updates
+
+    moved = (sums(41) - sums(40)).norm(dim=1)
+    assert moved[0] <= (1.0 if scope == "record" else 2.0) * (1 + 1e-5)
+    assert moved[1] <= 1e-6, "no record of another device moves it"
+
+
+def own_part(function):
+    return OwnPart(f"loss:{function.__name__}", function, OwnKind("a loss", arguments=2))
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked", "direct"])
+def test_a_loss_with_control_flow_of_python_is_evaluated_in_a_loop(engine):
+    """`torch.func` has no numbers to branch on; the gradients are those of the same loss without branches."""
+
+    def branching(scores, labels):
+        label, numbers = labels.item(), scores[0].tolist()
+        best = max((place for place in range(4) if place != label), key=numbers.__getitem__)
+        return (scores[:, best] + 1.0 - scores[:, label]).clamp(min=0.0)
+
+    found = loss_of(own_part(branching), 4)
+    assert found.looped
+    assert not loss_of(own_part(cross_entropies), 4).looped
+    held = DeviceRecords(torch.randn(8, 3), torch.arange(8) % 4, np.array([0, 4, 8]), ONE, ZERO)
+    batches = Batches(np.arange(4).repeat(2).reshape(2, 2, 2) % 4, np.full((2, 2), 2))
+    starts = torch.randn(2, sum(each.numel() for each in CHAIN.parameters()))
+    ours, hinges = (
+        build_engine(engine, CHAIN, Clipping(0.5, "record"), Plain(), 4, loss=each)
+        .train(starts, held, np.arange(2), batches, 0.3)
+        .updates
+        for each in (found, loss("hinge"))
+    )
+    np.testing.assert_allclose(ours, hinges, rtol=1e-4, atol=1e-6)
+
+
 def experiment(given, **training):
     topology = Topology.regular(edges=2, devices=2)
     return Experiment(topology, "digits", method="hfl", intervals=2, local_steps=2, loss=given, **training)
@@ -142,7 +233,8 @@ def test_a_loss_of_the_users_own_trains(tmp_path):
     ("given", "words"),
     [
         (mixing, "a record's loss depends on the other records"),
-        (lambda scores, labels: scores, r"expected losses of shape \(2,\)"),
+        (lambda scores, labels: scores, r"expected losses of shape \(1,\)"),
+        (lambda scores, labels: torch.rand(1) * scores.sum(dim=-1), "expected the same losses at each call"),
         (lambda scores: scores, "fails: TypeError: .* takes 1 positional argument but 2"),
     ],
 )
