@@ -26,11 +26,23 @@ def failure(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """What Python prints of an error, without the calls that led from us to the user's code; empty if we never left."""
-    here = error.__traceback__
-    while here is not None and not _is_code_of_others(here.tb_frame.f_code.co_filename):
-        here = here.tb_next
-    return "" if here is None else "".join(traceback.format_exception(type(error), error, here)).rstrip()
+    """What Python prints of an error, of the calls those in the user's own files; empty where there are none.
+
+    The calls that led from us to them are no news, and neither are those of a library below: `failure` has its words.
+    """
+    told = traceback.TracebackException.from_exception(error)
+    return "".join(told.format()).rstrip() if _keep_own_calls(told) else ""
+
+
+def _keep_own_calls(told: traceback.TracebackException) -> bool:
+    """Drop all other calls, also of the errors that led to this one; whether any is left."""
+    calls = [call for call in told.stack if _is_code_of_others(call.filename) and not is_installed(call.filename)]
+    told.stack = traceback.StackSummary.from_list(calls)
+    for name in ("__cause__", "__context__"):
+        earlier = getattr(told, name)
+        if earlier is not None and not _keep_own_calls(earlier):
+            setattr(told, name, None)
+    return bool(calls or told.__cause__ or told.__context__)
 
 
 def _is_code_of_others(file: str) -> bool:

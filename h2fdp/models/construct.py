@@ -109,9 +109,17 @@ def check_fitness(module: nn.Module, shape: tuple[int, ...], classes: int) -> No
         UserError: batch norm or any other mixing of records, buffers, random numbers in the forward pass (dropout),
             no trainable parameter, parameters that are not 32-bit floats, an output that is not (n, classes).
     """
-    for reason in (_unfit_layer(module), _unfit_forward(module, shape, classes), _unfit_state(module)):
-        if reason:
-            raise UserError(reason, key="model")
+    # Buffers before a call, in which spectral norm changes its own and scores are other ones each time; and after it,
+    # by which those of lazy layers are there.
+    reason = (
+        _unfit_layer(module)
+        or _unfit_buffer(module)
+        or _unfit_forward(module, shape, classes)
+        or _unfit_buffer(module)
+        or _unfit_parameters(module)
+    )
+    if reason:
+        raise UserError(reason, key="model")
 
 
 def _unfit_layer(module: nn.Module) -> str:
@@ -171,9 +179,13 @@ def _scores(module: nn.Module, x: Tensor) -> Any:
         raise UserError([Problem(text, key="model", trace=trace(error))]) from error
 
 
-def _unfit_state(module: nn.Module) -> str:
+def _unfit_buffer(module: nn.Module) -> str:
     for name, _ in module.named_buffers():
         return f"the buffer `{name}` is state outside the parameters, which is neither averaged nor protected"
+    return ""
+
+
+def _unfit_parameters(module: nn.Module) -> str:
     trainable = [(name, held) for name, held in module.named_parameters() if held.requires_grad]
     if not any(held.numel() for _, held in trainable):
         return "the model has no trainable parameters"

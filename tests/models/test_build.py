@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import spectral_norm
 
 from h2fdp.errors import UserError
 from h2fdp.models import CHOICES, MODELS, ParameterLayout, build, describe
@@ -187,6 +188,7 @@ def renormed(scores: Tensor) -> Tensor:
         (lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=False)), "use GroupNorm"),
         (lambda: Forward(renormed), "a record's scores depend on the other records of its batch"),
         (lambda: Forward(lambda scores: scores - scores.mean()), "a record's scores depend on the other records"),
+        (lambda: spectral_norm(nn.Linear(4, 2)), r"the buffer `parametrizations\.weight\.0\._u` is state outside"),
         (with_buffer, "the buffer `counter` is state outside the parameters"),
         (lambda: nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5)), r"the layer `1` \(Dropout\): random numbers"),
         (lambda: nn.Sequential(Noisy(), nn.Linear(4, 2, bias=False)), r"random numbers in the forward pass"),
