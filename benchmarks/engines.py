@@ -57,7 +57,7 @@ def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -
         rates, length = batches / RECORDS, row_length(sampling, BATCH)
         sampler = BatchSampler(Streams(1), "edge", sampling, records.sizes, rates, length)
         for clip, clipping in CLIPPINGS.items():
-            for name in engines_for(module, DEVICE, Plain(), CROSS_ENTROPY, shape):
+            for name in engines_for(module, DEVICE, Plain(), CROSS_ENTROPY, clipping, shape):
                 engine = build_engine(name, module, clipping, Plain(), padded_width(sampling, batches))
                 yield f"{name:<8} {sampling:<8} clip {clip}", partial(segment, sampler, engine)
 

@@ -32,6 +32,10 @@ def engine_of_run(
         other: EngineName = "direct" if asked == "compiled" else "compiled"
         knows = f", {other}" if _why_not(other, module, device, job) is None else ""
         raise UserError(f"expected auto, stacked{knows} or loop, found {asked}: {reason}", key="runtime.engine")
+    if asked == "stacked" and (reason := job.why_not_stacked(module)) is not None:
+        raise UserError(f"expected auto or loop, found stacked: {reason}", key="runtime.engine")
+    if asked == "auto" and engine == "loop" and (reason := job.why_not_stacked(module)) is not None:
+        print(f"note: training with loop, one device after another: {reason}", file=sys.stderr)
     if job.clipping is not None and not job.clipping.plain and engine not in NORMALISING:
         able = ", ".join(sorted(NORMALISING))
         text = f"{engine} does not normalise gradients; expected auto, {able}, or clipping: clip"

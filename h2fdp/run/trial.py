@@ -102,7 +102,7 @@ def _try_step(setup: RunSetup) -> None:
         raise
     except FAILURES as error:  # all other parts of a step tell their own failures
         if isinstance(part := setup.config.model, OwnPart):
-            raise part.origin.failed("", error, "fails in a local step, which torch.func differentiates") from error
+            raise part.origin.failed("", error, "fails in a local step, where its loss is differentiated") from error
         raise
     work.note(work.plan.aggregation(0), model, TrainingResult(trained.updates, trained.personal))
     work.upload(trained.updates[0])

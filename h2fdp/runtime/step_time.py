@@ -49,8 +49,9 @@ def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
 
 def fastest_engine(blueprint: Blueprint, model: Tensor) -> EngineName:
     """The engine that takes the least time here and now; another run may find another, with other last bits."""
-    known = (blueprint.module(), blueprint.device, blueprint.objective, blueprint.loss, blueprint.data.shape)
-    plain = blueprint.clipping is None or blueprint.clipping.plain
+    clipping, asked = blueprint.clipping, (blueprint.objective, blueprint.loss)
+    known = (blueprint.module(), blueprint.device, *asked, clipping, blueprint.data.shape)
+    plain = clipping is None or clipping.plain
     rounds = blueprint.precision != "float32"
     names = [
         name for name in engines_for(*known) if (plain or name in NORMALISING) and (not rounds or name in ROUNDING)

@@ -12,13 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from h2fdp.config.user_code import FAILURES, failure
+from h2fdp.models import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.direct.engine import DirectEngine, why_not_direct
-from h2fdp.training.gradients import is_layered
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.gradients import gradient_rule, is_layered
+from h2fdp.training.local_objective import LocalObjective, comparison_of
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.precision import Precision
@@ -153,6 +155,32 @@ class TrainingJob:
         """Whether a batched engine would compute one device of this model at a time anyway."""
         return stack_size(module, self.width, torch.Size(self.shape), "cpu") == 1
 
+    def why_not_stacked(self, module: nn.Module) -> str | None:
+        """What the stacked engine lacks for it, as the end of a sentence; None where it can do it."""
+        return why_not_stacked(module, self.objective, self.loss, self.clipping, self.shape)
+
+
+def why_not_stacked(
+    module: nn.Module, objective: LocalObjective, loss: Loss, clipping: Clipping | None, shape: tuple[int, ...]
+) -> str | None:
+    """What the stacked engine lacks for these, as the end of a sentence; None where it can train them.
+
+    A module that is no chain of known layers is tried: which ones `torch.func` can batch, no list says.
+    """
+    comparison = comparison_of(objective)
+    if is_layered(module) and comparison is None:
+        return None
+    norm = clipping.norm if clipping is not None and clipping.scope == "record" else None
+    models = ParameterLayout(module).to_vector(module).expand(2, -1)
+    others = None if comparison is None else (models, models)
+    labels = torch.zeros(2, 2, dtype=torch.int64)
+    try:
+        rule = gradient_rule(module, norm, loss, comparison)
+        rule.sums(models, torch.zeros(2, 2, *shape), labels, torch.ones(2, 2), others)
+    except FAILURES as error:
+        return f"torch.func cannot batch the model or the loss ({failure(error.__cause__ or error).splitlines()[0]})"
+    return None
+
 
 def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob | None = None) -> EngineName:
     """What `engine: auto` means for a model: a rule, so that equal runs have equal bits. It does not look for numba.
@@ -173,11 +201,18 @@ def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob | No
     large = device.type == "cpu" and convolutions and job is not None and job.fills_the_machine(module)
     if job is not None and large and why_not_direct(module, job.objective) is None:
         return "direct"
+    if job is not None and job.why_not_stacked(module) is not None:
+        return "loop"
     return "stacked"
 
 
 def engines_for(
-    module: nn.Module, device: torch.device, objective: LocalObjective, loss: Loss, shape: tuple[int, ...]
+    module: nn.Module,
+    device: torch.device,
+    objective: LocalObjective,
+    loss: Loss,
+    clipping: Clipping | None,
+    shape: tuple[int, ...],
 ) -> list[EngineName]:
     """The engines that can train this model here.
 
@@ -185,6 +220,7 @@ def engines_for(
         shape: one record's.
     """
     lacks: dict[str, str | None] = {"direct": why_not_direct(module, objective)}
+    lacks["stacked"] = why_not_stacked(module, objective, loss, clipping, shape)
     lacks["compiled"] = why_not_compiled(module, objective, loss, shape)
     if device.type != "cpu" or not numba_is_there():
         lacks["compiled"] = "numba, or a CPU"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +24,9 @@ from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.config.user_code import FAILURES
 from h2fdp.models import ParameterLayout
 from h2fdp.training.local_objective import FeatureComparison
+
+# Of torch's attention and recurrent layers: what it computes slowly it computes rightly, and a user cannot help it.
+warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batching rule")
 
 
 class Loss(ABC):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -173,10 +175,10 @@ def stack_size(module: nn.Module, width: int, shape: torch.Size, device_type: st
     record = torch.zeros(1, *shape)
     activations = record.numel()
 
-    def count(_layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def count(_layer: nn.Module, inputs: Any, output: Any) -> None:
         nonlocal activations
-        if output.data_ptr() != inputs[0].data_ptr():
-            activations += output.numel()
+        given = {each.data_ptr() for each in _tensors(inputs)}
+        activations += sum(each.numel() for each in _tensors(output) if each.data_ptr() not in given)
 
     leaves = [layer for layer in module.modules() if not any(layer.children())]
     hooks = [layer.register_forward_hook(count) for layer in leaves]
@@ -186,3 +188,16 @@ def stack_size(module: nn.Module, width: int, shape: torch.Size, device_type: st
         hook.remove()
     parameters = sum(held.numel() for held in module.parameters())
     return max(1, _VALUES_IN_A_STACK[device_type] // (2 * parameters + width * activations))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors that a layer took or gave: one, or several as a recurrent layer has them, in what holds them.
+
+    >>> [len(each) for each in _tensors((torch.zeros(3), [torch.zeros(2), None]))]
+    [3, 2]
+    """
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(each)

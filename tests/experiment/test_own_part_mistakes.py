@@ -403,9 +403,9 @@ def test_an_aggregation(answer, words):
     ("loss", "words"),
     [
         (lambda scores, labels: scores.sum(dim=1) * torch.nan, r"expected losses and gradients of finite numbers from"),
-        (lambda scores, labels: scores, r"expected losses of shape \(2,\) from .*, found Tensor of shape \(2, 2\)"),
-        (lambda scores, labels: scores.sum(), r"expected losses of shape \(2,\) from .*, found Tensor of shape \(\)"),
-        (lambda scores, labels: labels, r"expected losses of shape \(2,\) from .*, found Tensor .* type torch.int64"),
+        (lambda scores, labels: scores, r"expected losses of shape \(1,\) from .*, found Tensor of shape \(1, 2\)"),
+        (lambda scores, labels: scores.sum(), r"expected losses of shape \(1,\) from .*, found Tensor of shape \(\)"),
+        (lambda scores, labels: labels, r"expected losses of shape \(1,\) from .*, found Tensor .* type torch.int64"),
         (lambda scores, labels: scores.sum(dim=1).half(), r"in at least 32 bits from .*, found Tensor .*torch.float16"),
         (lambda scores, labels: scores.detach().sum(dim=1), r"differentiated in the scores from .*without a gradient"),
         (lambda scores, labels: torch.ones(labels.shape), r"differentiated in the scores from .*without a gradient"),
@@ -448,8 +448,7 @@ def branching(each):
 @pytest.mark.parametrize(
     ("scores", "words"),
     [
-        (branching, "fails in a local step, which torch.func differentiates: .*test_own_part_mistakes.py"),
-        (lambda each: torch.from_numpy(each.detach().numpy())[:, :2], "fails in a local step, which torch.func"),
+        (lambda each: torch.from_numpy(each.detach().numpy())[:, :2], "fails in a local step, where its loss is"),
         (lambda each: each.reshape(-1, 3)[: min(len(each), 2), :2], r"7 records to scores .*\(7, 2\), found \(2"),
         (lambda each: each.view(2 if len(each) > 1 else 1, 3)[:, :2], r"fails on 7 records of shape \(3,\): "),
         (lambda each: sys.exit(0), "fails on two records .*: SystemExit: 0"),
@@ -457,11 +456,27 @@ def branching(each):
 )
 def test_a_model_that_two_records_do_not_show(scores, words):
     with pytest.raises(UserError, match=rf"^Experiment: model: .*{words}"):
-        prepare(model=lambda: Narrow(scores), runtime={"engine": "stacked"})
+        prepare(model=lambda: Narrow(scores))
 
 
-def test_a_model_that_branches_on_its_records_where_each_batch_is_differentiated_as_a_whole():
-    assert prepare(model=lambda: Narrow(branching), runtime={"engine": "loop"}).noise is not None
+@pytest.mark.parametrize(
+    ("model", "own_lines"),
+    [(lambda: Narrow(lambda each: nn.Linear(5, 2)(each)), 2), (lambda: nn.Sequential(nn.Linear(5, 2)), 0)],
+    ids=["called by their code", "called by torch"],
+)
+def test_of_a_failure_inside_torch_the_users_own_lines_are_shown(model, own_lines):
+    problem, error = refusal(model=model)
+    assert "fails on two records of shape (3,): " in problem.text
+    assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in problem.text
+    assert error.report.count('  File "') == error.report.count(f'  File "{__file__}"') == own_lines
+
+
+@pytest.mark.parametrize("scope", ["batch", "record"])
+def test_a_model_that_branches_on_its_records_is_trained_by_loop(scope):
+    setup = prepare(model=lambda: Narrow(branching), training={"clip_scope": scope})
+    assert setup.blueprint.engine == "loop"
+    with pytest.raises(UserError, match=r"^Experiment: runtime\.engine: .* stacked: torch.func .*test_own_part_mis"):
+        prepare(model=lambda: Narrow(branching), runtime={"engine": "stacked"}, training={"clip_scope": scope})
 
 
 def test_a_loss_in_64_bits_is_one_in_32():

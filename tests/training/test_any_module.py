@@ -7,9 +7,11 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.models import ParameterLayout
-from h2fdp.training import Clipping, DeviceRecords, build_engine
+from h2fdp.training import Clipping, DeviceRecords, build_engine, chosen_engine
 from h2fdp.training.batches import Batches
+from h2fdp.training.engine import TrainingJob
 from h2fdp.training.gradients import gradient_rule
+from h2fdp.training.losses import CROSS_ENTROPY
 from tests.training.groups import draw, records
 
 SHAPE, SIZES = (1, 4, 4), [9, 5, 12]
@@ -50,6 +52,30 @@ def renormed():
         return nn.Sequential(nn.Flatten(), nn.utils.weight_norm(nn.Linear(16, 10)))
 
 
+class Recurrent(nn.Module):
+    """A recurrent layer over the rows of an image, which gives a tuple."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.rows, self.outer = getattr(nn, kind)(4, 6, batch_first=True), nn.Linear(6, 10)
+
+    def forward(self, x):
+        states, _ = self.rows(x.reshape(-1, 4, 4))
+        return self.outer(states[:, -1])
+
+
+class Branching(nn.Module):
+    """Looks at its numbers, which torch.func cannot."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 10)
+
+    def forward(self, x):
+        scores = self.layer(x.flatten(1))
+        return torch.stack([each * 2 if float(each[0].detach()) > 0.1 else each for each in scores])
+
+
 MODULES = {
     "ends with LogSoftmax": lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.LogSoftmax(1)),
     "ends with Tanh": lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.Tanh()),
@@ -75,6 +101,37 @@ def test_the_stacked_engine_trains_what_the_loop_trains(name, clipping):
     )
     assert loop.norm() > 0
     assert (stacked - loop).norm() <= 1e-5 * loop.norm()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN", "branching"])
+def test_the_engine_that_is_chosen_for_a_module_follows_autograds_gradients(name, clipping):
+    """Whatever torch.func can batch. By hand, record after record where each is clipped, else the batch at once."""
+    torch.manual_seed(3)
+    module, bound = Branching() if name == "branching" else Recurrent(name), CLIPPINGS[clipping]
+    job = TrainingJob(Plain(), CROSS_ENTROPY, bound, SHAPE, 1.0, 4)
+    engine = build_engine(chosen_engine(module, torch.device("cpu"), job), module, bound, Plain(), 4)
+    start, held = ParameterLayout(module).to_vector(module), records(SHAPE, SIZES)
+    batches = Batches(np.arange(5)[None, None].repeat(3, 1), np.array([[5, 4, 1]]))
+    updates = engine.train(start.expand(3, -1), held, np.arange(3), batches, 0.2).updates
+    for device, count in enumerate([5, 4, 1]):
+        x, y = held.gather(np.arange(count) + held.offsets[device])
+        by_record = bound is not None and bound.scope == "record"
+        parts = [slice(at, at + 1) for at in range(count)] if by_record else [slice(0, count)]
+        gradients = torch.stack([gradient_of(module, x[part], y[part]) for part in parts])
+        if bound is not None:
+            gradients = bound.apply(gradients)
+        mean = gradients.mean(dim=0)
+        if bound is not None and bound.mean_too:
+            mean = bound.for_batches.apply(mean)
+        assert (updates[device] - 0.2 * mean).norm() <= 1e-4 * updates[device].norm()
+
+
+def gradient_of(module, x, y):
+    module.zero_grad()
+    nn.functional.cross_entropy(module(x), y).backward()
+    return torch.cat([each.grad.flatten() for each in module.parameters()])
 
 
 @pytest.mark.parametrize("devices", [2, 3, 7, 12])

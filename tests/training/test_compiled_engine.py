@@ -309,15 +309,15 @@ def test_what_has_no_compiled_steps_is_refused_with_the_reason(module, objective
     with pytest.raises(UserError, match=reason) as caught:
         build_engine("compiled", module, None, objective, 8, 0.0, loss)
     assert caught.value.problems[0].key == "runtime.engine"
-    assert "compiled" not in engines_for(module, torch.device("cpu"), objective, loss, (4,))
+    assert "compiled" not in engines_for(module, torch.device("cpu"), objective, loss, None, (4,))
 
 
 def test_a_model_that_takes_records_apart_is_not_among_those_that_compile():
     by_row = nn.Sequential(nn.Linear(5, 7))
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert "compiled" not in engines_for(by_row, cpu, Plain(), CROSS_ENTROPY, (3, 5))
-    assert "compiled" in engines_for(by_row, cpu, Plain(), CROSS_ENTROPY, (5,))
-    assert "compiled" not in engines_for(by_row, gpu, Plain(), CROSS_ENTROPY, (5,))
+    assert "compiled" not in engines_for(by_row, cpu, Plain(), CROSS_ENTROPY, None, (3, 5))
+    assert "compiled" in engines_for(by_row, cpu, Plain(), CROSS_ENTROPY, None, (5,))
+    assert "compiled" not in engines_for(by_row, gpu, Plain(), CROSS_ENTROPY, None, (5,))
 
 
 def test_machine_code_on_disk_is_that_of_these_sources(tmp_path):

@@ -166,4 +166,4 @@ def test_auto_takes_it_for_convolutions_of_which_a_stack_would_hold_one_device()
 def test_what_it_does_not_know_is_refused_with_the_reason(module, objective, reason):
     with pytest.raises(UserError, match=reason):
         build_engine("direct", module, None, objective)
-    assert "direct" not in engines_for(module, CPU, objective, CROSS_ENTROPY, (4,))
+    assert "direct" not in engines_for(module, CPU, objective, CROSS_ENTROPY, None, (4,))

@@ -10,21 +10,22 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
+from h2fdp.config.own_answers import Origin
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.run import Experiment
 from h2fdp.run.engine_choice import engine_of_run
-from h2fdp.training import Clipping, chosen_engine
+from h2fdp.training import Clipping, chosen_engine, engines_for
 from h2fdp.training.engine import WORTH_COMPILING, TrainingJob
-from h2fdp.training.losses import CROSS_ENTROPY, Hinge
+from h2fdp.training.losses import CROSS_ENTROPY, Hinge, OwnLoss
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SOFTMAX = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False))
 LARGE = TrainingJob(Plain(), CROSS_ENTROPY, Clipping(1.0, "record"), (1, 28, 28), WORTH_COMPILING, 44)
 
 
-class OwnLoss(Hinge):
-    """A loss of a user's own."""
+class OtherLoss(Hinge):
+    """A loss that compiled steps do not know."""
 
 
 def test_chains_of_linear_layers_compile_on_a_cpu_from_a_stated_amount_of_work_on():
@@ -36,7 +37,7 @@ def test_chains_of_linear_layers_compile_on_a_cpu_from_a_stated_amount_of_work_o
 
 @pytest.mark.parametrize(
     "change",
-    [{"loss": OwnLoss(1.0)}, {"clipping": Clipping(1.0, "record", gamma=0.01)}, {"shape": (28, 28, 1, 2)}],
+    [{"loss": OtherLoss(1.0)}, {"clipping": Clipping(1.0, "record", gamma=0.01)}, {"shape": (28, 28, 1, 2)}],
     ids=["own loss", "normalised", "other records"],
 )
 def test_what_compiled_steps_do_not_know_is_stacked(change):
@@ -78,3 +79,41 @@ def test_normalised_gradients_are_refused_where_they_are_not_known():
     assert engine_of_run("auto", SOFTMAX, CPU, job) == "stacked"
     with pytest.raises(UserError, match="compiled does not normalise gradients"):
         engine_of_run("compiled", SOFTMAX, CPU, job)
+
+
+class Summed(nn.Linear):
+    """Adds up its inputs by numbers of Python, which torch.func does not have."""
+
+    def forward(self, x):
+        return super().forward(torch.tensor([[float(each.sum())] for each in x]))
+
+
+def test_what_torch_func_cannot_batch_is_trained_by_loop_and_a_line_says_why(capsys):
+    job = replace(LARGE, shape=(4,), products=1.0)
+    assert engine_of_run("auto", Summed(1, 10), CPU, job) == "loop"
+    note = capsys.readouterr().err
+    assert note.startswith("note: training with loop, one device after another: torch.func cannot batch the model")
+    assert f"{Path(__file__).name}:" in note, "the line of the module that it cannot"
+    assert note.count("\n") == 1
+    assert engine_of_run("loop", Summed(1, 10), CPU, job) == "loop"
+    assert capsys.readouterr().err == "", "what was asked for is not explained"
+    with pytest.raises(UserError, match=r"runtime.engine: expected auto or loop, found stacked: torch.func cannot"):
+        engine_of_run("stacked", Summed(1, 10), CPU, job)
+
+
+def test_a_loss_that_torch_func_cannot_batch_is_trained_by_loop_unless_gradients_are_written_out():
+    def branching(scores, labels):
+        return scores.square().sum(dim=1) if labels.item() else scores.abs().sum(dim=1)
+
+    job = replace(LARGE, loss=OwnLoss(branching, Origin("loss:branching"), looped=True))
+    assert chosen_engine(SOFTMAX, CPU, job) == "stacked"
+    assert chosen_engine(OtherModule(*SOFTMAX), CPU, job) == "loop"
+
+
+class OtherModule(nn.Sequential):
+    """No chain of layers to the engines, which know `nn.Sequential` alone."""
+
+
+def test_the_fastest_engine_is_one_that_can_train_the_module():
+    names = engines_for(Summed(1, 10), CPU, Plain(), CROSS_ENTROPY, None, (4,))
+    assert names == ["loop"]
