@@ -22,6 +22,7 @@ from h2fdp.run import noise_key
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.fixed import FixedOptions
+from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
@@ -30,15 +31,23 @@ from h2fdp.world import Faults
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 
 FILTERED = (
-    "method.schedule: the schedule may depend on what was released before, so epsilon is that of a privacy filter, by "
-    "rdp, which needs more noise than pld; if a schedule of yours does not, set reads_releases = False in its class"
+    "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "
+    "rdp, and other accountants are indicative. An own schedule that does not depend on them needs less noise: set "
+    "reads_releases = False in its class"
 )
 
 
 def adapts(config: ExperimentFile) -> bool:
-    """Whether decisions depend on what a run releases."""
+    """Whether decisions depend on what a run releases.
+
+    An own schedule may read releases that it is not handed. With `calibration: accounted` its run is held to its
+    forecast (`Reserve`), which is sound whatever it reads; without, nothing would hold it, so it has to say.
+    """
     traits = chosen(config.method.schedule)
-    return traits.reads_releases and not traits.foreseen
+    reads = traits.reads_releases
+    if isinstance(traits, CheckedSchedule) and config.privacy.calibration != "accounted":
+        reads = traits.states_reading is not False
+    return reads and not traits.foreseen
 
 
 def accountant_of(config: ExperimentFile) -> str:

@@ -20,13 +20,15 @@ from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.traits import Measured, ScheduleTraits
 
 _FLAGS = [name for name, value in vars(ScheduleTraits).items() if isinstance(value, bool)]
+_RECEIVING = ("observe", "scored", "kept", "returned", "build")  # `build` may make another object, which receives
 
 
 class OwnSchedule(ScheduleTraits, Schedule):
     """A schedule that states its traits and decides, in one class; only `choose` has to be written.
 
     Options in the file are arguments of its `__init__`. Where it varies tau, `longest_interval` bounds it: the noise is
-    made for that many local steps, and no decision may exceed it.
+    made for that many local steps, and no decision may exceed it. Where it does not state `reads_releases`, it reads
+    them if it defines a method that is handed any: `observe`, `scored`, `kept` or `returned`.
 
     >>> class Halved(OwnSchedule):
     ...     def choose(self, interval, slot):
@@ -140,6 +142,21 @@ class CheckedSchedule:
         return int(found)
 
     @property
+    def reads_releases(self) -> bool:
+        """See `ScheduleTraits.reads_releases`; where it does not say, whether it has a method that is handed any.
+
+        It may read them elsewhere all the same, as from an own part in its module. So this counts only where a run is
+        held to its forecast, whatever its schedule reads; elsewhere what it `states_reading` does.
+        """
+        stated = self.states_reading
+        return any(map(self._defines, _RECEIVING)) if stated is None else stated
+
+    @property
+    def states_reading(self) -> bool | None:
+        """Whether it reads releases as its class or its `__init__` says; None where they do not say."""
+        return bool(self._own.reads_releases) if self._defines("reads_releases") else None
+
+    @property
     def repeats(self) -> bool:
         """See `Schedule.repeats`."""
         return self._stated("repeats")
@@ -232,6 +249,12 @@ class CheckedSchedule:
             UserError: the user's code fails, or gives no model.
         """
         return self._model("returned", self._own.returned, model)
+
+    def _defines(self, name: str) -> bool:
+        """Whether the user's class, or its object, has this of its own."""
+        kinds = type(self._own).__mro__
+        theirs = kinds[: kinds.index(OwnSchedule)]
+        return name in vars(self._own) or any(name in vars(kind) for kind in theirs)
 
     def _stated(self, name: str) -> bool:
         return self._true_or_false(name, self._origin.call(name, getattr, self._own, name))

@@ -25,7 +25,7 @@ class ScheduleTraits(ABC):
         foreseen: what every interval will be is known before the run.
         reads_releases: its decisions on steps, devices and noise depend on what the run releases: then nothing bounds
             the releases before the run, and a privacy filter bounds them interval by interval. Where they do not, the
-            schedule's own forecast is what it will do.
+            schedule's own forecast is what it will do. An own schedule that does not say: see `CheckedSchedule`.
         scales_noise: intervals may have another share of the noise than planned (`Decision.noise_factor`).
         weighs_step_noise: it needs noise on each local step (DP-SGD).
         ends_by_account: nothing but the account keeps the run to its target, which is then every observer's budget.

@@ -135,6 +135,56 @@ def test_the_claim_holds_at_the_end_of_a_run_of_longest_intervals(tmp_path):
     assert run.summary["privacy"]["claimed"] == pytest.approx(1.0)
 
 
+class Plain(OwnSchedule):
+    def choose(self, interval, slot):
+        return Decision(self.context.local_steps, self.context.step_size, self.context.participation)
+
+
+class Reading(Plain):
+    reads_releases = True
+
+
+class Blind(Plain):
+    reads_releases = False
+
+
+class Observing(Plain):
+    def observe(self, seen):
+        pass
+
+
+class Reverting(Plain):
+    def kept(self, model):
+        return model
+
+
+class Factory(Plain):
+    def build(self, context):
+        return Observing().build(context)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "calibration", "accountant"),
+    [
+        (Plain, "accounted", "pld"),  # it is handed no release, and held to its forecast whatever it reads
+        (Blind, "accounted", "pld"),
+        (Reading, "accounted", "rdp"),
+        (Observing, "accounted", "rdp"),
+        (Reverting, "accounted", "rdp"),
+        (Factory, "accounted", "rdp"),
+        (Plain, "paper", "rdp"),  # nothing holds it to a forecast: it may read what it is not handed
+        (Blind, "paper", "pld"),
+    ],
+)
+def test_a_schedule_that_is_handed_no_release_needs_no_privacy_filter(schedule, calibration, accountant):
+    setup = experiment(schedule(), calibration=calibration).prepare()
+    assert setup.accountant == accountant
+    notes = [note for note in setup.notes if "reads_releases = False" in note]
+    assert bool(notes) == (accountant == "rdp")
+    if calibration == "accounted":
+        assert (setup.reserve is None, setup.watched is None) == (accountant == "rdp", accountant == "pld")
+
+
 def test_a_schedule_that_varies_tau_must_bound_it():
     with pytest.raises(UserError, match="Unbounded varies tau; expected a method `longest_interval"):
         experiment(Unbounded(6, longest=6)).prepare()
