@@ -74,7 +74,8 @@ def _compare_metrics(
         compared = {last} if files.state in ENDED and behind <= last else set()
     told = {name: table.column(name).to_pylist() for name in table.column_names if name.startswith("epsilon_")}
     by = accountant_of_metrics(table) or "rdp"
-    compared = {each for each in compared if not _left_out(told, each) or (each == last and files.state in ENDED)}
+    ended = files.state in ENDED
+    compared = {each if each == last and ended else _last_known(told, each) for each in compared} - {0}
     accounts, begin, done, before = Accounts(sizes, observers(network.depth)), 0, 0, len(findings.problems)
     ordered = sorted(rows, key=lambda row: row.interval)
     for interval in sorted(compared):
@@ -88,6 +89,11 @@ def _compare_metrics(
                 _name_rows(told, accounts, rows, range(done + 1, interval + 1), delta, by, ledger, findings)
             return
         begin, done = end, interval
+
+
+def _last_known(told: Mapping[str, Sequence[float | None]], interval: int) -> int:
+    """The last interval up to this one that has an epsilon; 0 where none has."""
+    return next((at for at in range(interval, 0, -1) if not _left_out(told, at)), 0)
 
 
 def _left_out(told: Mapping[str, Sequence[float | None]], interval: int) -> bool:

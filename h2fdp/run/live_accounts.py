@@ -23,11 +23,10 @@ from h2fdp.run.forecast import accounts_of_one_interval, planned_accounts
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
 
-# Of types of releases that `worst_epsilon` may compose for an observer: after every interval (a few milliseconds), or
-# else in ten intervals of the run (a tenth of a second).
-_IN_EACH, _IN_TEN = 8, 64
+_MOST_ROWS = 100  # of a run that have epsilon, the rows that are printed besides: a few milliseconds each
+_SHORT, _LONG = 8, 32  # types of releases that are composed for an observer in such a row, or else in five rows
 _LEFT_OUT = (
-    "an account of so many kinds of releases takes long, so epsilon is computed in at most ten intervals of this run, "
+    "an account of so many kinds of releases takes long, so epsilon is computed in at most five intervals of this run, "
     "and at its end"
 )
 _log = logging.getLogger(__name__)
@@ -88,8 +87,8 @@ class LiveAccounts(Recorder):
         self._local = self._global = 0
         self._tiers: Counter[Tier] = Counter()
         self._unplanned = False
-        self._long = False  # whether an interval was left out of the metrics, see `_IN_EACH`
-        self._missing = False  # whether the newest one was
+        self._long = False  # whether an account took more than `_SHORT`, or `_LONG`
+        self._missing = False  # whether the newest row has no epsilon
 
     def admit(self, plan: IntervalPlan, releases: Sequence[Release]) -> Observer | None:
         """Enter the releases of an interval that is about to start, unless an observer's budget would be exceeded.
@@ -156,14 +155,17 @@ class LiveAccounts(Recorder):
         """See `Recorder`; adds the accounts to the row, all of them or none."""
         if self._setup.noise is None or self._setup.leaks:
             return
-        done, total = int(row["interval"]), self._setup.config.training.intervals
-        one_of_ten = done % max(1, total // 10) == 0 or done == total
-        columns = {} if self._long and not one_of_ten else self._columns(_IN_TEN if one_of_ten else _IN_EACH)
+        columns = self._columns(self._affordable(int(row["interval"])))
         self._missing = not columns
-        if self._missing and not self._long:
-            self._long = True
-            _log.warning("notice", extra=about(note=_LEFT_OUT))
         row.update({"epsilon_claimed": self._claimed(self._setup.noise), **columns})
+
+    def _affordable(self, done: int) -> int:
+        """How many types of releases may be composed for an observer after this interval; 0 where none are."""
+        total = self._setup.config.training.intervals
+        if done == total or done % max(1, total // 5) == 0:
+            return _LONG
+        chosen = done == 1 or done % -(-total // _MOST_ROWS) == 0 or done % max(1, total // 10) == 0
+        return _SHORT if chosen and not self._long else 0
 
     def missing(self) -> dict[str, float | None]:
         """The accounts that the newest row was left without; empty where it has them, or where more was released."""
@@ -231,9 +233,12 @@ class LiveAccounts(Recorder):
             most: see `worst_epsilon`; empty where some observer's account would take more.
         """
         found: dict[str, float | None] = {}
-        for observer in self._setup.observers:
+        for observer in self._setup.observers if most else ():
             epsilon = worst_epsilon(self.accounts, observer, self._delta, self._setup.accountant, most)
             if epsilon is None and self.accounts.worst(observer, self._delta) is not None:
+                if not self._long:
+                    self._long = True
+                    _log.warning("notice", extra=about(note=_LEFT_OUT))
                 return {}
             found[f"epsilon_{observer}"] = epsilon
         return found
