@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,6 +53,7 @@ def run_command(
         lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
         directory,
         setup.config,
+        again=shlex.join(["h2fdp", "run", str(file), *(word for each in settings or () for word in ("--set", each))]),
         quiet=quiet,
         verbose=verbose,
         as_json=as_json,
@@ -111,6 +113,7 @@ def resume_command(
         resumed,
         directory,
         experiment.config,
+        again=shlex.join(["h2fdp", "run", str(directory / "config.yaml")]),
         quiet=quiet,
         verbose=verbose,
         as_json=as_json,

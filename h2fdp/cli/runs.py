@@ -54,10 +54,12 @@ def _name(run: Path, directory: Path) -> str:
 def _row(name: str, summary: dict[str, Any]) -> dict[str, Any]:
     """What a run reached, at which epsilon of the worst observer by `pld`, in how much time."""
     worst, planned = (summary.get("privacy") or {}).get("worst") or {}, summary.get("planned_intervals")
+    since = summary.get("not_finite_from")
     return {
         "run": name,
         **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS},
         **({"K": f"{summary['intervals']} of {planned}"} if planned else {}),
+        **({} if since is None else {"state": f"{summary['state']}, not finite from {since}"}),
         **({} if (summary.get("intervals") or 0) > 20 else {"last 20": None}),
         "pld": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
         "wall s": summary.get("wall_s"),

@@ -9,7 +9,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,8 @@ from h2fdp.cli.progress import Target, progress
 from h2fdp.cli.tables import print_facts, print_json
 from h2fdp.wording import counted
 
+_OF_PROBABILITIES = ("cross-entropy", "label-smoothing")  # losses that are log(classes) where all are equally likely
+_DIVERGED = 10.0  # losses of a guess
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -80,6 +82,7 @@ def watch(
     directory: Path,
     config: ExperimentFile,
     *,
+    again: str,
     quiet: bool,
     verbose: bool,
     as_json: bool,
@@ -89,6 +92,7 @@ def watch(
     Args:
         run: carries it out under a watcher.
         config: of the run, its calibration settled.
+        again: the command that runs the same again.
     """
     from h2fdp.run.recorders import RunCallbacks
 
@@ -109,7 +113,7 @@ def watch(
     if as_json:
         print_json(summary | {"directory": str(directory)})
     else:
-        show_result(summary, directory)
+        show_result(summary, directory, learned(summary, config, again))
     if summary["state"] == "interrupted":
         print(f"stopped after interval {summary['intervals']}; {_how_to_go_on(directory)}", file=sys.stderr)
         raise typer.Exit(interrupt.exit_code)
@@ -140,8 +144,31 @@ def _trust(trusted: int, secure_sums: int) -> str:
     return f"{trusted} trusted" + (f", {secure_sums} with secure sums" if secure_sums else "")
 
 
-def show_result(summary: dict[str, Any], directory: Path) -> None:
-    """The table that a run ends with."""
+def learned(summary: dict[str, Any], config: ExperimentFile, again: str) -> dict[str, str]:
+    """Lines about a run that did not learn: whether its steps are to blame, and how to see whether its noise is."""
+    found: dict[str, str] = {}
+    loss, since, classes = summary["loss"], summary["not_finite_from"], summary["classes"]
+    smaller = "; a smaller training.step_size may help"
+    if since is not None:
+        found["not finite"] = f"the test loss, since interval {since}: the accuracy says nothing{smaller}"
+    elif loss is not None and config.training.loss.name in _OF_PROBABILITIES:
+        guess = math.log(classes)
+        if loss > _DIVERGED * guess:
+            found["diverged"] = f"the test loss is {loss / guess:,.0f} times that of a guess, {guess:.3g}{smaller}"
+    chance, accuracy = 1 / classes, summary["accuracy"]
+    little = min(2 * chance, chance + (1 - chance) / 9)  # of two classes the second, 0.56
+    if summary["noise_std"] and accuracy is not None and accuracy < little:
+        other = "fedavg" if config.method.topology == "star" else "hfl"
+        found["without noise"] = f"{again} --set method={other}"
+    return found
+
+
+def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, str] | None = None) -> None:
+    """The table that a run ends with.
+
+    Args:
+        learned: see `learned`.
+    """
     from h2fdp.privacy.words import ADDED_BY
 
     facts: dict[str, Any] = {
@@ -151,6 +178,7 @@ def show_result(summary: dict[str, Any], directory: Path) -> None:
         "test accuracy": summary["accuracy"],
         **({"mean of the last 20": summary["accuracy_mean_last_20"]} if summary["intervals"] > 20 else {}),
         "test loss": summary["loss"],
+        **(learned or {}),
     }
     for kind in dict.fromkeys(each["kind"] for each in summary["noise_std"]):
         levels = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,6 +101,8 @@ def _show(sweep: Sweep, finished: int) -> None:
         print_table(rows[:_MOST_ROWS], title=title)
         if len(rows) > _MOST_ROWS:
             typer.echo(f"and {len(rows) - _MOST_ROWS} more (summary.parquet has them all)")
+        for name, since in _not_finite(sweep):
+            typer.echo(f"not finite: the test loss of {name} since interval {since}; its accuracy says nothing")
     print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})
 
 
@@ -125,6 +127,16 @@ def _rows(numbers: StudyNumbers) -> tuple[list[dict[str, Any]], str]:
     after = f"after {alike['intervals']} intervals" if "intervals" in alike else "after the last interval"
     title = f"means over {over} {after}; ±: half of the 95 % interval; epsilon: the largest, by pld"
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)], title
+
+
+def _not_finite(sweep: Sweep) -> Iterator[tuple[str, int]]:
+    """Runs that ended without a finite test loss, and since which interval."""
+    from h2fdp.records import read_summary
+
+    for name in sweep.names:
+        summary = read_summary(sweep.directory / "runs" / name) or {}
+        if since := summary.get("not_finite_from"):
+            yield name, since
 
 
 def _heads(keys: Sequence[str]) -> dict[str, str]:

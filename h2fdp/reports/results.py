@@ -63,6 +63,8 @@ def _row(run: RunView) -> list[Any]:
 
 def _note(run: RunView) -> str:
     state, summary = run.summary["state"], run.summary
+    if since := summary.get("not_finite_from"):
+        return f"The test loss of {run.name} is no finite number since interval {since}; its accuracy says nothing."
     if state == "running":
         return f"{run.name} is still running; its last checkpoint is shown."
     if state in ("interrupted", "killed", "stopped", "failed"):

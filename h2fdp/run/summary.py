@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from h2fdp.config.plain_yaml import text_of
 from h2fdp.methods import name_of
 from h2fdp.models import ParameterLayout
-from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, RunDirectory, versions, write_columns
+from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, MetricsRows, RunDirectory, versions, write_columns
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.line_sums import write_sums
 from h2fdp.records.summary import LAST
@@ -87,6 +88,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "best_accuracy": max(scored, default=None),
         f"accuracy_mean_last_{LAST}": float(np.mean(last)) if last else None,
         "loss": losses[-1] if losses else None,
+        "not_finite_from": not_finite_from(rows),
         **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s")},
         "leaking": setup.leaks,
         "accountant": None if setup.noise is None else setup.accountant,
@@ -114,3 +116,12 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "wall_s": wall_s,
         "versions": versions(),
     }
+
+
+def not_finite_from(rows: MetricsRows) -> int | None:
+    """The first of the last intervals whose test loss is no finite number; None where the last one's is."""
+    found: int | None = None
+    for row in rows:
+        if "loss" in row:
+            found = None if math.isfinite(row["loss"]) else found or row["interval"]
+    return found

@@ -1,0 +1,82 @@
+"""What a run says that did not learn: that its model is not finite or diverged, and how to see whether noise is why."""
+
+import pytest
+
+from h2fdp import Experiment, Topology, report
+from h2fdp.cli.session import learned, show_result
+from h2fdp.records import MetricsRows, metrics_schema
+from h2fdp.run.summary import not_finite_from
+
+NETWORK = Topology.regular(edges=1, devices=3)
+SHORT = {"data": "digits", "intervals": 3, "local_steps": 4, "batch_size": 16}
+
+
+def experiment(method="hfl", **settings):
+    return Experiment(NETWORK, method=method, **SHORT | settings)
+
+
+@pytest.mark.run
+@pytest.mark.parametrize("method", ["hfl", "scaffold", "moon"])
+def test_a_model_that_is_not_finite_is_not_reported_as_a_result(tmp_path, capsys, method):
+    made = experiment(method, model="mlp", step_size=1e9, step_decay="none")
+    run = made.run(tmp_path / "run")
+    first = next(row.interval for row in run.metrics.itertuples() if not abs(row.loss) < float("inf"))
+    assert run.summary["not_finite_from"] == first
+    show_result(run.summary, tmp_path / "run", learned(run.summary, made.config, "h2fdp run file.yaml"))
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"not finite the test loss, since interval {first}: the accuracy says nothing" in said
+    page = report([tmp_path / "run"]).read_text()
+    assert f"is no finite number since interval {first}; its accuracy says nothing." in page
+
+
+@pytest.mark.run
+def test_a_finite_model_is_said_to_be_nothing_else(tmp_path):
+    made = experiment(step_size=0.1)
+    run = made.run(tmp_path / "run")
+    assert run.summary["not_finite_from"] is None
+    assert learned(run.summary, made.config, "h2fdp run file.yaml") == {}
+
+
+@pytest.mark.parametrize(
+    ("losses", "since"),
+    [
+        ([2.0, 1.0], None),
+        ([2.0, float("nan"), float("inf")], 2),
+        ([2.0, float("nan"), None, float("nan")], 2),
+        ([float("nan"), 2.0, float("nan")], 3),
+        ([float("nan"), 2.0], None),
+        ([None, None], None),
+    ],
+)
+def test_the_interval_is_the_first_of_the_last_ones_without_a_finite_loss(losses, since):
+    rows = MetricsRows(metrics_schema())
+    for interval, loss in enumerate(losses, 1):
+        rows.append({"interval": interval, "loss": loss})
+    assert not_finite_from(rows) == since
+
+
+SUMMARY = {"loss": 2.3, "not_finite_from": None, "classes": 10, "accuracy": 0.5, "noise_std": []}
+
+
+@pytest.mark.parametrize(
+    ("classes", "loss", "said"), [(10, 16_720.0, "7,261 times that of a guess, 2.3"), (10, 23.0, ""), (2, 6.9, "")]
+)
+def test_a_loss_of_more_than_ten_guesses_has_diverged(classes, loss, said):
+    found = learned(SUMMARY | {"loss": loss, "classes": classes}, experiment().config, "h2fdp run file.yaml")
+    assert said in found.get("diverged", "")
+    assert bool(found) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("classes", "accuracy", "little"), [(10, 0.19, True), (10, 0.21, False), (2, 0.55, True), (2, 0.6, False)]
+)
+@pytest.mark.parametrize(("method", "other"), [("h2fdp", "hfl"), ("fedavg-dp", "fedavg")])
+def test_where_little_is_learned_under_noise_the_same_without_noise_is_one_command_away(
+    classes, accuracy, little, method, other
+):
+    summary = SUMMARY | {"classes": classes, "accuracy": accuracy}
+    config = experiment(method, clip_norm=1.0, clip_scope="record").config
+    noisy = learned(summary | {"noise_std": [{"kind": "global"}]}, config, "h2fdp run file.yaml --set seed=2")
+    expected = {"without noise": f"h2fdp run file.yaml --set seed=2 --set method={other}"}
+    assert noisy == (expected if little else {})
+    assert learned(summary, config, "h2fdp run file.yaml") == {}, "there is no noise to leave out"
