@@ -1,4 +1,4 @@
-"""The third axis of a method: what the cloud does with the average of the uploads."""
+"""The server update of a method: what the cloud does with the average of the uploads."""
 
 from __future__ import annotations
 

@@ -11,19 +11,21 @@ from h2fdp.cli.tables import print_json, print_table
 
 
 def methods_command(as_json: AsJson = False) -> None:
-    """List the methods: each a point on the six axes."""
+    """List the methods: a choice of objective, privacy, aggregation, server, schedule and topology each."""
     from h2fdp.methods import describe_methods
 
     rows = describe_methods()
     if as_json:
         print_json(rows)
-    else:
-        print_table([{"name": row["name"], "axes": _axes(row), "description": row["description"]} for row in rows])
+        return
+    axes = [name for name in rows[0] if name not in ("name", "description")]
+    head = ", ".join(axes)  # in one column: six would not fit
+    print_table([{"name": row["name"], head: _choices(row, axes), "description": row["description"]} for row in rows])
 
 
-def _axes(row: dict[str, str]) -> str:
-    """The choice on each axis, in the order objective, privacy, aggregation, server, schedule, topology."""
-    return ", ".join(row[axis] for axis in ("objective", "privacy", "aggregation", "server", "schedule", "topology"))
+def _choices(row: dict[str, str], axes: list[str]) -> str:
+    """One for each axis: `average, upcycled` is one."""
+    return ", ".join(row[axis].replace(", ", " ") for axis in axes)
 
 
 def models_command(as_json: AsJson = False) -> None:

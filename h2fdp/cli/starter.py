@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -22,18 +23,17 @@ edges:
     devices: {count: 4, distance_m: {uniform: [10, 80]}}
 """
 EXPERIMENT = """\
-# The experiment. Look before you train: h2fdp privacy explain experiment.yaml
-# Train: h2fdp run experiment.yaml --out runs/first
+# The experiment. Look before you train: h2fdp privacy explain FILE
+# Train: h2fdp run FILE
 topology: network.yaml
 data: {name: digits, partition: {labels_per_device: 3}}
-model: {name: "my_model:Net", hidden: 24}      # the class Net of my_model.py
+model: {name: "my_model:Net", hidden: 128}     # the class Net of my_model.py
 method: h2fdp                                  # h2fdp methods lists the others
 training: {intervals: 30, local_steps: 1, sampling_rate: 1, clip_scope: record, step_size: 1}
 privacy: {epsilon: 4}                          # accounted for every observer
 seed: 1
-sweep:                                         # h2fdp sweep experiment.yaml runs all combinations
-  seed: [1, 2, 3]
-  privacy.epsilon: [1, 4]
+# All combinations: remove the # of the next line, and h2fdp sweep FILE
+# sweep: {seed: [1, 2, 3], privacy.epsilon: [1, 4]}
 """
 MODEL = '''\
 """A model of your own: any torch module without batch norm, dropout or buffers."""
@@ -44,28 +44,31 @@ from torch import nn
 class Net(nn.Sequential):
     """8x8 images to scores of 10 digits."""
 
-    def __init__(self, hidden=24):
-        super().__init__(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+    def __init__(self, hidden=128):
+        super().__init__(nn.Flatten(), nn.Linear(64, hidden), nn.Tanh(), nn.Linear(hidden, 10))
 '''
 TEST = '''\
-"""Run with: python -m pytest test_experiment.py"""
+"""Run with: python -m unittest discover FOLDER"""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import TestCase
 
 import h2fdp
 
 FILE = Path(__file__).with_name("experiment.yaml")
 
 
-def test_the_network_is_the_one_that_is_meant():
-    network = h2fdp.Experiment.from_file(FILE).topology
-    assert (network.edges, network.devices) == (4, 18)
+class ExperimentTest(TestCase):
+    def test_the_network_is_the_one_that_is_meant(self):
+        network = h2fdp.Experiment.from_file(FILE).topology
+        self.assertEqual((network.edges, network.devices), (4, 18))
 
-
-def test_a_short_run_keeps_to_its_target(tmp_path):
-    run = h2fdp.Experiment.from_file(FILE, ["training.intervals=2"]).run(tmp_path / "run")
-    assert run.summary["state"] == "done"
-    assert run.privacy.epsilon(observer="edge") <= 4
+    def test_a_short_run_keeps_to_its_target(self):
+        with TemporaryDirectory() as folder:
+            run = h2fdp.Experiment.from_file(FILE, ["training.intervals=2"]).run(Path(folder) / "run")
+            self.assertEqual(run.summary["state"], "done")
+            self.assertLessEqual(run.privacy.epsilon(observer="edge"), 4)
 '''
 FILES: Mapping[str, str] = MappingProxyType(
     {"network.yaml": NETWORK, "experiment.yaml": EXPERIMENT, "my_model.py": MODEL, "test_experiment.py": TEST}
@@ -88,10 +91,13 @@ def init_command(
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", str(directory)) from None
     typer.echo(f"wrote {', '.join(FILES)}\n\nnext:")
-    inside = "" if directory.resolve() == Path.cwd() else f"  cd {directory}\n"
-    typer.echo(
-        f"{inside}  h2fdp topology show network.yaml        # the network\n"
-        "  h2fdp data show experiment.yaml         # who holds which labels\n"
-        "  h2fdp privacy explain experiment.yaml   # who learns what, before a run\n"
-        "  h2fdp run experiment.yaml --out runs/first"
-    )
+    commands = {
+        f"h2fdp topology show {shlex.quote(str(directory / 'network.yaml'))}": "the network",
+        f"h2fdp data show {shlex.quote(str(directory / 'experiment.yaml'))}": "who holds which labels",
+        f"h2fdp privacy explain {shlex.quote(str(directory / 'experiment.yaml'))}": "who learns what, before a run",
+        f"h2fdp run {shlex.quote(str(directory / 'experiment.yaml'))}": "train",
+        f"python -m unittest discover {shlex.quote(str(directory))}": "the test",
+    }
+    margin = max(map(len, commands)) + 2
+    for command, purpose in commands.items():
+        typer.echo(f"  {command.ljust(margin)}# {purpose}")

@@ -1,4 +1,4 @@
-"""The interface of a schedule, the fourth axis of a method: it decides the coming interval."""
+"""The interface of a schedule, an axis of a method: it decides the coming interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first axis of a method: what a device minimises, as pure functions over explicit state."""
+"""The objective of a method: what a device minimises, as pure functions over explicit state."""
 
 from __future__ import annotations
 

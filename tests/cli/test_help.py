@@ -1,9 +1,14 @@
-"""Usage lines and completion, in this process."""
+"""Usage lines, completion and the names of choices, in this process."""
+
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from h2fdp.cli.main import app
+from h2fdp.methods import METHODS, axes_of
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize(
@@ -32,3 +37,19 @@ def test_a_usage_line_names_the_arguments_plainly(words, usage):
 def test_a_shell_completes_commands_and_options(typed, offered):
     asked = {"_H2FDP_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
     assert CliRunner().invoke(app, [], prog_name="h2fdp", env=asked).stdout.split() == offered
+
+
+def test_the_list_of_methods_its_help_and_the_pages_name_the_same_six_axes():
+    axes = list(axes_of(METHODS["upcycled-hfl"]))
+    assert len(axes) == 6
+    listed = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "160"}).stdout.splitlines()
+    assert ", ".join(axes) in listed[0]
+    (row,) = (line for line in listed if line.startswith("upcycled-scaffold "))
+    assert "scaffold, none, average, scaffold upcycled, fixed, star" in row
+    help_text = " ".join(CliRunner().invoke(app, ["methods", "--help"], env={"COLUMNS": "160"}).stdout.split())
+    assert f"{', '.join(axes[:-1])} and {axes[-1]}" in help_text
+    for page in ("methods", "experiment-file", "how-method"):
+        text = (DOCS / f"{page}.md").read_text()
+        passage = next(part for part in text.split("\n\n") if "six axes" in part)
+        assert [passage.find(f"`{axis}`") for axis in axes] == sorted(passage.find(f"`{axis}`") for axis in axes)
+        assert all(f"`{axis}`" in passage for axis in axes)

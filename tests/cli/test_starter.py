@@ -1,6 +1,10 @@
 """`h2fdp init`: what it writes is shown, explained, tested and run."""
 
 import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +15,6 @@ from tests.cli.conftest import SMALL
 def folder(tmp_path, h2fdp):
     done = h2fdp("init", tmp_path / "new")
     assert done.returncode == 0, done.stderr
-    assert f"cd {tmp_path / 'new'}" in done.stdout
     return tmp_path / "new"
 
 
@@ -38,16 +41,38 @@ def test_classes_and_owners_are_shown_by_name(tmp_path, h2fdp):
     assert [each["owner"] for each in held] == ["north", "south"]
 
 
+def test_what_it_prints_can_be_typed_where_it_was_run(tmp_path, h2fdp, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = h2fdp("init", "my net").stdout.split("next:\n")[1].splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines]
+    assert [words[:2] for words in commands if words[0] == "h2fdp"][-1] == ["h2fdp", "run"]
+    assert all(Path(words[-1]).exists() for words in commands)
+
+
+@pytest.mark.process
+def test_its_test_passes_without_pytest(folder):
+    done = subprocess.run([sys.executable, "-m", "unittest", "discover", folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Ran 2 tests" in done.stderr
+    assert "pytest" not in (folder / "test_experiment.py").read_text()
+
+
 @pytest.mark.run
-def test_its_test_passes_and_its_sweep_runs(folder, h2fdp, tmp_path):
-    code = {"__file__": str(folder / "test_experiment.py"), "__name__": "starter"}
-    exec((folder / "test_experiment.py").read_text(), code)
-    code["test_the_network_is_the_one_that_is_meant"]()
-    code["test_a_short_run_keeps_to_its_target"](tmp_path)
-    few = ["--set", "training.intervals=1", "--set", "sweep.seed=[1]"]
-    done = h2fdp("sweep", folder / "experiment.yaml", "--inline", "--quiet", "--out", tmp_path / "all", *few)
+def test_its_run_speaks_of_no_sweep_and_its_sweep_is_a_line_away(folder, h2fdp, tmp_path):
+    file, few = folder / "experiment.yaml", ["--set", "training.intervals=1"]
+    assert "sweep" not in h2fdp("run", file, "--quiet", "--out", tmp_path / "one", *few).stderr
+    file.write_text(file.read_text().replace("# sweep:", "sweep:"))
+    done = h2fdp("sweep", file, "--inline", "--quiet", "--out", tmp_path / "all", *few, "--set", "sweep.seed=[1]")
     assert done.returncode == 0, done.stderr
     assert "2 of 2 done" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.run
+def test_its_network_learns(folder, h2fdp, tmp_path):
+    """More than 70 %: seeds 1 to 5 end at 80 to 88."""
+    done = h2fdp("run", folder / "experiment.yaml", "--quiet", "--json", "--out", tmp_path / "run")
+    assert json.loads(done.stdout)["accuracy"] > 0.7
 
 
 def test_nothing_that_is_there_is_overwritten(folder, h2fdp):

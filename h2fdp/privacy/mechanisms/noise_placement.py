@@ -1,4 +1,4 @@
-"""Noise placements, the second axis of a method: who adds noise, and which settings a placement excludes."""
+"""Noise placements, an axis of a method: who adds noise, and which settings a placement excludes."""
 
 from __future__ import annotations
 
