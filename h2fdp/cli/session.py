@@ -159,7 +159,9 @@ def learned(summary: dict[str, Any], config: ExperimentFile, again: str) -> dict
     little = min(2 * chance, chance + (1 - chance) / 9)  # of two classes the second, 0.56
     if summary["noise_std"] and accuracy is not None and accuracy < little:
         other = "fedavg" if config.method.topology == "star" else "hfl"
-        found["without noise"] = f"{again} --set method={other}"
+        # A file may state that its noise is accounted for, which means nothing without noise and is refused there.
+        calibrated = " --set privacy.calibration=paper" if config.privacy.calibration == "accounted" else ""
+        found["without noise"] = f"{again} --set method={other}{calibrated}"
     return found
 
 

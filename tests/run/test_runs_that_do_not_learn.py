@@ -1,13 +1,24 @@
 """What a run says that did not learn: that its model is not finite or diverged, and how to see whether noise is why."""
 
 import pytest
+from typer.testing import CliRunner
 
 from h2fdp import Experiment, Topology, report
+from h2fdp.cli.main import app
 from h2fdp.cli.session import learned, show_result
 from h2fdp.records import MetricsRows, metrics_schema
 from h2fdp.run.summary import not_finite_from
 
 NETWORK = Topology.regular(edges=1, devices=3)
+
+
+def said(*words):
+    """What a command prints, on one line."""
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
 SHORT = {"data": "digits", "intervals": 3, "local_steps": 4, "batch_size": 16}
 
 
@@ -23,8 +34,8 @@ def test_a_model_that_is_not_finite_is_not_reported_as_a_result(tmp_path, capsys
     first = next(row.interval for row in run.metrics.itertuples() if not abs(row.loss) < float("inf"))
     assert run.summary["not_finite_from"] == first
     show_result(run.summary, tmp_path / "run", learned(run.summary, made.config, "h2fdp run file.yaml"))
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"not finite the test loss, since interval {first}: the accuracy says nothing" in said
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"not finite the test loss, since interval {first}: the accuracy says nothing" in shown
     page = report([tmp_path / "run"]).read_text()
     assert f"is no finite number since interval {first}; its accuracy says nothing." in page
 
@@ -59,12 +70,12 @@ SUMMARY = {"loss": 2.3, "not_finite_from": None, "classes": 10, "accuracy": 0.5,
 
 
 @pytest.mark.parametrize(
-    ("classes", "loss", "said"), [(10, 16_720.0, "7,261 times that of a guess, 2.3"), (10, 23.0, ""), (2, 6.9, "")]
+    ("classes", "loss", "words"), [(10, 16_720.0, "7,261 times that of a guess, 2.3"), (10, 23.0, ""), (2, 6.9, "")]
 )
-def test_a_loss_of_more_than_ten_guesses_has_diverged(classes, loss, said):
+def test_a_loss_of_more_than_ten_guesses_has_diverged(classes, loss, words):
     found = learned(SUMMARY | {"loss": loss, "classes": classes}, experiment().config, "h2fdp run file.yaml")
-    assert said in found.get("diverged", "")
-    assert bool(found) is bool(said)
+    assert words in found.get("diverged", "")
+    assert bool(found) is bool(words)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +88,18 @@ def test_where_little_is_learned_under_noise_the_same_without_noise_is_one_comma
     summary = SUMMARY | {"classes": classes, "accuracy": accuracy}
     config = experiment(method, clip_norm=1.0, clip_scope="record").config
     noisy = learned(summary | {"noise_std": [{"kind": "global"}]}, config, "h2fdp run file.yaml --set seed=2")
-    expected = {"without noise": f"h2fdp run file.yaml --set seed=2 --set method={other}"}
+    expected = {"without noise": f"h2fdp run file.yaml --set seed=2 --set method={other}"}  # under the paper's formula
     assert noisy == (expected if little else {})
     assert learned(summary, config, "h2fdp run file.yaml") == {}, "there is no noise to leave out"
+
+
+@pytest.mark.run
+def test_the_command_without_noise_runs_whatever_the_file_says_of_its_calibration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "topology: {edges: [{name: a, trusted: true, devices: {count: 3}}]}\ndata: digits\nmethod: h2fdp\n"
+    training = "{intervals: 1, local_steps: 1, clip_norm: 1.0, step_size: 0.001}"
+    stated = "{epsilon: 0.1, calibration: accounted}"
+    (tmp_path / "file.yaml").write_text(f"{text}training: {training}\nprivacy: {stated}\n")
+    command = "h2fdp run file.yaml --set seed=3 --set method=hfl --set privacy.calibration=paper"
+    assert f"without noise {command} " in said("run", "file.yaml", "--set", "seed=3", "--out", "noisy")
+    assert "without noise" not in said(*command.split()[1:], "--out", "plain")
