@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -117,6 +118,8 @@ def watch(
     if summary["state"] == "interrupted":
         print(f"stopped after interval {summary['intervals']}; {_how_to_go_on(directory)}", file=sys.stderr)
         raise typer.Exit(interrupt.exit_code)
+    if not as_json:
+        typer.echo(f"next: h2fdp report {shlex.quote(str(directory))}")
 
 
 def _target(config: ExperimentFile) -> Target | None:
@@ -129,7 +132,7 @@ def _target(config: ExperimentFile) -> Target | None:
 
 
 def _how_to_go_on(directory: Path) -> str:
-    return f"continue with: h2fdp resume {directory}"
+    return f"continue with: h2fdp resume {shlex.quote(str(directory))}"
 
 
 def _network(summary: dict[str, Any]) -> str:

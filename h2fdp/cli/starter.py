@@ -91,12 +91,13 @@ def init_command(
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", str(directory)) from None
     typer.echo(f"wrote {', '.join(FILES)}\n\nnext:")
+    folder, file = shlex.quote(str(directory)), shlex.quote(str(directory / "experiment.yaml"))
     commands = {
         f"h2fdp topology show {shlex.quote(str(directory / 'network.yaml'))}": "the network",
-        f"h2fdp data show {shlex.quote(str(directory / 'experiment.yaml'))}": "who holds which labels",
-        f"h2fdp privacy explain {shlex.quote(str(directory / 'experiment.yaml'))}": "who learns what, before a run",
-        f"h2fdp run {shlex.quote(str(directory / 'experiment.yaml'))}": "train",
-        f"python -m unittest discover {shlex.quote(str(directory))}": "the test",
+        f"h2fdp data show {file}": "who holds which labels",
+        f"h2fdp privacy explain {file}": "who learns what, before a run",
+        f"h2fdp run {file} --out {shlex.quote(f'runs/{directory.resolve().name}')}": "train",
+        f"python -m unittest discover {folder}": "the test",
     }
     margin = max(map(len, commands)) + 2
     for command, purpose in commands.items():

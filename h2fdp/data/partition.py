@@ -42,7 +42,7 @@ class PartitionSection(NamedSection):
         shards: records sorted by label are cut into so many, with `per_device`.
         per_device: how many `shards` each device is dealt.
         iid: records are spread at random.
-        natural: each owner of records is a device, or owners are dealt out whole where there are more of them.
+        natural: each owner of records is a device; with more owners than devices, a device gets several.
         sizes: how the sizes of devices differ; null for alike, as far as the partition allows.
     """
 

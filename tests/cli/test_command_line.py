@@ -27,7 +27,9 @@ def test_a_run_ends_with_a_table_and_its_directory(experiment, tmp_path):
     assert "test accuracy" in done.stdout
     assert str(tmp_path / "run") in done.stdout
     assert "interval 3/3" in done.stderr
-    assert max(len(line) for line in done.stdout.splitlines() if "run directory" not in line) <= 80
+    *table, following = done.stdout.splitlines()
+    assert following == f"next: h2fdp report {tmp_path / 'run'}"
+    assert max(len(line) for line in table if "run directory" not in line) <= 80
     for name in (
         "config.yaml",
         "topology.yaml",
