@@ -155,6 +155,7 @@ class ReportSection:
     Attributes:
         tables: title -> table, shown open.
         folded: title -> table or text, shown when asked for.
+        footnote: a sentence in small print at the end.
     """
 
     key: str
@@ -163,6 +164,7 @@ class ReportSection:
     figures: Sequence[Figure] = ()
     tables: Mapping[str, Table] | None = None
     folded: Mapping[str, Table | str] | None = None
+    footnote: str = ""
 
 
 def places(count: int, most: int) -> list[int]:

@@ -101,6 +101,8 @@ def section(content: ReportSection, every: Sequence[Series]) -> str:
     for title, each in (content.folded or {}).items():
         inside = table(title, each) if isinstance(each, Table) else f"<pre>{escape(each)}</pre>"
         parts.append(f"<details><summary>{escape(title)}</summary>{inside}</details>")
+    if content.footnote:
+        parts.append(f'<p class="footnote">{escape(content.footnote)}</p>')
     return "\n".join([*parts, "</section>"])
 
 

@@ -18,9 +18,9 @@ def results(runs: Sequence[RunView]) -> ReportSection:
     """A row for each run."""
     rows = [_row(run) for run in runs]
     notes = [note for run in runs if (note := _note(run))]
-    return ReportSection(
-        "results", "Results", " ".join(notes), tables={"How each run ended": Table(_HEADS + _COSTS, rows)}
-    )
+    footnote = WITHHELD if any(run.withheld for run in runs) else ""
+    tables = {"How each run ended": Table(_HEADS + _COSTS, rows)}
+    return ReportSection("results", "Results", " ".join(notes), tables=tables, footnote=footnote)
 
 
 def configuration(runs: Sequence[RunView]) -> ReportSection:
@@ -32,8 +32,7 @@ def configuration(runs: Sequence[RunView]) -> ReportSection:
     versions = [[name, *((run.summary.get("versions") or {}).get(name) for run in runs)] for name in names]
     folded: dict[str, Table | str] = {f"config.yaml of {run.name}": run.configuration_text for run in runs}
     folded["Versions"] = Table(("part", *(run.name for run in runs)), versions)
-    lead = WITHHELD if any(run.withheld for run in runs) else ""
-    return ReportSection("configuration", "Configuration and versions", lead, tables=tables, folded=folded)
+    return ReportSection("configuration", "Configuration and versions", "", tables=tables, folded=folded)
 
 
 def differences(runs: Sequence[RunView]) -> Table:

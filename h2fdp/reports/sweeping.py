@@ -34,12 +34,14 @@ def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Re
     explorer = [_explorer(sweep)] if sweep.keys and sweep.points else []
     folded: dict[str, Table | str] = {"study.yaml": sweep.study} if sweep.study else {}
     return [
-        ReportSection("results", "Results", _standing(sweep), tables=_tables(sweep)),
+        ReportSection(
+            "results", "Results", _standing(sweep), tables=_tables(sweep), footnote=WITHHELD if withheld else ""
+        ),
         ReportSection("grid", "The grid", "", explorer),
         training(every, _BANDS),
         _privacy(sweep, every),
-        ReportSection("schedule", "Schedule", "", schedule(every, _BANDS)),
-        ReportSection("configuration", "Configuration", WITHHELD if withheld else "", folded=folded),
+        schedule(every, _BANDS),
+        ReportSection("configuration", "Configuration", "", folded=folded),
     ], every
 
 

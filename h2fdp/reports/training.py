@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Series
+from h2fdp.reports.figures import Curve, CurveChart, Figure, ReportSection, Series, Table, number
 
 
 def known(series: Series, column: str) -> bool:
@@ -17,12 +17,12 @@ def curves_of(
 ) -> list[Curve]:
     """A column of every series that has it; with a band where the series has its ends (`_low`, `_high`)."""
     found = []
-    for number, series in enumerate(every):
+    for place, series in enumerate(every):
         if known(series, column):
             ends = (f"{column}_low", f"{column}_high")
             band = ends if all(known(series, end) for end in ends) else None
             said = words if words is not None and words in series.columns else None
-            found.append(Curve(number, column, label, style, band, said, stepped))
+            found.append(Curve(place, column, label, style, band, said, stepped))
     return found
 
 
@@ -91,8 +91,13 @@ def fairness(every: Sequence[Series]) -> ReportSection:
     return ReportSection("fairness", "Devices", "", [figure] if curves else [])
 
 
-def schedule(every: Sequence[Series], bands: str) -> list[CurveChart]:
-    """Interval length, participation and step size as they were chosen."""
+def schedule(
+    every: Sequence[Series],
+    bands: str,
+    heats: Sequence[Figure] = (),
+    folded: Mapping[str, Table | str] | None = None,
+) -> ReportSection:
+    """Interval length, participation and step size as they were chosen; what never changes is said in a sentence."""
     why = " Point at a curve of a controlled run for the controller's reasons." if _reasoned(every) else ""
     figures = [
         CurveChart(
@@ -135,7 +140,19 @@ def schedule(every: Sequence[Series], bands: str) -> list[CurveChart]:
                 scale="linear",
             )
         )
-    return [figure for figure in figures if figure.curves]
+    constants = {figure.key: value for figure in figures if (value := _constant(figure, every)) is not None}
+    said = [f"{figure.y_title} {number(constants[figure.key])}" for figure in figures if figure.key in constants]
+    lead = f"In every interval the same: {', '.join(said)}." if said else ""
+    changing = [figure for figure in figures if figure.curves and figure.key not in constants]
+    return ReportSection("schedule", "Schedule", lead, [*changing, *heats], folded=folded)
+
+
+def _constant(figure: CurveChart, every: Sequence[Series]) -> float | None:
+    """The one value of all curves of a figure; None where they differ, or where their points tell reasons."""
+    if any(curve.words for curve in figure.curves):
+        return None
+    values = {value for curve in figure.curves for value in every[curve.series].columns[curve.column]} - {None}
+    return values.pop() if len(values) == 1 else None
 
 
 def _reasoned(every: Sequence[Series]) -> bool:

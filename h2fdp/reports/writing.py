@@ -104,7 +104,8 @@ def _the_sweep(paths: Sequence[Path]) -> SweepView:
 
 def _of_runs(runs: Sequence[RunView]) -> _Content:
     every = [series_of(run) for run in runs]
-    title = f"{runs[0].summary.get('name', runs[0].name)}: {runs[0].name}" if len(runs) == 1 else "Runs compared"
+    names = dict.fromkeys((runs[0].summary.get("name", runs[0].name), runs[0].name))
+    title = ": ".join(names) if len(runs) == 1 else "Runs compared"
     sections = [
         results(runs),
         training(every, ""),
@@ -127,4 +128,4 @@ def _schedule(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection
         f"The controller's decisions in {run.name}, with its reasons": decision_table(run.decisions)
         for _, run in controlled
     }
-    return ReportSection("schedule", "Schedule", "", [*schedule(every, ""), *heats], folded=folded)
+    return schedule(every, "", heats, folded)

@@ -28,6 +28,26 @@ def test_a_report_of_a_run_is_written_beside_it(spoilt):
     assert Page(run / "report.html").words.startswith("fixed: copy")
 
 
+def test_a_page_of_a_run_in_a_folder_of_its_name_has_that_title(runs, tmp_path):
+    words = page_of(runs["fixed"], out=tmp_path / "page.html").words
+    assert words.startswith("fixed To the results fixed Made by")
+
+
+def test_results_come_first_and_what_is_withheld_is_a_footnote(runs, tmp_path):
+    words = page_of(runs["fixed"], out=tmp_path / "page.html").words
+    assert words.index("How each run ended") < words.index("no epsilon covers") < words.rindex("Training and its cost")
+
+
+def test_what_never_changes_is_a_sentence_and_no_chart(runs, tmp_path):
+    fixed = page_of(runs["fixed"], out=tmp_path / "fixed.html")
+    keys = [each["key"] for each in fixed.data["figures"]]
+    assert "In every interval the same: local steps (tau_k) 4, devices 6." in fixed.words
+    assert "step-size" in keys, "its step size falls"
+    assert not {"tau", "participants"} & set(keys)
+    controlled = page_of(runs["controlled"], out=tmp_path / "controlled.html")
+    assert "tau" in [each["key"] for each in controlled.data["figures"]], "its points tell the controller's reasons"
+
+
 def test_nothing_is_fetched_from_anywhere(together):
     links = [each.get("src") or each.get("href") for _, each in together.elements if "src" in each or "href" in each]
     assert all(link.startswith("#") for link in links)

@@ -11,10 +11,10 @@ from h2fdp.reports.pictures import write_pictures
 def test_every_figure_is_written_as_png_and_as_pdf(runs, tmp_path):
     report(runs["open"], tmp_path / "out.html", tmp_path / "pictures")
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
-    for stem in ("accuracy-interval", "accuracy-energy_j", "loss-clock_s", "tau", "devices", "network-0"):
+    for stem in ("accuracy-interval", "accuracy-energy_j", "loss-clock_s", "step-size", "devices", "network-0"):
         assert {f"{stem}.png", f"{stem}.pdf"} <= names
-    assert (tmp_path / "pictures/tau.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "pictures/tau.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "pictures/step-size.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "pictures/step-size.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_names_with_dollars_gaps_and_many_series_are_drawn(tmp_path):
