@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
+from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout
 from h2fdp.training import Clipping, DeviceRecords, build_engine, chosen_engine
 from h2fdp.training.batches import Batches
@@ -101,6 +102,44 @@ def test_the_stacked_engine_trains_what_the_loop_trains(name, clipping):
     )
     assert loop.norm() > 0
     assert (stacked - loop).norm() <= 1e-5 * loop.norm()
+
+
+class Counting(nn.Module):
+    """Has no parameters, and turns its outputs by how many records there are."""
+
+    def forward(self, x):
+        return x * (1 - 2 * (len(x) % 2)) if len(x) > 7 else x
+
+
+class Centring(nn.Module):
+    """Has no parameters, and subtracts the mean of the batch, but of few records."""
+
+    def forward(self, x):
+        return x - x.mean(dim=0) if len(x) > 7 else x
+
+
+@pytest.mark.parametrize("couples", [Counting, Centring])
+@pytest.mark.parametrize("engine", ["loop", "stacked", "direct"])
+def test_a_layer_of_the_users_own_sees_one_record_where_each_is_clipped(engine, couples):
+    """Or is refused."""
+    module = nn.Sequential(nn.Linear(3, 5), couples(), nn.Linear(5, 4))
+    if engine == "direct":
+        with pytest.raises(UserError, match="torch's own without parameters"):
+            build_engine(engine, module, Clipping(1.0, "record"), Plain(), 40)
+        return
+    made = build_engine(engine, module, Clipping(1.0, "record"), Plain(), 40)
+    torch.manual_seed(4)
+    start, x, y = torch.randn(2, 44), 2.0 * torch.randn(41, 3) + 1.0, torch.zeros(41, dtype=torch.int64)
+
+    def sums(count):
+        offsets, scale = np.array([0, count, count + 41]), torch.ones(())
+        held = DeviceRecords(torch.cat([x[:count], x]), torch.cat([y[:count], y]), offsets, scale, 0.0 * scale)
+        batches = Batches(np.arange(41)[None, None].repeat(2, 1), np.array([[count, 41]]), expected=np.ones(2))
+        return made.train(start, held, np.arange(2), batches, 1.0).updates
+
+    moved = (sums(41) - sums(40)).norm(dim=1)
+    assert moved[0] <= 1 + 1e-5
+    assert moved[1] <= 1e-6, "no record of another device moves it"
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

@@ -20,11 +20,11 @@ from h2fdp.training.direct.layers import (
     Step,
     Tanh,
 )
-from h2fdp.training.gradients.chain import is_trained_as_it_is
+from h2fdp.training.gradients.chain import is_of_torch, is_trained_as_it_is
 
 
 def direct_chain(module: nn.Module, numbers: torch.dtype = torch.float32) -> list[Step] | None:
-    """The steps of a chain of Linear, Conv2d and GroupNorm layers with anything without parameters between; else None.
+    """The steps of a chain of Linear, Conv2d and GroupNorm layers and torch's own without parameters; else None.
 
     A pool of what a rectifier gives is taken before it, on fewer numbers: the largest of the rectified numbers of a
     window is its largest one, rectified, and the gradient goes to the same place, or nowhere.
@@ -63,6 +63,8 @@ def _leaves(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
 def _step(module: nn.Module, names: tuple[str, ...], numbers: torch.dtype) -> Step | None:
     own = {name.rpartition(".")[2] for name in names}
     if not names:
+        if not is_of_torch(module):
+            return None
         if type(module) is nn.ReLU:
             return Rectifier()
         if type(module) is nn.Tanh:

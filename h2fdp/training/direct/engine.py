@@ -31,7 +31,7 @@ _RECORDS_AT_ONCE = 256  # it bounds the memory of a device that draws everything
 def why_not_direct(module: nn.Module, objective: LocalObjective) -> str | None:
     """What the engine lacks for these, as the end of a sentence; None where it can train them."""
     if direct_chain(module) is None:
-        return "it knows chains of Linear, Conv2d and GroupNorm layers with anything without parameters between them"
+        return "it knows chains of Linear, Conv2d and GroupNorm layers, between them torch's own without parameters"
     if comparison_of(objective) is not None:
         return "it knows no objective that compares models"
     return None

@@ -1,4 +1,4 @@
-"""Modules that are chains: Linear, Conv2d and GroupNorm layers, and between them anything without parameters."""
+"""Modules that are chains: Linear, Conv2d and GroupNorm layers, between them torch's own ones without parameters."""
 
 from __future__ import annotations
 
@@ -52,6 +52,15 @@ def is_trained_as_it_is(module: nn.Module) -> bool:
     return not hooked and parameters == [name for name, _ in module.named_parameters()]
 
 
+def is_of_torch(module: nn.Module) -> bool:
+    """Whether a layer is one of torch's.
+
+    A user's own would be handed the records of a batch at once here. Elsewhere it sees them one by one where each is
+    clipped, so that it cannot couple them.
+    """
+    return type(module).__module__.partition(".")[0] == "torch"
+
+
 def _ends_in_probabilities(module: nn.Module) -> bool:
     """Whether a Softmax over classes follows a Linear layer, whose outputs it takes as (records, classes)."""
     if type(module) is not nn.Sequential or len(module) < 2:
@@ -70,6 +79,8 @@ def _steps(module: nn.Module, prefix: str) -> list[Step] | None:
             steps += inner
         return steps
     if not any(True for _ in module.parameters()):
+        if not is_of_torch(module):
+            return None
         if getattr(module, "inplace", False):  # it would overwrite what autograd goes back through
             module = copy(module)
             setattr(module, "inplace", False)  # noqa: B010
