@@ -35,7 +35,8 @@ def test_a_page_of_a_run_in_a_folder_of_its_name_has_that_title(runs, tmp_path):
 
 def test_results_come_first_and_what_is_withheld_is_a_footnote(runs, tmp_path):
     words = page_of(runs["fixed"], out=tmp_path / "page.html").words
-    assert words.index("How each run ended") < words.index("epsilon does not cover them") < words.rindex("Training and its cost")
+    footnote = words.index("epsilon does not cover them")
+    assert words.index("How each run ended") < footnote < words.rindex("Training and its cost")
 
 
 def test_what_never_changes_is_a_sentence_and_no_chart(runs, tmp_path):
