@@ -147,9 +147,9 @@ class LiveAccounts(Recorder):
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         """See `Recorder`: `admit`, or end the run."""
-        self._missing = False
         if (observer := self.admit(plan, releases)) is not None:
             raise BudgetSpent(observer)
+        self._missing = False  # an interval that is refused releases nothing: the row before it is the last
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         """See `Recorder`; adds the accounts to the row, all of them or none."""
