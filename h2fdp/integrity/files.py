@@ -61,7 +61,8 @@ def check_files(directory: RunDirectory, findings: Findings) -> RunFiles:
         with findings.noting():
             step(directory, files, findings)
     if len(findings.problems) == before:
-        findings.confirmed.append("inputs, tables, ledger, decisions, log, model and checkpoints, by their checksums")
+        by = "the checksums that there are" if findings.unknown else "their checksums"
+        findings.confirmed.append(f"inputs, tables, ledger, decisions, log, model and checkpoints, by {by}")
     return files
 
 
@@ -165,3 +166,5 @@ def _checkpoints(directory: RunDirectory, files: RunFiles, findings: Findings) -
 def _log(directory: RunDirectory, files: RunFiles, findings: Findings) -> None:
     if findings.expect(directory.log.is_file() or files.state not in ENDED, "missing", directory.log):
         check_lines(directory.log, grows=True)
+        if files.state in ENDED and not sums_path(directory.log).is_file():
+            findings.unknown.append("bytes of the log: there are no checksums of its lines")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -152,7 +152,8 @@ class Cloud:
         before = self.model
         if self._reverts:
             memories = None if self._memories is None else self._memories.state()
-            self._kept = {"server": self._server.state(), "memories": memories}
+            # Copied, as a server may change in place what it remembers.
+            self._kept = {"server": deepcopy(self._server.state()), "memories": memories}
         if plan.subnets:
             told, variate = self._told(plan), self._server.variate
             sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # nobody voted yet

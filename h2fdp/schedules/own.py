@@ -168,8 +168,8 @@ class CheckedSchedule:
 
     @property
     def measures_secants(self) -> bool:
-        """See `Schedule.measures_secants`."""
-        return self._stated("measures_secants")
+        """As its checked `measures` states, which the devices were prepared for."""
+        return bool(self._own.measures == "secants")
 
     @property
     def scores(self) -> bool:

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import h2fdp
+from h2fdp.algorithms import StatefulUpdate
 from h2fdp.errors import UserError
+from h2fdp.records.checkpoint import read_checkpoint
 from h2fdp.run.api import Experiment
 from h2fdp.run.dry_run import estimate
 from h2fdp.run.forecast import first_interval
@@ -231,6 +233,41 @@ def test_metrics_describe_the_model_that_a_schedule_continues_from(tmp_path):
     assert run.metrics["accuracy"].iloc[-1] == run.summary["accuracy"] == scores["accuracy"]
     plain = experiment(Steady(2, longest=2), privacy="none").run(tmp_path / "plain")
     assert run.metrics["loss"].iloc[-1] != plain.metrics["loss"].iloc[-1]
+
+
+class Counting(StatefulUpdate):
+    """Changes what it remembers in place."""
+
+    kept = ("rounds",)
+
+    def __init__(self):
+        self.rounds = torch.zeros(1)
+
+    def apply(self, model, uploaded):
+        self.rounds.add_(1)
+        return model - uploaded.average * 0 + self.rounds
+
+
+def test_an_interval_that_is_given_up_is_forgotten_by_a_server_that_changes_in_place(tmp_path):
+    settings = {"data": "digits", "intervals": 3, "local_steps": 2, "aggregate_every": 1}
+    method = {"privacy": "none", "schedule": Doubled(2, longest=2), "server": Counting()}
+    Experiment(topology=NETWORK, method=method, **settings).run(tmp_path / "run")
+    (state,) = [read_checkpoint(max((tmp_path / "run" / "checkpoint").glob("*.ckpt")))]
+    assert state["nodes"]["cloud"]["server"]["rounds"].tolist() == [0]
+
+
+class Sly(Steady):
+    """Asks for raw secants behind the back of its traits."""
+
+    observes = True
+    measures_secants = True
+
+
+def test_a_schedule_is_shown_no_secants_that_its_traits_do_not_state(tmp_path):
+    seen = []
+    Sly.observe = lambda self, shown: seen.append(shown.secants)
+    experiment(Sly(2, longest=2)).run(tmp_path / "run")
+    assert set(seen) == {None}
 
 
 def test_a_model_that_is_changed_in_place_is_refused(tmp_path):
