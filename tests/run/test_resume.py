@@ -427,7 +427,7 @@ def test_a_run_that_stops_before_it_repeats_what_was_lost_states_that_too(whole,
     run = stopped_after(left, 1)
     assert (run.summary["state"], run.summary["intervals"]) == ("interrupted", 7)
     told = states_its_ledger(run)["worst"]
-    assert told["cloud"]["pld"] > whole.metrics["epsilon_cloud"][6] * 1.01  # that of seven intervals
+    assert told["cloud"]["rdp"] > whole.metrics["epsilon_cloud"][6] * 1.01  # that of seven intervals
     assert {row["interval"] for row in ledger(left)} == set(range(1, 9))
 
 
@@ -453,7 +453,7 @@ def test_a_disk_that_is_full_at_the_end_is_told(tmp_path, monkeypatch):
 
 
 def test_a_budget_goes_on_where_it_was(tmp_path, monkeypatch):
-    settings = {"method": "h2fdp", "control": {}, "intervals": 30, "participation": 0.5}
+    settings = {"method": "h2fdp", "control": {}, "intervals": 30, "participation": 0.5, "accountant": "rdp"}
     epsilon = experiment_of(**settings).run(tmp_path / "free").metrics["epsilon_cloud"]
     settings["budget"] = {"cloud": float(epsilon[14])}
     spent = experiment_of(**settings).run(tmp_path / "spent")
