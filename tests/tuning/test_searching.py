@@ -159,7 +159,7 @@ def test_the_account_covers_each_trial_by_its_ledger(tmp_path):
     path.write_text(path.read_text().replace(", training.batch_size: [8]", ""))
     plan = read_plan(path, (), shared)
     command = CliRunner().invoke(app, ["tune", str(path), "--inline", "--out", str(tmp_path / "out")])
-    assert "trial-0000: done  epsilon at most" in command.stderr
+    assert "trial-0000: done  epsilon 3.9" in command.stderr
     assert "accuracy" not in command.stderr  # nobody may know what a trial scores without its noise
     done = Tuned(tmp_path / "out")
     law, streams = TrialNumbers.of_mean(3, 1), Streams(101)
