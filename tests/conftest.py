@@ -13,10 +13,11 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from h2fdp.experiment import rules
+from h2fdp.experiment import rules, training_section
 from h2fdp.integrity import Findings
 from h2fdp.integrity.accounts import check_accounts
 from h2fdp.integrity.files import ENDED, check_files
+from h2fdp.models import registry
 from h2fdp.records import RunDirectory, in_use
 from h2fdp.run import noise_key
 from tests.tiers import MARKS, ROOT, Tiers
@@ -56,6 +57,19 @@ def _noise_by_the_papers_formula() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules, "default_calibration", lambda axes: "paper")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _trained_as_in_the_paper() -> Iterator[None]:
+    """A test that states no training or model has the paper's, whose rhythm is what most are about, and softmax; other
+    processes have the defaults.
+
+    The defaults have tests of their own (`tests/run/test_recipe.py`), which ask for them by `extends: auto`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_section, "default_recipe", lambda: "paper")
+        patch.setattr(registry, "default_model", lambda: registry.Softmax.model_validate({}))
         yield
 
 

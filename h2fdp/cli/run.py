@@ -49,6 +49,9 @@ def run_command(
     directory = out or default_directory(experiment.config)
     check_room(directory, overwrite)  # before the data are loaded
     setup = experiment.prepare(data_root)
+    if not quiet and not as_json:
+        for line in setup.chosen:
+            typer.echo(line)
     watch(
         lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
         directory,

@@ -9,7 +9,6 @@ from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data.digits import Digits
 from h2fdp.data.from_python import Given
 from h2fdp.data.huggingface import HuggingFace
-from h2fdp.data.image_features import Cifar10Features
 from h2fdp.data.image_folder import Images
 from h2fdp.data.images import Cifar10, FashionMnist, Mnist
 from h2fdp.data.leaf import Leaf
@@ -21,7 +20,7 @@ from h2fdp.data.tables import Table
 RECORDS = OwnKind("a function for records", arguments=1)
 DATA_SETS: Choices[DataOptions] = Choices(RECORDS)
 _ALL: tuple[type[DataOptions], ...] = (
-    Digits, FashionMnist, Mnist, Cifar10, Cifar10Features, Synthetic, Images, Npz, Table, HuggingFace, Leaf
+    Digits, FashionMnist, Mnist, Cifar10, Synthetic, Images, Npz, Table, HuggingFace, Leaf
 )  # fmt: skip
 for _options in _ALL:
     DATA_SETS.register(_options)

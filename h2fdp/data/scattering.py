@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ANGLES = 8
 AVERAGES = 1 + 2 * ANGLES + ANGLES**2  # of each colour and cell
-CELLS = 4  # along a side
+_MOST_VALUES = 4_000  # of an image: more cells are finer than what wavelets of two scales tell apart
 SMALLEST_SIDE = 8  # the borders are reflected within the image, and every cell has a pixel of half the resolution
 _WIDTH, _FREQUENCY = 0.8, 3 * math.pi / 4  # of the wavelet at scale 0; one scale on, double and half
 _REACH = (3, 6)  # pixels to each side, by scale
@@ -58,8 +58,17 @@ def morlet(scale: int, angle: float) -> NDArray[np.complex128]:
     return found
 
 
+def cells_of(colours: int, side: int) -> int:
+    """Cells along a side: of four pixels, where an image then has no more than 4,000 averages.
+
+    >>> cells_of(1, 28), cells_of(3, 32), cells_of(1, 8)
+    (7, 4, 2)
+    """
+    return max(1, min(side // 4, math.isqrt(_MOST_VALUES // (AVERAGES * colours))))
+
+
 def scattering(images: NDArray[Any]) -> NDArray[np.float32]:
-    """Roots of the averages of all orders, over CELLS x CELLS cells of each image.
+    """Signed roots of the averages of all orders, over the cells of each image.
 
     The root brings the values of dim and bright images nearer to each other, as their logarithm would.
 
@@ -67,7 +76,7 @@ def scattering(images: NDArray[Any]) -> NDArray[np.float32]:
         images: shape (n, colours, side, side), from 0 to 255 if they are bytes, else from 0 to 1; an even side.
 
     Returns:
-        shape (n, colours * AVERAGES * CELLS * CELLS).
+        shape (n, colours * AVERAGES * cells * cells).
 
     >>> scattering(np.zeros((1, 3, 32, 32), np.uint8)).shape
     (1, 3888)
@@ -103,11 +112,13 @@ def _averages(images: Tensor, banks: list[Tensor]) -> Tensor:
     # At half the resolution the wavelet of scale 1 is that of scale 0.
     second = _moduli(functional.avg_pool2d(fine, 2), banks[0], 1)
     count, colours = images.shape[:2]
+    side = cells_of(colours, images.shape[-1])
     cells = [
-        functional.adaptive_avg_pool2d(each, CELLS).reshape(count, colours, -1, CELLS, CELLS)
+        functional.adaptive_avg_pool2d(each, side).reshape(count, colours, -1, side, side)
         for each in (images, fine, coarse, second)
     ]
-    return torch.cat(cells, 2).flatten(1).sqrt()
+    averages = torch.cat(cells, 2).flatten(1)
+    return averages.sign() * averages.abs().sqrt()  # pixels that a user has standardised may be below 0
 
 
 def _moduli(maps: Tensor, bank: Tensor, stride: int) -> Tensor:

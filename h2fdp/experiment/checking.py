@@ -23,15 +23,8 @@ def check_experiment(document: Document) -> ExperimentFile:
         UserError: with every problem of the file.
     """
     experiment = _with_one_schedule(check(ExperimentFile, document), document)
-    method = experiment.method
     try:
-        axes = rules.Axes(
-            noise_placement_of(method.privacy),
-            objective_of(method.objective),
-            chosen(method.schedule),
-            aggregation_of(method.aggregation),
-            experiment.control.estimates,
-        )
+        axes = _axes(experiment)
         found = [Problem(text, document.where(key.split(".")), key) for key, text in rules.problems(experiment, axes)]
     except UserError as error:  # of a user's own part, once it is made
         raise _located(error, document) from error.__cause__
@@ -43,6 +36,22 @@ def check_experiment(document: Document) -> ExperimentFile:
         text = "the controller chooses powers, and it is off; expected control.enabled: true, or null"
         raise UserError(text, document.where(("control", "power")), "control.power")
     return _with_wishes(_with_privacy_defaults(experiment, axes))
+
+
+def conflicts(experiment: ExperimentFile) -> list[tuple[str, str]]:
+    """(key, what is wrong) of a configuration that was changed after it had been checked."""
+    return list(rules.problems(experiment, _axes(experiment)))
+
+
+def _axes(experiment: ExperimentFile) -> rules.Axes:
+    method = experiment.method
+    return rules.Axes(
+        noise_placement_of(method.privacy),
+        objective_of(method.objective),
+        chosen(method.schedule),
+        aggregation_of(method.aggregation),
+        experiment.control.estimates,
+    )
 
 
 def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:

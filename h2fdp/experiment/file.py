@@ -21,7 +21,7 @@ from h2fdp.topology import Topology, from_document, read
 _TOPOLOGY = "topology"
 _LONGEST_PATH = 1_024  # characters; what every system takes
 COMMAND_LINE = "--set"
-_WORDS = {"data": "name", "model": "name", "method": "extends"}
+_WORDS = {"data": "name", "model": "name", "method": "extends", "training": "extends"}
 
 
 class Setting(NamedTuple):

@@ -24,7 +24,7 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.experiment.tune_section import TuneSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
-from h2fdp.models.registry import Softmax
+from h2fdp.models import registry as models
 from h2fdp.privacy.accounting import AccountantName
 from h2fdp.privacy.adjacency import Adjacency
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
@@ -175,9 +175,9 @@ class ExperimentFile(Section):
     ] = "experiment"
     topology: Annotated[str | dict[str, Any], Expect("a topology file's path or an inline topology")]
     data: DataSection
-    model: ModelSection = Softmax()
+    model: ModelSection = Field(default_factory=lambda: models.default_model())
     method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
-    training: TrainingSection = TrainingSection.model_validate({})
+    training: TrainingSection = Field(default_factory=lambda: TrainingSection.model_validate({}))
     privacy: PrivacySection = PrivacySection()
     control: ControlSection = ControlSection()
     runtime: RuntimeSection = RuntimeSection()

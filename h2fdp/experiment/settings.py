@@ -44,6 +44,8 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """
     whole = {key: value for key, value in settings.items() if key in ExperimentFile.model_fields}
     placed: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in whole.items()}
+    if isinstance(placed.get("training"), str):
+        placed["training"] = {"extends": placed["training"]}
     problems = []
     for key, value in settings.items():
         if key in whole:

@@ -6,7 +6,18 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Magnitude, OpenProbability, Share, Whole, shape
@@ -40,6 +51,13 @@ _PAIRS = {
     ("batch_size", "sampling_rate"): 32,
     ("local_steps", "local_epochs"): 20,
 }
+
+Recipe = Literal["auto", "paper"]
+
+
+def default_recipe() -> Recipe:
+    """What chooses the keys that a file does not state."""
+    return "auto"
 
 
 class PublicSection(Section):
@@ -98,7 +116,12 @@ ClipNorm = Annotated[
 class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
 
+    A word stands for a recipe: `training: paper` is short for `training: {extends: paper}`. Until a recipe has chosen
+    what a file leaves open (`run.recipe`), keys that `auto` chooses have the paper's values.
+
     Attributes:
+        extends: what chooses the keys that are not stated: `auto`, by public facts before the run, see `run.recipe`; or
+            the `paper`: 200 intervals of 20 local steps on batches of 32, aggregations every 5, batch clipping.
         intervals: K_g, the global aggregations of the run.
         local_steps: tau, the slots of an interval: steps of SGD on each device; 20 unless `local_epochs` is stated.
         local_epochs: instead of local_steps: how often a device goes through its records in an interval. Subnets then
@@ -128,6 +151,7 @@ class TrainingSection(Section):
             time on processors that have it; models, sums, clipping and noise keep 32 bits.
     """
 
+    extends: Annotated[Recipe, Expect("auto or paper")] = "auto"
     intervals: Count = 200
     local_steps: Count | None = None
     local_epochs: Count | None = None
@@ -149,6 +173,18 @@ class TrainingSection(Section):
     public: PublicSection | None = None
     until: UntilSection | None = None
     precision: Precision = "float32"
+    _open: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def left_open(self) -> frozenset[str]:
+        """The keys that a recipe has yet to choose: those that the file does not state, under `auto`."""
+        return self._open
+
+    def complete(self, values: dict[str, Any]) -> TrainingSection:
+        """The section with these values for keys that are open; for the others the paper's. Nothing is open then."""
+        found = self.model_copy(update=values)
+        found._open = frozenset()
+        return found
 
     @property
     def adaptive(self) -> AdaptiveClipping | None:
@@ -198,6 +234,30 @@ class TrainingSection(Section):
         """
         each = sizes * (rates * self.local_steps if self.local_epochs is None else self.local_epochs)
         return self.participation * float(each.sum())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _note_what_is_open(cls, value: Any, handler: ModelWrapValidatorHandler[TrainingSection]) -> TrainingSection:
+        """A word is a recipe; a mapping states some keys and leaves the others to one."""
+        if isinstance(value, TrainingSection):
+            return handler(value)
+        if isinstance(value, str):
+            value = {"extends": value}
+        if isinstance(value, dict) and "extends" not in value:
+            value = {"extends": default_recipe(), **value}
+        found = handler(value)
+        if found.extends == "auto":
+            stated = set(value) | {partner for pair in _PAIRS if set(pair) & set(value) for partner in pair}
+            found._open = frozenset(cls.model_fields) - stated - {"extends"}
+        return found
+
+    @model_serializer(mode="wrap")
+    def _write(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """All keys; of a section that a recipe has not completed, those that are stated."""
+        written: dict[str, Any] = handler(self)
+        if not self._open:
+            written.pop("extends", None)
+        return {key: value for key, value in written.items() if key not in self._open}
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,16 @@ def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes, bias=False))
 
 
-def logistic(shape: tuple[int, ...], classes: int, double_softmax: bool) -> nn.Module:
+def public_features(shape: tuple[int, ...], classes: int, size: int, head: str) -> nn.Module:
+    """What is trained on public features of images, whose last one is constant: softmax regression, or a perceptron.
+
+    Args:
+        shape: of the features, (size + 1,), or (1 + fewer,) of small images.
+    """
+    return softmax(shape, classes) if head == "softmax" else mlp(shape, classes, hidden=196)
+
+
+def logistic(shape: tuple[int, ...], classes: int, double_softmax: bool = False) -> nn.Module:
     """Multinomial logistic regression: softmax regression with a bias (Upcycled-FL's model of synthetic data).
 
     With `double_softmax` its outputs are probabilities, which the cross-entropy takes for scores once more: that is how

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import create_model
+from pydantic import Field, create_model
 
-from h2fdp.config.fields import Count, FilePath, Flag, Options
+from h2fdp.config.fields import Count, Expect, FilePath, Flag, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 
@@ -56,6 +56,41 @@ class ModelOptions(_Startable):  # type: ignore[misc]
 
 
 CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model"))
+
+
+@CHOICES.register
+class Auto(ModelOptions):
+    """What serves best: a linear model, for images of their public features."""
+
+    description: ClassVar[str] = "public features of images with a linear model; tables: logistic; texts: lstm"
+    builder: ClassVar[str] = "logistic"  # of records that are no images; `run.recipe` names the model that it becomes
+    parameters: ClassVar[int] = 3_850
+    nulls: ClassVar[bool] = False
+    name: Literal["auto"] = "auto"
+
+
+def default_model() -> Auto | Softmax:
+    """What is trained where a file does not say."""
+    found: Auto = Auto.model_validate({})
+    return found
+
+
+@CHOICES.register
+class PublicFeatures(ModelOptions):
+    """A model on features of images that no private record had a part in.
+
+    Attributes:
+        size: number of features; small images have fewer. They are those of most variance among public photographs.
+        head: what is trained on them.
+    """
+
+    description: ClassVar[str] = "scattering of images, whitened on two public photographs, with a trained head"
+    builder: ClassVar[str] = "public_features"
+    parameters: ClassVar[int] = 3_850
+    nulls: ClassVar[bool] = False
+    name: Literal["public-features"] = "public-features"
+    size: Annotated[int, Field(ge=1, le=1_000), Expect("a whole number from 1 to 1000")] = 384
+    head: Annotated[Literal["softmax", "mlp"], Expect("softmax or mlp")] = "softmax"
 
 
 @CHOICES.register

@@ -75,7 +75,7 @@ class Experiment:
         data: a data set's name, or a mapping as in an experiment file. Or records of your own with `test_data`: a pair
             of arrays, a torch `Dataset`, a Hugging Face `Dataset`, a pandas frame, what `h2fdp.data.from_python` makes
             of these; a mapping or a function from a device's name to its (inputs, labels).
-        model: a model's name, a mapping, an nn.Module class or a function that makes one.
+        model: a model's name, a mapping, an nn.Module class or a function that makes one; None for `auto`.
         method: a method's name, or a mapping of the six axes.
         test_data: the same for the test records; or the share of the records that becomes these, as 0.2.
         partition: who holds which records, as `data.partition` in an experiment file.
@@ -93,7 +93,7 @@ class Experiment:
         self,
         topology: Topology | str | Path | dict[str, Any] | None = None,
         data: Any = "digits",
-        model: str | dict[str, Any] | Callable[[], nn.Module] = "softmax",
+        model: str | dict[str, Any] | Callable[[], nn.Module] | None = None,
         method: str | dict[str, Any] = "h2fdp",
         *,
         test_data: Any = None,
@@ -104,7 +104,8 @@ class Experiment:
         function = by_device(data)
         given = None if function is not None else given_records(data, test_data)
         values["data"] = data_section(_DATA_PLACEHOLDER if function is not None else data, given, partition)
-        values["model"] = model
+        if model is not None:
+            values["model"] = model
         if topology is None:
             topology = Topology.regular(edges=10, devices=5, trust=0.5, seed=settings.get("seed", 1))
         own_topology = topology if isinstance(topology, Topology) else None

@@ -13,7 +13,8 @@ from h2fdp.privacy.observing import height_of
 from h2fdp.privacy.statement import epsilons
 from h2fdp.run.dry_run import nearness, planned_work
 from h2fdp.run.forecast import planned_accounts
-from h2fdp.run.neighbours import Neighbour, comparable, neighbours, noise_on_model
+from h2fdp.run.neighbours import Neighbour, comparable, neighbours
+from h2fdp.run.noise_on_model import noise_on_model
 from h2fdp.run.privacy_report import check_explainable, noises, who_decides
 from h2fdp.run.rhythm_costs import costliest_release
 from h2fdp.run.setup import RunSetup

@@ -8,7 +8,7 @@ from typing import Self
 
 from torch import Tensor
 
-from h2fdp.data import DeviceData
+from h2fdp.data import DeviceData, public_features
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import UNTIL
@@ -94,6 +94,8 @@ class RunInputs:
             the same, to the bit, in the forecast that the noise is calibrated to and in the run.
         reserve: what a controller is held to, or a user's own schedule that reads no releases: they decide what they
             like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
+        image_shape: of the images whose public features the data are; None where they are as they were given.
+        chosen: what was chosen for keys that the file leaves open, in words (`run.recipe`).
         watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
     """
 
@@ -113,6 +115,8 @@ class RunInputs:
     factor: float = 1.0
     own: OwnParts = OwnParts()
     warm_start: str | None = None
+    image_shape: tuple[int, ...] | None = None
+    chosen: tuple[str, ...] = ()
     uncalibrated: Mechanism | None = None
     watched: BudgetFilter | None = None
     reserve: Accounts | None = None
@@ -238,6 +242,8 @@ class RunInputs:
             conditions[PUBLIC_RECORDS] = True
         if self.noise is not None and self.warm_start is not None:
             conditions[WARM_STARTED] = True
+        if self.noise is not None and self.image_shape is not None:
+            conditions[public_features.NOTE] = True
         if self.noise is not None and self.config.training.until is not None:
             conditions[UNTIL] = True
         if self.noise is not None and self.blueprint.adaptive is not None:

@@ -1,9 +1,6 @@
 """Settings next to those of an experiment, each calibrated to the same accounted epsilon, and what their noise does.
 
-Compared is the noise on a step: the standard deviation of all noise that the global model has taken up by the end, on
-each coordinate, over the length of the way that it would have gone along gradients of norm 1. If r is this ratio, the
-run descends by gradients g + N(0, r^2 I) on average, so that its ratio of noise to signal is r / |g|. Where gradients
-are clipped, |g| is at most the clip norm.
+Compared is the noise on a step, `NoiseOnModel.per_step`.
 """
 
 from __future__ import annotations
@@ -18,33 +15,13 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.rhythm import aggregation_times
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy.statement import epsilons
-from h2fdp.protocol import InProcessNodes, IntervalPlan
-from h2fdp.protocol.planned_uploads import noise_and_gradients
-from h2fdp.run.forecast import forecast, rough_accounts
+from h2fdp.run.forecast import rough_accounts
+from h2fdp.run.noise_on_model import joules_of, noise_on_model
 from h2fdp.run.prepare import with_settings
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import AggregationTimes
 
 _STATED_NOISE = ("noise_multiplier", "noise_std", "rate")
-
-
-@dataclass(frozen=True)
-class NoiseOnModel:
-    """What the global model takes up in a run without faults, before the server's own update rule.
-
-    Attributes:
-        noise_std: of each coordinate, of all intervals' noise together; of noise at local steps to first order, as if
-            the noise of one step did not change the gradients of the next.
-        way: sum over all intervals of step size times the gradients that the average of the uploads adds up.
-    """
-
-    noise_std: float
-    way: float
-
-    @property
-    def per_step(self) -> float:
-        """r, see above."""
-        return self.noise_std / self.way
 
 
 @dataclass(frozen=True)
@@ -66,40 +43,6 @@ class Neighbour:
     def as_row(self) -> dict[str, Any]:
         """For tables and JSON."""
         return {"setting": self.key, "value": self.value, "noise": self.noise, "energy": self.energy}
-
-
-def noise_on_model(setup: RunSetup) -> NoiseOnModel:
-    """That of the planned run.
-
-    Where intervals are alike but for their step size, the noise is either proportional to it or does not depend on it:
-    the first interval and the last one say how much is which.
-    """
-    assert setup.noise is not None, "there is no noise to compare"
-    quiet = setup.without_faults()
-    facts = {each.name: each for each in setup.blueprint.facts}
-    variance = way = 0.0
-    for expected in forecast(quiet, by_participants=False):
-        first, gradients = noise_and_gradients(expected.plan, facts, setup.noise)
-        sizes = _step_sizes(quiet, expected.plan, expected.times)
-        fixed, by_square = first, 0.0
-        if sizes[-1] != sizes[0]:
-            last, _ = noise_and_gradients(_plan_of(quiet, expected.times - 1), facts, setup.noise)
-            by_square = (first - last) / (sizes[0] ** 2 - sizes[-1] ** 2)
-            fixed = first - by_square * sizes[0] ** 2
-        variance += sum(fixed + by_square * size**2 for size in sizes)
-        way += gradients * sum(sizes)
-    return NoiseOnModel(max(variance, 0.0) ** 0.5, way)
-
-
-def _step_sizes(setup: RunSetup, plan: IntervalPlan, times: int) -> list[float]:
-    if times == 1:
-        return [plan.decision.step_size]
-    schedule = setup.schedule()
-    return [schedule.decide(interval, 0).step_size for interval in range(times)]
-
-
-def _plan_of(setup: RunSetup, interval: int) -> IntervalPlan:
-    return setup.cloud(InProcessNodes({})).plan(interval)
 
 
 def worst_epsilon(setup: RunSetup) -> float:
@@ -159,12 +102,6 @@ def comparable(setup: RunSetup) -> bool:
     if setup.noise is None or setup.leaks or not setup.placement.accounted:
         return False
     return setup.traits.foreseen and not setup.traits.controlled and not setup.traits.varies_tau
-
-
-def joules_of(setup: RunSetup) -> float:
-    """Of all messages, if all intervals are like the first one."""
-    plan = next(forecast(setup.without_faults(), by_participants=False)).plan
-    return setup.interval_costs(plan)["energy_j"] * setup.config.training.intervals
 
 
 def _changed(setup: RunSetup, key: str, value: Any) -> ExperimentFile:

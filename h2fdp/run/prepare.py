@@ -15,6 +15,7 @@ from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.user_code import FAILURES
 from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
+from h2fdp.data.public_features import with_features
 from h2fdp.errors import UserError
 from h2fdp.experiment.adaptive_norms import check_adaptive_clipping
 from h2fdp.experiment.rhythm import aggregation_times
@@ -24,12 +25,14 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.experiment.transmit_power import check_transmit_power
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
+from h2fdp.models.registry import PublicFeatures
 from h2fdp.models.warm_start import load_parameters
 from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
+from h2fdp.run import recipe
 from h2fdp.run.calibration import with_noise
 from h2fdp.run.engine_choice import engine_of_run
-from h2fdp.run.forecast import planned_accounts
+from h2fdp.run.forecast import planned_accounts, rough_accounts
 from h2fdp.run.inputs import OwnParts
 from h2fdp.run.public_training import trained_on_public
 from h2fdp.run.setup import RunSetup
@@ -82,10 +85,24 @@ def prepare(
         loaded = partial(_same_data, data)
         ways = (relying, relying_on_nobody)
         return better([partial(prepare, each, topology, data_source=loaded, own=own) for each in ways])
+    own = own or OwnParts()
+    config, shape = recipe.with_model(config, data), None
+    if isinstance(config.model, PublicFeatures):
+        shape, data = data.shape, with_features(data, config.model.size)
     placement = noise_placement_of(config.method.privacy)
     if placement.input_norm is not None:
         data = within_unit_ball(data, placement.input_norm)
-    setup = with_noise(_assembled(config, topology, data, own or OwnParts())).keyed()
+
+    def noisy(complete: ExperimentFile) -> RunSetup:
+        runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
+        return with_noise(
+            _assembled(complete.model_copy(update={"runtime": runtime}), topology, data, own), rough_accounts
+        )
+
+    module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
+    complete = recipe.completed(config, data, module, noisy)
+    setup = with_noise(_assembled(complete.config, topology, data, own)).keyed()
+    setup = replace(setup, image_shape=shape, chosen=complete.lines)
     try_own_parts(setup)
     return setup
 
@@ -104,7 +121,8 @@ def with_settings(
     if not (config.runtime.engine == "auto" and setup.blueprint.engine == "compiled"):  # other settings may not compile
         runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
         config = config.model_copy(update={"runtime": runtime})
-    return with_noise(_assembled(config, setup.drawn, setup.data, setup.own, setup), foreseen)
+    other = with_noise(_assembled(config, setup.drawn, setup.data, setup.own, setup), foreseen)
+    return replace(other, image_shape=setup.image_shape)
 
 
 def _assembled(

@@ -10,7 +10,8 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import Release
 from h2fdp.privacy.noise_placement_options import DpSgdOptions, HierarchicalOptions, LocalOptions
 from h2fdp.run.forecast import forecast
-from h2fdp.run.neighbours import at_epsilon, comparable, joules_of, noise_on_model, worst_epsilon
+from h2fdp.run.neighbours import at_epsilon, comparable, worst_epsilon
+from h2fdp.run.noise_on_model import joules_of, noise_on_model
 from h2fdp.run.setup import RunSetup
 
 

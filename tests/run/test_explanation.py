@@ -10,7 +10,8 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.run.dry_run import planned_work
 from h2fdp.run.explanation import LINES, WIDTH, explanation
 from h2fdp.run.forecast import first_interval, planned_accounts
-from h2fdp.run.neighbours import neighbours, noise_on_model, worst_epsilon
+from h2fdp.run.neighbours import neighbours, worst_epsilon
+from h2fdp.run.noise_on_model import noise_on_model
 from h2fdp.run.privacy_report import noises
 from h2fdp.run.rhythm_costs import rhythm_costs
 

@@ -250,6 +250,8 @@ DEVICE_PARTS = {
     "model": {"model": functools.partial(Linear, factor=1e3)},
     "data": {},
 }
+
+
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("part", DEVICE_PARTS)
 def test_what_a_part_sees_at_a_device_moves_the_public_model_no_further_than_the_ledger_says(part, cell):

@@ -1,0 +1,189 @@
+"""Images as features that no private record had a part in, for models that train in seconds and under much noise.
+
+Scattering is fixed, and what makes its outputs few and white was fitted on two photographs that come with scikit-learn.
+The features of a record depend on that record alone, so no account has to cover them: neighbouring data sets have
+neighbouring features (Tramer and Boneh 2021, "Differentially private learning needs better features").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from h2fdp.data import photographs
+from h2fdp.data.federated import DeviceData, FederatedData
+from h2fdp.data.images import user_cache
+from h2fdp.data.records import Records, Scaling
+from h2fdp.data.scattering import AVERAGES, SMALLEST_SIDE, cells_of, scattering
+from h2fdp.data.whitening import Whitening
+from h2fdp.errors import UserError
+
+NOTE = f"model public-features: whitened on {photographs.SOURCE}; no account covers these, and no device holds them"
+BIAS = 0.1  # a feature that is the same for all records; the others have length 1 together
+_RECIPE = 2  # raised by whatever changes the features, so that those kept before are not taken
+_CROPS = 6_000
+_AT_ONCE = 1_000
+_LARGEST_SIDE = 64
+_TOLD = 5_000  # images, of which the wait is a matter of seconds
+
+Kept = TypeVar("Kept", bound=np.generic)
+
+
+def are_images(shape: tuple[int, ...]) -> bool:
+    """Whether records of this shape have such features: grey or in three colours, and not smaller than the wavelets.
+
+    >>> are_images((1, 28, 28)), are_images((784,)), are_images((3, 6, 6))
+    (True, False, False)
+    """
+    return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) >= SMALLEST_SIDE
+
+
+@dataclass(frozen=True)
+class PublicFeatures:
+    """The map from images to features.
+
+    Attributes:
+        channels, side: of the square images that are transformed; others are padded and scaled to it.
+        size: number of features besides the constant one.
+    """
+
+    channels: int
+    side: int
+    size: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], size: int) -> PublicFeatures:
+        """For records of a shape (channels, height, width); of small images there are fewer than `size`.
+
+        Raises:
+            UserError: these are no images.
+
+        >>> PublicFeatures.of((1, 8, 8), 512)
+        PublicFeatures(channels=1, side=8, size=324)
+        """
+        if not are_images(shape):
+            text = f"public features are those of images, 1 or 3 channels of at least {SMALLEST_SIDE}x{SMALLEST_SIDE}"
+            raise UserError(f"{text}; found records of shape {shape}", key="model.name")
+        side = min(_LARGEST_SIDE, max(shape[1:]) + max(shape[1:]) % 2)
+        return cls(shape[0], side, min(size, shape[0] * AVERAGES * cells_of(shape[0], side) ** 2))
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features of images (n, channels, height, width) from 0 to 1: (n, size + 1), of length 1 but for the last."""
+        white = _whitening(self.channels, self.side, self.size)(scattering(_squared(images, self.side)))
+        white /= np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-12)
+        return np.concatenate([white, np.full((len(white), 1), BIAS, np.float32)], axis=1)
+
+    def kept(self, images: NDArray[Any], lowest: float, highest: float) -> NDArray[np.float16]:
+        """The same, of stored images from `lowest` to `highest`: from the user's cache, or computed and kept there."""
+        key = blake2b(f"{_RECIPE}|{self}|{lowest}|{highest}|{images.shape}|{images.dtype}|".encode(), digest_size=16)
+        key.update(np.ascontiguousarray(images).view(np.uint8).data)
+
+        def computed() -> NDArray[np.float16]:
+            if len(images) > _TOLD:
+                print(f"note: computing public features of {len(images):,} images, once", file=sys.stderr)
+            parts = (images[first : first + _AT_ONCE] for first in range(0, len(images), _AT_ONCE))
+            pixels = ((part.astype(np.float32) - lowest) / (highest - lowest) for part in parts)
+            return np.concatenate([self(part).astype(np.float16) for part in pixels])
+
+        return _kept(key.hexdigest(), (len(images), self.size + 1), np.float16, computed)
+
+
+def with_features(data: DeviceData, size: int) -> DeviceData:
+    """The same devices and records, with features for inputs.
+
+    Raises:
+        UserError: these are no images.
+    """
+    features = PublicFeatures.of(data.shape, size)
+    assert isinstance(data, FederatedData), "images are not drawn"
+    bounds = pixel_bounds(data)
+
+    def of(records: Records | None) -> Any:
+        return None if records is None else Records(features.kept(records.x, *bounds).astype(np.float32), records.y)
+
+    return replace(
+        data,
+        train=of(data.train),
+        test=of(data.test),
+        validation=of(data.validation),
+        public=of(data.public),
+        shape=(features.size + 1,),
+        scaling=Scaling(),
+    )
+
+
+def pixel_bounds(data: DeviceData) -> tuple[float, float]:
+    """The stored values of a black and of a white pixel: 0 and 1 before scaling; or those of public test images that
+    lie outside, as of pixels that a user has standardised."""
+    highest = 255.0 if data.test.x.dtype == np.uint8 and data.scaling.divisor == 1 else data.scaling.divisor
+    if data.test.x.dtype == np.uint8 or data.test_owners is not None or not data.test.x.size:
+        return 0.0, highest
+    least, most = float(data.test.x.min()), float(data.test.x.max())
+    return (0.0, highest) if least >= 0 and most <= highest else (least, most)
+
+
+def _squared(images: NDArray[np.float32], side: int) -> NDArray[np.float32]:
+    """Images of side x side pixels: padded by their borders to squares, then scaled."""
+    if images.shape[2:] == (side, side):
+        return images
+    import torch
+    from torch.nn import functional
+
+    height, width = images.shape[2:]
+    down, right = max(width - height, 0), max(height - width, 0)
+    wide = functional.pad(
+        torch.from_numpy(images), (right // 2, right - right // 2, down // 2, down - down // 2), mode="replicate"
+    )
+    scaled = functional.interpolate(wide, size=(side, side), mode="bilinear", antialias=True)
+    found: NDArray[np.float32] = scaled.numpy()
+    return found
+
+
+@cache
+def _whitening(channels: int, side: int, size: int) -> Whitening:
+    values = channels * AVERAGES * cells_of(channels, side) ** 2
+
+    def fitted() -> NDArray[np.float32]:
+        found = Whitening.of(scattering(photographs.crops(_CROPS, channels, side)), size)
+        return np.concatenate([found.mean[:, None], found.axes], axis=1)
+
+    key = blake2b(f"{_RECIPE}|{_CROPS}|{channels}|{side}|{size}".encode(), digest_size=16).hexdigest()
+    both = _kept(key, (values, size + 1), np.float32, fitted)
+    return Whitening(both[:, 0], both[:, 1:])
+
+
+def _kept(key: str, shape: tuple[int, int], kind: type[Kept], computed: Callable[[], NDArray[Kept]]) -> NDArray[Kept]:
+    """An array from the user's cache; else what is computed, which is then kept."""
+    path = user_cache() / "features" / f"{key}.npy"
+    with contextlib.suppress(OSError, RuntimeError, ValueError, EOFError):
+        kept: NDArray[Any] = np.load(path, allow_pickle=False)
+        if kept.shape == shape and kept.dtype == kind:
+            return kept
+    found = computed()
+    with contextlib.suppress(OSError, RuntimeError):  # no home, or nowhere to write: the next process computes again
+        _keep(found, path)
+    return found
+
+
+def _keep(features: NDArray[Any], path: Path) -> None:
+    """Written next to its place, then renamed: a process that reads meanwhile finds all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.save(file, features)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,266 @@
+"""`training: auto`: what a file leaves open is chosen before the run, from public facts alone.
+
+Where noise is added, the noise in the last model depends on the way that the model goes (the sum of step sizes), not on
+how the way is cut into steps; and the best way is where that noise moves the model's scores by about one. So:
+
+- a record's own gradient is clipped, at a seventh of what such a gradient is long at the first model: most are cut;
+- each device takes one step on all its records between messages, as amplification would save less noise than full
+  batches do at these lengths, and more steps would each cost a release or a larger sensitivity;
+- 30 intervals, with a step size that falls linearly to 0;
+- shares in averages by numbers of records, for then all records have equal shares in the sum and in its noise;
+- the step size at which the noise in the last model moves scores by `SCORES`, found by perturbing the parameters; but
+  no longer a way than training without noise makes use of (`FARTHEST`).
+
+The length of gradients and the reach of noise are measured on inputs of test records that are public (which are
+measured on, not trained with; their labels are not looked at), or on random ones where test records belong to devices.
+The rule was fitted to Fashion-MNIST under softmax regression and a perceptron; `docs/defaults.md` has what it reaches
+on tasks that had no part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from h2fdp.config.own_parts import OwnPart
+from h2fdp.data import DeviceData
+from h2fdp.data.public_features import PublicFeatures, are_images
+from h2fdp.errors import UserError
+from h2fdp.experiment.checking import conflicts
+from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.models.registry import MODELS
+from h2fdp.privacy import noise_placement_of
+from h2fdp.run.noise_on_model import noise_on_model
+from h2fdp.run.setup import RunSetup
+from h2fdp.schedules.registry import chosen as chosen_schedule
+from h2fdp.streams import Streams
+from h2fdp.training.losses import loss_of
+
+INTERVALS = 30
+SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
+FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a whole way of clipped gradients moves scores by, at most
+_CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
+_INPUTS, _GRADIENTS, _DRAWS = 128, 32, 4
+_PERTURBATION = 1e-3  # of parameters, to see what noise in them does
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What was chosen for an experiment.
+
+    Attributes:
+        config: complete: nothing is left open.
+        lines: what was chosen and why, each of at most 80 columns; empty where the file states all.
+    """
+
+    config: ExperimentFile
+    lines: tuple[str, ...] = ()
+
+
+def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
+    """The experiment with a model that has a name of its own, where it leaves that open."""
+    if isinstance(config.model, OwnPart) or config.model.name != "auto":
+        return config
+    if are_images(data.shape):
+        features = PublicFeatures.of(data.shape, MODELS["public-features"].model_validate({}).options()["size"])
+        model = MODELS["public-features"].model_validate({"size": features.size})
+    else:
+        model = MODELS["logistic"].model_validate({})
+    return config.model_copy(update={"model": model})
+
+
+def completed(
+    config: ExperimentFile,
+    data: DeviceData,
+    module: Callable[[], nn.Module],
+    noisy: Callable[[ExperimentFile], RunSetup],
+) -> Recipe:
+    """The experiment with everything that it leaves open chosen.
+
+    Args:
+        data: as the model sees them.
+        module: builds the first model.
+        noisy: the run of a complete configuration, its noise calibrated by a rough account.
+    """
+    left_open = config.training.left_open
+    if not left_open:
+        return Recipe(config)
+    placement, schedule = noise_placement_of(config.method.privacy), chosen_schedule(config.method.schedule)
+    if not placement.private:
+        return _without_noise(config, data, module)
+    rounds = placement.clips == "gradient" and placement.accounted and not placement.noise_is_given
+    if not rounds or schedule.varies_tau or config.training.local_epochs is not None:
+        return _as_the_paper(config)
+    probe = Probe.of(module(), data, config)
+    rounds_of = _rounds(config, probe)
+    chosen = _with(config, rounds_of)
+    if conflicts(chosen):
+        return _as_the_paper(config)
+    if "step_size" not in left_open:
+        return Recipe(chosen, _told(config, chosen, data))
+    model = noise_on_model(noisy(_with(config, rounds_of | {"step_size": 1.0})))
+    training, scores = chosen.training, SCORES[probe.linear]
+    norm = training.first_clip_norm
+    assert norm is not None, "gradients are clipped where noise is added"
+    by_noise = scores / (model.noise_std * probe.reach) if model.noise_std else math.inf
+    by_way = FARTHEST[probe.linear] / (model.way * norm * probe.reach)
+    size = _rounded(min(by_noise, by_way))
+    moved = size * model.noise_std * probe.reach
+    why = f"step_size {size:g} ({training.step_decay}): by it noise moves the last scores by {moved:.2g}"
+    whole = _with(config, rounds_of | {"step_size": size})
+    return Recipe(whole, (*_told(config, whole, data), why))
+
+
+def _rounds(config: ExperimentFile, probe: Probe) -> dict[str, Any]:
+    """One step on all records between messages."""
+    training = config.training
+    steps = training.local_steps if "local_steps" not in training.left_open else 1
+    counts = config.privacy.adjacency == "add-remove"  # shares by size would tell whether a record is there
+    return {
+        "intervals": INTERVALS,
+        "local_steps": steps,
+        "aggregate_every": steps,
+        "aggregations_per_interval": None,
+        "batch_size": None,
+        "sampling_rate": 1.0,
+        "clip_scope": "record",
+        "clip_norm": _rounded(_CLIPPED * probe.gradient),
+        "step_decay": "linear",
+        "weights": "uniform" if counts else "by-size",
+    }
+
+
+def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[], nn.Module]) -> Recipe:
+    """The paper's rhythm, at a step size for the scale of the inputs."""
+    probe = Probe.of(module(), data, config)
+    size = _rounded(_WITHOUT_NOISE / probe.reach**2) if probe.linear else 0.1
+    whole = _with(config, {"step_size": size, "weights": "by-size"})
+    return Recipe(whole, _told(config, whole, data))
+
+
+_WITHOUT_NOISE = 80.0  # step sizes of stochastic gradients times the squared length of inputs, of linear models
+
+
+def _as_the_paper(config: ExperimentFile) -> Recipe:
+    """With the paper's values for all that is open: no rule is known that is better."""
+    return Recipe(_with(config, {}), ("training: auto has no rule for this method; the paper's values are used",))
+
+
+def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:
+    """The experiment with these values for keys that are open, after which none is."""
+    training = config.training
+    update = {key: value for key, value in values.items() if key in training.left_open}
+    return config.model_copy(update={"training": training.complete(update)})
+
+
+def _told(asked: ExperimentFile, config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
+    """What was chosen, in a line or two."""
+    training: TrainingSection = config.training
+    model = "a model of your own" if isinstance(config.model, OwnPart) else config.model.name
+    size = "" if model != "public-features" else f" ({data.shape[0] - 1} numbers for each image)"
+    if training.local_steps is None:
+        return (f"chosen: model {model}{size}",)
+    steps = "1 local step" if training.local_steps == 1 else f"{training.local_steps} local steps"
+    if training.sampling_rate is not None:
+        records = "on all records" if training.sampling_rate == 1 else f"at sampling rate {training.sampling_rate:g}"
+    else:
+        records = f"on batches of {training.batch_size}"
+    clipped = "" if training.clip_norm is None else f", {training.clip_scope} clipping"
+    norm = f" at {training.first_clip_norm:g}" if clipped else ""
+    return (
+        f"chosen: model {model}{size}",
+        f"{training.intervals} intervals of {steps} {records}{clipped}{norm}",
+    )
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What is known of a first model and the scale of its inputs.
+
+    Attributes:
+        reach: by how much independent noise of deviation 1 in each parameter moves a score: its standard deviation, to
+            first order. Of a linear model the length of its inputs.
+        gradient: the median length of the gradient of one record.
+        linear: scores are linear in the parameters.
+    """
+
+    reach: float
+    gradient: float
+    linear: bool
+
+    @classmethod
+    def of(cls, module: nn.Module, data: DeviceData, config: ExperimentFile) -> Probe:
+        """Measured on the inputs of public test records, or on random ones.
+
+        Raises:
+            UserError: the model's scores do not depend on its parameters.
+        """
+        rng = Streams(config.seed).open("cloud", "recipe")
+        inputs = _public_inputs(data, module, rng)
+        before = [parameter.detach().clone() for parameter in module.parameters()]
+        directions = [[_normals(rng, each) for each in before] for _ in range(_DRAWS)]
+        module.eval()
+        with torch.no_grad():
+            first = module(inputs)
+            moved = []
+            for direction in directions:
+                shifts = []
+                for scale in (1.0, -1.0):
+                    for parameter, start, way in zip(module.parameters(), before, direction, strict=True):
+                        parameter.copy_(start + scale * _PERTURBATION * way)
+                    shifts.append(module(inputs))
+                moved.append((shifts[0] - first, shifts[1] - first))
+            for parameter, start in zip(module.parameters(), before, strict=True):
+                parameter.copy_(start)
+        ahead = torch.stack([each for each, _ in moved]) / _PERTURBATION
+        back = torch.stack([each for _, each in moved]) / _PERTURBATION
+        reach = float((ahead - back).square().mean().sqrt()) / 2
+        curved = float((ahead + back).square().mean().sqrt())
+        if not reach > 0:
+            raise UserError("the model's scores do not depend on its parameters", key="model")
+        return cls(reach, _gradient_length(module, inputs, data, config, rng), curved < 0.02 * reach and _flat(module))
+
+
+def _flat(module: nn.Module) -> bool:
+    """Whether there is one layer with parameters, in which scores are linear then."""
+    return sum(bool(list(each.parameters(recurse=False))) for each in module.modules()) == 1
+
+
+def _gradient_length(
+    module: nn.Module, inputs: Tensor, data: DeviceData, config: ExperimentFile, rng: np.random.Generator
+) -> float:
+    """The median length of a record's gradient at the first model, under a random label."""
+    loss, lengths = loss_of(config.training.loss, data.classes), []
+    for record in inputs[:_GRADIENTS]:
+        label = torch.from_numpy(rng.integers(0, data.classes, size=1))
+        total, trained = loss.each(module(record[None]), label).sum(), [*module.parameters()]
+        gradients = torch.autograd.grad(total, trained, allow_unused=True)
+        lengths.append(math.sqrt(sum(float(each.square().sum()) for each in gradients if each is not None)))
+    return max(float(np.median(lengths)), 1e-9)
+
+
+def _public_inputs(data: DeviceData, module: nn.Module, rng: np.random.Generator) -> Tensor:
+    """Inputs as the model sees them, of no device."""
+    if data.test_owners is None and len(data.test):
+        stored = data.test.x[:_INPUTS].astype(np.float32)
+        return torch.from_numpy(stored * data.scaling.scale + data.scaling.shift).float()
+    words = [each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)]
+    shape = (_INPUTS, *data.shape)
+    drawn = rng.integers(0, min(words), size=shape) if words else rng.standard_normal(shape)
+    return torch.from_numpy(drawn.astype(np.float32))
+
+
+def _normals(rng: np.random.Generator, like: Tensor) -> Tensor:
+    return torch.from_numpy(rng.standard_normal(like.shape, dtype=np.float32))
+
+
+def _rounded(value: float) -> float:
+    """To three digits, for a file to be read by people."""
+    return float(f"{value:.3g}")
