@@ -39,6 +39,7 @@ from h2fdp.models.registry import MODELS
 from h2fdp.privacy import noise_placement_of
 from h2fdp.run.noise_on_model import noise_on_model
 from h2fdp.run.setup import RunSetup
+from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import chosen as chosen_schedule
 from h2fdp.streams import Streams
 from h2fdp.training.losses import loss_of
@@ -95,9 +96,12 @@ def completed(
     placement, schedule = noise_placement_of(config.method.privacy), chosen_schedule(config.method.schedule)
     if not placement.private:
         return _without_noise(config, data, module)
-    rounds = placement.clips == "gradient" and placement.accounted and not placement.noise_is_given
-    if not rounds or schedule.varies_tau or config.training.local_epochs is not None:
+    rounds = placement.clips in ("gradient", "record") and placement.accounted and not placement.noise_is_given
+    turns = config.control.enabled and config.control.turns is not None
+    if not rounds or (schedule.varies_tau and not turns) or config.training.local_epochs is not None:
         return _as_the_paper(config)
+    if turns and "local_steps" in left_open:  # each interval is one step: the way of the plan is that of 30 such
+        config = config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
     probe = Probe.of(module(), data, config)
     rounds_of = _rounds(config, probe)
     chosen = _with(config, rounds_of)
@@ -105,7 +109,7 @@ def completed(
         return _as_the_paper(config)
     if "step_size" not in left_open:
         return Recipe(chosen, _told(config, chosen, data))
-    model = noise_on_model(noisy(_with(config, rounds_of | {"step_size": 1.0})))
+    model = noise_on_model(noisy(_fixed(_with(config, rounds_of | {"step_size": 1.0}))))
     training, scores = chosen.training, SCORES[probe.linear]
     norm = training.first_clip_norm
     assert norm is not None, "gradients are clipped where noise is added"
@@ -118,13 +122,21 @@ def completed(
     return Recipe(whole, (*_told(config, whole, data), why))
 
 
+def _fixed(config: ExperimentFile) -> ExperimentFile:
+    """The run without control: all edge servers in each interval."""
+    control = config.control.model_copy(update={"enabled": False})
+    method = config.method.model_copy(update={"schedule": FixedOptions()}) if config.control.enabled else config.method
+    return config.model_copy(update={"control": control, "method": method})
+
+
 def _rounds(config: ExperimentFile, probe: Probe) -> dict[str, Any]:
     """One step on all records between messages."""
     training = config.training
     steps = training.local_steps if "local_steps" not in training.left_open else 1
     counts = config.privacy.adjacency == "add-remove"  # shares by size would tell whether a record is there
+    share = config.control.turns if config.control.enabled and config.control.turns is not None else 1.0
     return {
-        "intervals": INTERVALS,
+        "intervals": round(INTERVALS / share),  # as many turns of each edge server
         "local_steps": steps,
         "aggregate_every": steps,
         "aggregations_per_interval": None,

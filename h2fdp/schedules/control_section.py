@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,7 @@ from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative, Pos
 from h2fdp.radio import PowerRule
 from h2fdp.schedules.device_choice import DeviceRule
 
+TURNS = 0.2  # the share of edge servers in an interval, of runs that are planned as a whole
 Estimates = Literal["released", "private", "oracle"]
 Weight = Annotated[float, Field(ge=0, le=1e12), Expect("a number from 0 to 1e12")]
 
@@ -69,11 +70,20 @@ class PowerForm(Section):
     least_dbm: Annotated[float, Field(ge=-300, le=300), Expect("a number from -300 to 300")]
 
 
+_SHORT = ("joules", "seconds", "accuracy")
+
+
 class ControlSection(Section):
     """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off, when `power` is refused.
 
+    `control: {joules: 3}` is short for a budget, `control: {accuracy: 0.8}` for a target, of a run that is planned as a
+    whole, with edge servers in turns: {enabled: true, budget: {joules: 3}, turns: 0.2}.
+
     Attributes:
         enabled: let the cloud plan each interval: its length, who takes part, the step size.
+        joules: short for a budget of energy, see above.
+        seconds: short for a budget of delay.
+        accuracy: short for a target.
         budget: instead of the alphas: least noise for what may be spent.
         target: instead of the alphas: least cost until an accuracy is reached.
         devices: which take part: drawn at `random`, or those whose `channel` is cheapest in the interval.
@@ -104,6 +114,9 @@ class ControlSection(Section):
     """
 
     enabled: Flag = False
+    joules: Positive | None = None
+    seconds: Positive | None = None
+    accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")] | None = None
     alpha1: Weight = 1.0
     alpha2: Weight = 1.0
     alpha3: Weight = 1.0
@@ -126,6 +139,22 @@ class ControlSection(Section):
     turns: Share | None = None
     trust: Literal["used", "weighed"] = "used"
     power: PowerForm | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _write_out(cls, value: Any) -> Any:
+        """What the short keys stand for; other keys win."""
+        short = {key: value[key] for key in _SHORT if value.get(key) is not None} if isinstance(value, dict) else {}
+        if not short:
+            return value
+        forms: dict[str, Any] = {"enabled": True, "turns": TURNS}
+        budget = {key: amount for key, amount in short.items() if key != "accuracy"}
+        if budget:
+            forms["budget"] = budget
+        if "accuracy" in short:
+            forms["target"] = {"accuracy": short["accuracy"]}
+        stated = {key: each for key, each in value.items() if each is not None and key not in ("budget", "target")}
+        return {**forms, **stated}
 
     @property
     def is_algorithm_1(self) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 from h2fdp.schedules.problem import Counts, Floats
 from h2fdp.schedules.step_decay import StepDecay, decayed
 
-_NEAR = 1.1  # times the least noise: what the decay of step sizes costs where there are many intervals
+_NEAR = 1.2  # times the least noise: what the decay of step sizes costs where there are many intervals
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,8 @@ class TurnsSetting:
         found = []
         for intervals in range(math.ceil(self.of / self.servers), self.intervals + 1):
             tau = math.ceil(goal / way(self.step_size, self.decay, intervals, 1) - 1e-9)
+            if self.tau_max == 1:  # longer steps instead of more, where each must be an interval of its own
+                tau = 1
             if tau <= self.tau_max:
                 found.append(self.plan(intervals, tau, goal))
         whole = [each for each in found if each.intervals * self.servers % self.of == 0]

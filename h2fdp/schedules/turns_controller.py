@@ -115,6 +115,8 @@ class TurnsController(Schedule):
             raise UserError(f"{text}tau_max, or a larger share of turns", key="control.turns")
 
         def best(of: list[TurnsPlan]) -> TurnsPlan | None:
+            if section.budget is None and section.tau_max == 1:  # the run ends where the accuracy is reached
+                return max(of, key=lambda each: each.intervals, default=None)
             if section.budget is None:
                 return cheapest(of, *self._weights, None if section.target is None else section.target.noise)
             return within_budget(of, *self._limits)
