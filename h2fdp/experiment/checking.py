@@ -25,7 +25,12 @@ def check_experiment(document: Document) -> ExperimentFile:
     experiment = _with_one_schedule(check(ExperimentFile, document), document)
     try:
         axes = _axes(experiment)
-        found = [Problem(text, document.where(key.split(".")), key) for key, text in rules.problems(experiment, axes)]
+        open_keys = {f"training.{key}" for key in experiment.training.left_open}  # to be chosen so that they fit
+        found = [
+            Problem(text, document.where(key.split(".")), key)
+            for key, text in rules.problems(experiment, axes)
+            if key not in open_keys
+        ]
     except UserError as error:  # of a user's own part, once it is made
         raise _located(error, document) from error.__cause__
     if found:

@@ -18,8 +18,9 @@ from h2fdp.run.noise_on_model import noise_on_model
 from h2fdp.run.privacy_report import check_explainable, noises, who_decides
 from h2fdp.run.rhythm_costs import costliest_release
 from h2fdp.run.setup import RunSetup
+from h2fdp.run.what_pays import Change, changes, noise_in_scores
 
-WIDTH, LINES = 80, 11
+WIDTH, LINES = 80, 13
 _BOUNDS = {
     "batch": "2 eta m G",
     "record": "eta G (1/b + 2m - 2)",
@@ -54,10 +55,11 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     """What `h2fdp privacy explain` says.
 
     Returns:
-        `lines`: at most eleven, of at most 80 columns; `observers`: what each `sees`, and its accounted `epsilon`, None
+        `lines`: at most 13, of at most 80 columns; `observers`: what each `sees`, and its accounted `epsilon`, None
         without an account; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity;
         `noises`, `decides`, see `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`,
-        `way`, `per_step`, see `NoiseOnModel`;
+        `way`, `per_step`, see `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`: what `auto` would choose in
+        place of the file, see `Change`;
         `neighbours`: a row for each other setting, the least noise first.
 
     Raises:
@@ -74,9 +76,9 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     head += _of_observers(learned)
     head += [_of_bound(costly), *_of_votes(run), _of_noises(levels)]
     head += [_of_costs(network)]
-    head += [
-        f"noise in the last model: {model.noise_std:.3g}; step sizes sum to {model.way:.3g}; ratio {model.per_step:.3g}"
-    ]
+    scores, pays = noise_in_scores(run), changes(run)
+    head += [f"noise moves the last model's scores by {scores:.3g}; about 1 is best"]
+    head += _of_changes(pays, network["energy_j"])
     decides = who_decides(run, accounts)
     if decides is not None and len(head) < LINES - 1:
         head.insert(-1, decides)
@@ -90,7 +92,8 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         "noises": levels,
         "decides": decides,
         "network": network,
-        "noise_on_model": {**vars(model), "per_step": model.per_step},
+        "noise_on_model": {**vars(model), "per_step": model.per_step, "scores": scores},
+        "pays": [vars(each) for each in pays],
         "neighbours": [each.as_row() for each in others],
     }
 
@@ -203,6 +206,16 @@ def _of_costs(network: Mapping[str, Any]) -> str:
     return f"cost: {nearness(network)}{joules}, {seconds}, {sent}"
 
 
+def _of_changes(found: Sequence[Change], joules: float) -> list[str]:
+    """What pays most: the sections that `auto` would choose, and how far noise would then move scores."""
+    if not found:
+        return []
+    best = found[-1]
+    named = " and ".join(best.sections)
+    lines = [f"what pays most: {named}: auto; then {best.scores:.2g}, and {best.energy_j:.3g} J for {joules:.3g} J"]
+    return [*lines, *(f"  {each.removeprefix('chosen: ')}" for each in best.chosen[:2])]
+
+
 def _of_neighbours(run: RunSetup, found: Sequence[Neighbour], room: int) -> list[str]:
     """What the settings next to it would do, the best first, and the best of all."""
     if not comparable(run):
@@ -215,7 +228,7 @@ def _of_neighbours(run: RunSetup, found: Sequence[Neighbour], room: int) -> list
         else f"the lowest: {best.key} {_value(best)}, for x{best.energy:.2g} joules"
     )
     last = _with_clip_norm(buys, next((each for each in found if each.key == "clip_norm"), None), room)
-    return [*_listed("that ratio, at equal epsilon, with ", ranked, max(room - len(last), 1)), *last]
+    return [*_listed("noise for its way, with ", ranked, max(room - len(last), 1)), *last]
 
 
 def _with_clip_norm(buys: str, clip: Neighbour | None, room: int) -> list[str]:

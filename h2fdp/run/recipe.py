@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData
 from h2fdp.data.public_features import PublicFeatures, are_images
-from h2fdp.errors import UserError
+from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.checking import conflicts
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import TrainingSection
@@ -157,12 +157,23 @@ def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[]
     return Recipe(whole, _told(config, whole, data))
 
 
+_LOCAL = "aggregations_per_interval"
 _WITHOUT_NOISE = 80.0  # step sizes of stochastic gradients times the squared length of inputs, of linear models
 
 
 def _as_the_paper(config: ExperimentFile) -> Recipe:
-    """With the paper's values for all that is open: no rule is known that is better."""
-    return Recipe(_with(config, {}), ("training: auto has no rule for this method; the paper's values are used",))
+    """With the paper's values for all that is open, and no local aggregations where the method has none, as no rule is
+    known that is better.
+
+    Raises:
+        UserError: these do not fit the method.
+    """
+    whole = _with(config, {})
+    if any(key == f"training.{_LOCAL}" for key, _ in conflicts(whole)):
+        whole = _with(config, {"aggregate_every": None, _LOCAL: 0})
+    if found := conflicts(whole):
+        raise UserError([Problem(text, key=key) for key, text in found])
+    return Recipe(whole, ("training: auto has no rule for this method; the paper's values are used",))
 
 
 def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:

@@ -1,0 +1,290 @@
+"""`training: auto`: what is not stated is chosen from public facts; closed forms and brute force check the rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from scipy.optimize import brentq
+from scipy.stats import norm
+from torch import nn
+
+import h2fdp
+from h2fdp import Experiment, Topology
+from h2fdp.data.records import Records
+from h2fdp.errors import UserError
+from h2fdp.experiment.file import document_of, experiment_from, read_experiment
+from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.run.noise_on_model import joules_of, noise_on_model
+from h2fdp.run.prepare import configured_data, prepare
+from h2fdp.run.recipe import FARTHEST, SCORES, Probe
+from h2fdp.run.what_pays import changes, noise_in_scores
+
+AUTO = {"extends": "auto"}
+NETWORK = {"edges": [{"name": "e-{i}", "repeat": 4, "trusted": False, "devices": {"count": 5}}]}
+
+
+def asked(training=None, model="auto", network=None, **settings):
+    settings = {"calibration": "accounted", "data": "digits", "epsilon": 2.0, **settings}
+    return Experiment(topology=network or NETWORK, model=model, training=AUTO | (training or {}), **settings)
+
+
+def test_what_is_not_stated_is_chosen():
+    setup = asked().prepare()
+    training, model = setup.config.training, setup.config.model
+    assert (training.intervals, training.local_steps, training.aggregate_every) == (30, 1, 1)
+    assert (training.sampling_rate, training.batch_size) == (1.0, None)
+    assert (training.clip_scope, training.step_decay, training.weights) == ("record", "linear", "by-size")
+    assert (model.name, model.size, model.head) == ("public-features", 324, "softmax")
+    assert training.left_open == frozenset()
+    assert [line[:6] for line in setup.chosen] == ["chosen", "30 int", "step_s"]
+    assert all(len(line) <= 80 for line in setup.chosen)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("intervals", 7),
+        ("local_steps", 3),
+        ("batch_size", 8),
+        ("sampling_rate", 0.5),
+        ("step_size", 0.7),
+        ("step_decay", "none"),
+        ("clip_norm", 0.3),
+        ("clip_scope", "batch"),
+        ("weights", "uniform"),
+        ("participation", 0.5),
+        ("evaluate_every", 3),
+    ],
+)
+def test_what_is_stated_stays(key, value):
+    training = asked({key: value}).prepare().config.training
+    assert getattr(training, key) == value
+    others = {"intervals": 30, "clip_scope": "record", "step_decay": "linear", "weights": "by-size"}
+    others.pop(key, None)
+    assert {name: getattr(training, name) for name in others} == others
+
+
+def mu_of(epsilon, delta):
+    """Sensitivity over deviation of the Gaussian mechanism at exactly (epsilon, delta): Balle and Wang 2018, Th. 8."""
+
+    def gap(mu):
+        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
+
+    return brentq(gap, 1e-6, 50)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_noise_moves_the_scores_by_what_the_rule_says_in_closed_form(epsilon):
+    setup = asked(model="softmax", epsilon=epsilon, data={"name": "digits", "partition": "iid"}).prepare()
+    training, sizes = setup.config.training, setup.data.sizes
+    steps = training.step_size * (1 - np.arange(30) / 30)  # falls in equal parts towards 0
+    by_device = math.sqrt(30) / mu_of(epsilon, 1e-5) * training.clip_norm / sizes  # of a mean gradient, each step
+    shares = sizes / sizes.sum()
+    deviation = math.sqrt((steps**2).sum() * (shares**2 * by_device**2).sum())
+    inputs = setup.data.test.x[:128].astype(np.float64) * setup.data.scaling.scale + setup.data.scaling.shift
+    moved = deviation * math.sqrt((inputs.reshape(128, -1) ** 2).sum(1).mean())
+    way = steps.sum() * training.clip_norm * math.sqrt((inputs.reshape(128, -1) ** 2).sum(1).mean())
+    if way < 0.98 * FARTHEST[True]:
+        assert moved == pytest.approx(
+            SCORES[True], rel=0.08
+        )  # four random directions; pld is 0.3 % off the closed form
+    assert noise_in_scores(setup) == pytest.approx(moved, rel=0.08)
+
+
+def test_where_there_is_little_noise_the_way_is_bounded():
+    setup = asked(model="softmax", epsilon=1000.0).prepare()
+    training, model = setup.config.training, noise_on_model(setup)
+    probe = Probe.of(setup.blueprint.module(), setup.data, setup.config)
+    assert model.way * training.clip_norm * probe.reach == pytest.approx(FARTHEST[True], rel=0.01)
+    assert noise_in_scores(setup) < SCORES[True]
+
+
+class Bent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 9), nn.Linear(9, 10)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x.flatten(1))))
+
+
+def test_the_reach_of_noise_is_the_length_of_the_scores_gradients():
+    setup = asked(model=Bent).prepare()
+    module = setup.blueprint.module()
+    stored = setup.data.test.x[:128].astype(np.float32) * setup.data.scaling.scale + setup.data.scaling.shift
+    squares = []
+    for record in torch.from_numpy(stored).float():
+        for score in module(record[None])[0]:
+            gradients = torch.autograd.grad(score, list(module.parameters()), retain_graph=True)
+            squares.append(sum(float(each.square().sum()) for each in gradients))
+    exact = math.sqrt(np.mean(squares))
+    probe = Probe.of(module, setup.data, setup.config)
+    assert probe.reach == pytest.approx(exact, rel=0.2)  # four directions
+    assert not probe.linear
+    before = [each.clone() for each in module.parameters()]
+    assert all(torch.equal(one, other) for one, other in zip(before, module.parameters(), strict=True))
+
+
+def test_the_clip_norm_is_a_share_of_what_gradients_are_long():
+    setup = asked(model="softmax").prepare()
+    inputs = setup.data.test.x[:32].astype(np.float64) * setup.data.scaling.scale + setup.data.scaling.shift
+    # At small weights all ten classes are nearly equally likely: |p - y|^2 = 0.9^2 + 9 * 0.1^2.
+    rough = math.sqrt(0.9) * np.median(np.sqrt((inputs.reshape(32, -1) ** 2).sum(1)))
+    assert setup.config.training.clip_norm == pytest.approx(0.15 * rough, rel=0.15)
+
+
+@pytest.mark.parametrize("model", ["auto", "softmax"])
+def test_no_private_record_has_a_part_in_the_choice(model):
+    experiment = asked(model=model)
+    source = configured_data(experiment.config)
+
+    def other(network, streams, root):
+        data = source(network, streams, root)
+        rng = np.random.default_rng(5)
+        x = rng.integers(0, 17, size=data.train.x.shape).astype(data.train.x.dtype)
+        return replace(data, train=Records(x, rng.permutation(data.train.y)))
+
+    one, two = (
+        prepare(experiment.config, experiment.topology, data_source=each).config.training for each in (source, other)
+    )
+    assert one == two
+
+
+def test_inputs_of_devices_are_not_measured_on():
+    data = {"name": "digits", "device_test_share": 0.2}
+    experiment = asked(data=data, model="softmax")
+    source = configured_data(experiment.config)
+
+    def other(network, streams, root):
+        held = source(network, streams, root)
+        return replace(held, test=Records(held.test.x * 0, held.test.y), train=Records(held.train.x * 0, held.train.y))
+
+    one, two = (
+        prepare(experiment.config, experiment.topology, data_source=each).config.training for each in (source, other)
+    )
+    assert one == two
+
+
+def test_shares_by_size_would_tell_whether_a_record_is_there():
+    assert asked(adjacency="add-remove").prepare().config.training.weights == "uniform"
+
+
+def test_a_run_is_written_out_and_has_the_same_bits_from_what_is_written(tmp_path):
+    first = asked({"intervals": 3}, noise_key="seed").run(tmp_path / "first")
+    written = yaml.safe_load((tmp_path / "first" / "config.yaml").read_text())
+    assert "extends" not in written["training"]
+    assert written["model"]["name"] == "public-features"
+    again = Experiment.from_file(tmp_path / "first" / "config.yaml")
+    assert again.config.training.left_open == frozenset()
+    second = again.run(tmp_path / "second")
+    assert first.summary["model_sha256"] == second.summary["model_sha256"]
+    assert any("public" in note and "CC BY" in note for note in first.summary["privacy"]["notes"])
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
+    whole = asked({"intervals": 4}, noise_key="seed").run(tmp_path / "whole")
+
+    def stop(row):
+        if row["interval"] == 2:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        asked({"intervals": 4}, noise_key="seed").run(tmp_path / "part", on_interval=stop)
+    assert h2fdp.resume(tmp_path / "part").summary["model_sha256"] == whole.summary["model_sha256"]
+
+
+PAPER = {
+    "intervals": 200,
+    "local_steps": 20,
+    "aggregate_every": 5,
+    "batch_size": 32,
+    "step_size": 0.1,
+    "step_decay": "sqrt",
+    "clip_norm": 1.0,
+    "clip_scope": "batch",
+    "weights": "uniform",
+    "sampling": "poisson",
+}
+
+
+@pytest.mark.parametrize("word", ["paper", {"extends": "paper"}])
+def test_the_papers_training_has_a_word(word):
+    training = TrainingSection.model_validate(word)
+    assert {key: getattr(training, key) for key in PAPER} == PAPER
+    assert training.left_open == frozenset()
+
+
+def test_settings_reach_below_the_word(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("topology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\ntraining: paper\n")
+    config, _ = read_experiment(file, ["training.intervals=7"])
+    assert (config.training.intervals, config.training.local_steps) == (7, 20)
+
+
+def test_a_wrong_word_is_a_mistake_with_its_line(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("topology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\ntraining: papr\n")
+    with pytest.raises(UserError, match=r"x\.yaml:3: training\.?.*expected auto or paper"):
+        read_experiment(file)
+
+
+def test_what_is_left_open_and_what_is_stated_are_different_configurations():
+    opened, stated = (
+        experiment_from(document_of({"topology": NETWORK, "data": "digits", "training": training}, "x"))[0]
+        for training in (AUTO, AUTO | {"batch_size": 32})
+    )
+    assert opened.model_dump() != stated.model_dump()
+
+
+@pytest.mark.parametrize("privacy", ["central", "output"])
+def test_where_there_is_no_rule_the_papers_values_are_taken_and_a_line_says_so(privacy):
+    setup = asked(method={"extends": "h2fdp", "privacy": privacy}, model="softmax", calibration=None).prepare()
+    assert (setup.config.training.intervals, setup.config.training.batch_size) == (200, 32)
+    assert "no rule" in setup.chosen[0]
+
+
+def test_without_noise_steps_fit_the_scale_of_the_inputs():
+    setup = asked(method="hfl", calibration=None).prepare()
+    assert setup.config.training.step_size == pytest.approx(80 / 1.01, rel=0.1)  # features of length 1, and a constant
+    run = asked({"intervals": 5}, method="hfl", calibration=None)
+    assert run.prepare().config.training.local_steps == 20
+
+
+def test_noise_at_steps_is_chosen_alike():
+    setup = asked(method={"extends": "h2fdp", "privacy": {"name": "hierarchical", "noise": "steps"}}).prepare()
+    assert (setup.config.training.local_steps, setup.config.training.sampling_rate) == (1, 1.0)
+    assert noise_in_scores(setup) == pytest.approx(SCORES[True], rel=0.1)
+
+
+@pytest.mark.parametrize(("key", "limit", "column"), [("joules", 0.5, "energy_j"), ("seconds", 2.0, "delay_s")])
+def test_a_budget_in_one_line_is_kept_to(tmp_path, key, limit, column):
+    run = asked(control={key: limit}, network=Topology.regular(10, 3, trust=0.5, seed=2)).run(tmp_path / "run")
+    assert run.summary[column] <= limit
+    assert run.summary[column] > 0.5 * limit
+    assert all(run.privacy.epsilon(observer=each) <= 2.0 for each in ("edge", "peer", "cloud", "public"))
+
+
+def test_an_accuracy_in_one_line_ends_the_run(tmp_path):
+    run = asked(control={"accuracy": 0.7}, epsilon=8.0).run(tmp_path / "run")
+    assert run.summary["accuracy"] >= 0.7
+    assert run.summary["state"] == "accuracy reached"
+
+
+def test_what_pays_names_features_record_clipping_and_rounds_where_they_would_pay():
+    setup = asked({"extends": "paper"}, model="softmax", epsilon=1.0).prepare()
+    found = changes(setup)
+    assert [each.sections for each in found] == [("training",), ("training", "model")]
+    assert noise_in_scores(setup) > 20
+    assert all(each.scores == pytest.approx(SCORES[True], rel=0.1) for each in found)
+    best = " ".join(found[-1].chosen)
+    assert all(word in best for word in ("public-features", "record clipping", "30 intervals", "1 local step"))
+    assert found[-1].energy_j < joules_of(setup) / 3
+
+
+def test_where_all_is_chosen_nothing_pays():
+    assert changes(asked().prepare()) == []
