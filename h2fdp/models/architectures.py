@@ -27,11 +27,15 @@ def public_features(shape: tuple[int, ...], classes: int, size: int, head: str) 
     return softmax(shape, classes) if head == "softmax" else mlp(shape, classes, hidden=196)
 
 
-def logistic(shape: tuple[int, ...], classes: int, double_softmax: bool = False) -> nn.Module:
+def logistic(
+    shape: tuple[int, ...], classes: int, standardize: bool = False, double_softmax: bool = False
+) -> nn.Module:
     """Multinomial logistic regression: softmax regression with a bias (Upcycled-FL's model of synthetic data).
 
-    With `double_softmax` its outputs are probabilities, which the cross-entropy takes for scores once more: that is how
-    the program of Upcycled-FL's authors trains.
+    Args:
+        standardize: its inputs are, before they come here (`data.standardized`).
+        double_softmax: its outputs are probabilities, which the cross-entropy takes for scores once more: that is how
+            the program of Upcycled-FL's authors trains.
     """
     layers = [nn.Flatten(), nn.Linear(math.prod(shape), classes)]
     return nn.Sequential(*layers, *([nn.Softmax(dim=1)] if double_softmax else []))

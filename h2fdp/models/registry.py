@@ -62,7 +62,7 @@ CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model"))
 class Auto(ModelOptions):
     """What serves best: a linear model, for images of their public features."""
 
-    description: ClassVar[str] = "public features of images with a linear model; tables: logistic; texts: lstm"
+    description: ClassVar[str] = "images: public-features; other records: logistic on standardised inputs; texts: lstm"
     builder: ClassVar[str] = "logistic"  # of records that are no images; `run.recipe` names the model that it becomes
     parameters: ClassVar[int] = 3_850
     nulls: ClassVar[bool] = False
@@ -108,6 +108,8 @@ class Logistic(ModelOptions):
     """Logistic regression.
 
     Attributes:
+        standardize: by mean and deviation of the test records' inputs, which are public; not where these belong to
+            devices.
         double_softmax: make the outputs probabilities, which the loss takes for scores once more; see
             `architectures.logistic`.
     """
@@ -116,6 +118,7 @@ class Logistic(ModelOptions):
     builder: ClassVar[str] = "logistic"
     parameters: ClassVar[int] = 7_850
     name: Literal["logistic"] = "logistic"
+    standardize: Flag = False
     double_softmax: Flag = False
 
 

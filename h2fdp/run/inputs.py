@@ -10,6 +10,7 @@ from torch import Tensor
 
 from h2fdp.data import DeviceData, public_features
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
+from h2fdp.data.standardized import Standardizing
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
@@ -95,6 +96,7 @@ class RunInputs:
         reserve: what a controller is held to, or a user's own schedule that reads no releases: they decide what they
             like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
         image_shape: of the images whose public features the data are; None where they are as they were given.
+        standardizing: how inputs were standardised; None where they are as they were given.
         chosen: what was chosen for keys that the file leaves open, in words (`run.recipe`).
         watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
     """
@@ -116,6 +118,7 @@ class RunInputs:
     own: OwnParts = OwnParts()
     warm_start: str | None = None
     image_shape: tuple[int, ...] | None = None
+    standardizing: Standardizing | None = None
     chosen: tuple[str, ...] = ()
     uncalibrated: Mechanism | None = None
     watched: BudgetFilter | None = None

@@ -16,6 +16,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.user_code import FAILURES
 from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
 from h2fdp.data.public_features import with_features
+from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
 from h2fdp.experiment.adaptive_norms import check_adaptive_clipping
 from h2fdp.experiment.rhythm import aggregation_times
@@ -25,7 +26,7 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.experiment.transmit_power import check_transmit_power
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
-from h2fdp.models.registry import PublicFeatures
+from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.models.warm_start import load_parameters
 from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
@@ -89,6 +90,10 @@ def prepare(
     config, shape = recipe.with_model(config, data), None
     if isinstance(config.model, PublicFeatures):
         shape, data = data.shape, with_features(data, config.model.size)
+    standardizing = None
+    if isinstance(config.model, Logistic) and config.model.standardize:
+        standardizing = Standardizing.of(data)
+        data = data if standardizing is None else standardizing.applied(data)
     placement = noise_placement_of(config.method.privacy)
     if placement.input_norm is not None:
         data = within_unit_ball(data, placement.input_norm)
@@ -102,7 +107,7 @@ def prepare(
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
     complete = recipe.completed(config, data, module, noisy)
     setup = with_noise(_assembled(complete.config, topology, data, own)).keyed()
-    setup = replace(setup, image_shape=shape, chosen=complete.lines)
+    setup = replace(setup, image_shape=shape, standardizing=standardizing, chosen=complete.lines)
     try_own_parts(setup)
     return setup
 
@@ -122,7 +127,7 @@ def with_settings(
         runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
         config = config.model_copy(update={"runtime": runtime})
     other = with_noise(_assembled(config, setup.drawn, setup.data, setup.own, setup), foreseen)
-    return replace(other, image_shape=setup.image_shape)
+    return replace(other, image_shape=setup.image_shape, standardizing=setup.standardizing)
 
 
 def _assembled(

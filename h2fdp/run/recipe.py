@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData
+from h2fdp.data.leaf import Leaf
 from h2fdp.data.public_features import PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.checking import conflicts
@@ -72,8 +73,11 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
     if are_images(data.shape):
         features = PublicFeatures.of(data.shape, MODELS["public-features"].model_validate({}).options()["size"])
         model = MODELS["public-features"].model_validate({"size": features.size})
+    elif isinstance(config.data, Leaf) and config.data.task == "sent140":
+        model = MODELS["lstm"].model_validate({"vocabulary": config.data.vocabulary})
     else:
-        model = MODELS["logistic"].model_validate({})
+        bounded = noise_placement_of(config.method.privacy).input_norm is not None
+        model = MODELS["logistic"].model_validate({"standardize": not bounded})
     return config.model_copy(update={"model": model})
 
 

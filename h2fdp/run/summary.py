@@ -105,6 +105,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "model_from": setup.warm_start,
         "shape": list(setup.data.shape),
         "image_shape": None if setup.image_shape is None else list(setup.image_shape),
+        "standardized_by": None if setup.standardizing is None else setup.standardizing.written(),
         "classes": setup.data.classes,
         # Whoever knows all records but one could find that one by a digest of them all.
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,

@@ -50,7 +50,7 @@ def changes(setup: RunSetup) -> list[Change]:
     found = []
     for sections in (("training",), ("training", "model")):
         asked = _open(setup.config, sections)
-        if "model" in sections and setup.image_shape is not None:
+        if "model" in sections and (setup.image_shape is not None or setup.standardizing is not None):
             continue
         try:
             other = prepare(asked, setup.drawn, data_source=lambda *_: _data(setup), own=setup.own)
