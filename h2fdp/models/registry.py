@@ -63,8 +63,9 @@ class Auto(ModelOptions):
     """What serves best: a linear model, for images of their public features."""
 
     description: ClassVar[str] = "images: public-features; other records: logistic on standardised inputs; texts: lstm"
-    builder: ClassVar[str] = "logistic"  # of records that are no images; `run.recipe` names the model that it becomes
+    builder: ClassVar[str] = "softmax"  # of an image's features; `run.recipe` names the model that it becomes
     parameters: ClassVar[int] = 3_850
+    shape: ClassVar[tuple[int, ...]] = (385,)
     nulls: ClassVar[bool] = False
     name: Literal["auto"] = "auto"
 
@@ -87,6 +88,7 @@ class PublicFeatures(ModelOptions):
     description: ClassVar[str] = "scattering of images, whitened on two public photographs, with a trained head"
     builder: ClassVar[str] = "public_features"
     parameters: ClassVar[int] = 3_850
+    shape: ClassVar[tuple[int, ...]] = (385,)
     nulls: ClassVar[bool] = False
     name: Literal["public-features"] = "public-features"
     size: Annotated[int, Field(ge=1, le=1_000), Expect("a whole number from 1 to 1000")] = 384
