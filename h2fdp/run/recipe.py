@@ -71,7 +71,8 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
         return config
     if are_images(data.shape):
-        features = PublicFeatures.of(data.shape, MODELS["public-features"].model_validate({}).options()["size"])
+        most = MODELS["public-features"].model_validate({}).options()["size"]
+        features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
         model = MODELS["public-features"].model_validate({"size": features.size})
     elif isinstance(config.data, Leaf) and config.data.task == "sent140":
         model = MODELS["lstm"].model_validate({"vocabulary": config.data.vocabulary})

@@ -80,6 +80,14 @@ def _differences(study: Study, planned: PlannedRun, directory: SweepDirectory, s
     before = yaml.safe_load((run / "config.yaml").read_text())
     then, now = _flat(counted(before)), _flat(configuration_of(config))
     then.pop("topology", None)
+    opened = [f"training.{key}" for key in config.training.left_open]  # chosen by the run itself, as a model is
+    if config.model.name == "auto":
+        opened.append("model")
+    then, now = (
+        {key: each for key, each in values.items() if not any(f"{key}.".startswith(f"{part}.") for part in opened)}
+        for values in (then, now)
+    )
+    now.pop("training.extends", None)
     then["runtime.engine"], now["runtime.engine"] = before["runtime"]["engine"], config.runtime.engine
     if config.runtime.engine in ("auto", "fastest"):  # stands for one that the run chose by itself
         now["runtime.engine"] = then["runtime.engine"]
