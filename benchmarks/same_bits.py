@@ -139,8 +139,13 @@ def command(*arguments: str) -> tuple[int, str]:
 
 def experiment(folder: Path, name: str, change: Mapping[str, str]) -> Path:
     """The experiment file of a case."""
+    from h2fdp.experiment.training_section import TrainingSection
+
     file = folder / f"{name}.yaml"
-    file.write_text("".join(f"{key}: {value}\n" for key, value in {**BASE, **change}.items()))
+    values = {**BASE, **change}
+    if "extends" in TrainingSection.model_fields:  # a checkout that chooses what is not stated, unless this is
+        values["training"] = values["training"].replace("{", "{extends: paper, ", 1)
+    file.write_text("".join(f"{key}: {value}\n" for key, value in values.items()))
     return file
 
 

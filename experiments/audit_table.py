@@ -46,6 +46,7 @@ def audited(noise: float, method: dict[str, Any] | None = None, secure_sum: floa
     placed = {"extends": "h2fdp", "privacy": {"name": "hierarchical", **(method or {})}}
     run = Experiment(
         network, records, test_data=(inputs[:20], labels[:20]), method=placed, noise_key="seed",
+        model="softmax", training="paper",
         target_observers=["edge"], **training | privacy | settings,
     ).prepare()  # fmt: skip
     return audit(run, "edge", CANARIES, noise_scale=noise)

@@ -40,6 +40,8 @@ def experiment(seed: int, settings: dict[str, Any], control: dict[str, Any]) -> 
     return Experiment(
         topology=Topology.regular(edges=10, devices=15, trust=0.5, seed=seed),
         data={"name": "fashion-mnist", "partition": {"labels_per_device": 3}},
+        model="softmax",
+        training="paper",
         seed=seed,
         intervals=INTERVALS,
         local_steps=20,

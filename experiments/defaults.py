@@ -177,7 +177,7 @@ def rows(names: list[str], out: Path, data_root: Path, seeds: int, number: int) 
         task = TASKS[name]
         reached, joules = accuracy(task, out, data_root, seeds)
         own = {} if task.model is not None else {"model": "softmax"}
-        paper, _ = accuracy(task, out, data_root, seeds, training={"extends": "paper", "evaluate_every": 1_000}, **own)
+        paper, _ = accuracy(task, out, data_root, 1, training={"extends": "paper", "evaluate_every": 1_000}, **own)
         row = {
             "task": name,
             "epsilon": task.epsilon,

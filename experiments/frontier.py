@@ -98,7 +98,11 @@ class Study:
     ) -> None:
         self._of, self._seeds, self._label = mechanism, seeds, label or data_set
         self._out, self._options = out / self._label / mechanism.name, options
-        self._settings = [*mechanism.settings, _DATA.format(data_set), *settings]
+        # The data set that was called so is CIFAR-10 under a model on its public features.
+        featured = data_set == "cifar10-features"
+        data = _DATA.format("cifar10" if featured else data_set)
+        model = ["model={name: public-features, size: 256}"] if featured else []
+        self._settings = [*mechanism.settings, data, *model, *settings]
 
     def search(self) -> pd.DataFrame:
         """All trials, in the networks at both ends of trust."""

@@ -58,6 +58,8 @@ def of_h2fdp(run: DpSgdRun, accountant: str = "pld") -> float:
         topology=Topology.regular(edges=1, devices=1),
         data=records,
         test_data=records("test"),
+        model="softmax",
+        training="paper",
         method={"topology": "star", "privacy": {"name": "dp-sgd", "noise_multiplier": run.noise_multiplier}},
         adjacency="add-remove",
         sampling_rate=run.sampling_rate,

@@ -48,6 +48,8 @@ def experiment(**runtime: Any) -> Experiment:
     return Experiment(
         topology=Topology.regular(edges=10, devices=5, trust=0.5, seed=1),
         data="digits",
+        model="softmax",
+        training="paper",
         method="h2fdp",
         epsilon=8.0,
         noise_key="seed",

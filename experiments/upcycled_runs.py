@@ -91,6 +91,7 @@ class Job:
             "model": of.model,
             "method": _axes(self.method, self.choice),
             "training": {
+                "extends": "paper",
                 "intervals": of.intervals,
                 "local_epochs": 10,
                 "batch_size": 32,

@@ -21,6 +21,7 @@ def train(job: Job) -> Trained:
         data={"name": "npz", "path": job.data},
         model=lambda: initial_model(job.model),
         method="fedavg" if job.subnets == 1 else "hfl",
+        training="paper",
         intervals=job.rounds,
         local_steps=job.local_steps,
         aggregate_every=job.local_steps,
