@@ -17,6 +17,7 @@ from h2fdp.models import CHOICES, build
 from h2fdp.notebook import curve_svg, facts_html, word
 from h2fdp.records import accountant_of_metrics, check_lines, read_summary
 from h2fdp.run.privacy import RunPrivacy
+from h2fdp.run.whole_model import whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,6 +107,9 @@ def _frame(path: Path) -> pd.DataFrame:
 def load_model(run: str | Path) -> torch.nn.Module:
     """The trained model of a run directory, for a model that the package knows by name.
 
+    Of `public-features` it maps images, (n, channels, height, width) from 0 to 1, to scores; of standardised inputs it
+    takes these as they were given.
+
     Raises:
         UserError: `run` is no run directory, its model was a user's own class (load `model.pt` into that), or the file
             is damaged.
@@ -123,7 +127,7 @@ def load_model(run: str | Path) -> torch.nn.Module:
     source, options = (spec.function, {}) if isinstance(spec, OwnPart) else (spec.name, spec.architecture)
     module: torch.nn.Module = build(source, tuple(summary["shape"]), summary["classes"], options, 0)
     module.load_state_dict(state)
-    return module
+    return whole(module, summary)
 
 
 def _state_of(file: Path, stated: str | None) -> dict[str, torch.Tensor]:

@@ -288,3 +288,46 @@ def test_what_pays_names_features_record_clipping_and_rounds_where_they_would_pa
 
 def test_where_all_is_chosen_nothing_pays():
     assert changes(asked().prepare()) == []
+
+
+def test_a_trained_model_takes_images_and_has_the_runs_accuracy(tmp_path):
+    run = asked({"intervals": 6}, epsilon=8.0).run(tmp_path / "run")
+    test = asked(epsilon=8.0).records(None).test
+    images = torch.from_numpy(test.x.astype(np.float32) / 16)
+    scores = h2fdp.load_model(tmp_path / "run")(images)
+    assert scores.shape == (len(test), 10)
+    right = float((scores.argmax(1).numpy() == test.y).mean())
+    assert right == pytest.approx(run.summary["accuracy"], abs=2 / len(test))  # features are kept in 16 bits
+
+
+def table():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(900, 5)) * [1, 1, 300, 0.01, 0] + [0, 40, 1000, 0, 7]
+    y = (x[:, 2] - 1000 + 300 * x[:, 0] > 0).astype(np.int64)
+    return x.astype(np.float32), y
+
+
+def test_tables_are_standardised_by_public_test_records(tmp_path):
+    x, y = table()
+    run = asked({}, data=(x[:700], y[:700]), test_data=(x[700:], y[700:]), partition="iid", epsilon=8.0).run(
+        tmp_path / "run"
+    )
+    assert run.summary["accuracy"] > 0.9
+    np.testing.assert_allclose(run.summary["standardized_by"]["mean"], x[700:].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(run.summary["standardized_by"]["deviation"], x[700:].std(0), rtol=1e-4)
+    scores = h2fdp.load_model(tmp_path / "run")(torch.from_numpy(x[700:]))
+    assert float((scores.argmax(1).numpy() == y[700:]).mean()) == pytest.approx(run.summary["accuracy"], abs=1e-6)
+    written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["model"]
+    assert (written["name"], written["standardize"]) == ("logistic", True)
+
+
+def test_one_training_record_moves_no_other_input():
+    x, y = table()
+    other = x.copy()
+    other[3] = 1e4
+    one, two = (
+        asked(data=(each[:700], y[:700]), test_data=(x[700:], y[700:]), partition="iid").prepare().data.train.x
+        for each in (x, other)
+    )
+    changed = np.flatnonzero((one != two).any(1))
+    assert len(changed) == 1

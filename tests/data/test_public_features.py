@@ -1,0 +1,242 @@
+"""Scattering features: their formula, that they are public, and that they are computed once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.signal import fftconvolve
+
+from h2fdp.data import load, photographs, public_features
+from h2fdp.data.digits import Digits
+from h2fdp.data.public_features import BIAS, PublicFeatures, pixel_bounds, with_features
+from h2fdp.data.records import Records, Scaling
+from h2fdp.data.scattering import ANGLES, AVERAGES, cells_of, morlet, scattering
+from h2fdp.data.whitening import Whitening
+from h2fdp.errors import UserError
+from h2fdp.streams import Streams
+
+CELLS = 4  # of images of 16x16
+
+
+def images(count: int, channels: int = 1, side: int = 16, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, channels, side, side), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("scale", "number", "values"),
+    [
+        (0, 0, {(0, 0): 0.10240737, (1, 0): 0.08423801, (0, 1): -0.050297663 + 0.04025459j}),
+        (0, 3, {(0, 0): 0.10329981, (1, 0): -0.045830827 + 0.050982352j, (0, 1): 0.04234145 + 0.073629774j}),
+        (1, 1, {(0, 0): 0.025825376, (1, 0): 0.02117744 + 0.012625493j, (0, 1): 0.0076980256 + 0.023144012j}),
+    ],
+)
+def test_wavelets_are_those_of_kymatio_but_for_their_tails(scale, number, values):
+    """Its `morlet_2d` (0.3.0) at offsets (rows, columns); there the angle turns the other way round."""
+    wave = morlet(scale, math.pi * number / ANGLES)
+    middle = len(wave) // 2
+    for (down, right), value in values.items():
+        assert wave[middle + down, middle + right] == pytest.approx(value, abs=0.0003)
+
+
+def by_scipy(image: np.ndarray) -> np.ndarray:
+    """(side, side) -> (AVERAGES, CELLS, CELLS), each convolution by itself in the Fourier domain."""
+
+    def modulus(x, wave, stride):
+        reach = len(wave) // 2
+        return np.abs(fftconvolve(np.pad(x, reach, mode="reflect"), wave[::-1, ::-1], "valid")[::stride, ::stride])
+
+    def halved(x):
+        return x.reshape(len(x) // 2, 2, -1, 2).mean((1, 3))
+
+    waves = [[morlet(scale, math.pi * number / ANGLES) for number in range(ANGLES)] for scale in range(2)]
+    fine = [modulus(image, wave, 1) for wave in waves[0]]
+    coarse = [modulus(image, wave, 2) for wave in waves[1]]
+    second = [modulus(halved(map_), wave, 1) for map_ in fine for wave in waves[0]]
+    maps = [image, *fine, *coarse, *second]
+    return np.sqrt([each.reshape(CELLS, len(each) // CELLS, CELLS, -1).mean((1, 3)) for each in maps])
+
+
+def test_scattering_is_what_its_formula_says_for_each_colour():
+    given = images(2, channels=3)
+    found = scattering(given).reshape(2, 3, AVERAGES, CELLS, CELLS)
+    for image, of in zip(given, found, strict=True):
+        for channel, averages in zip(image, of, strict=True):
+            np.testing.assert_allclose(averages, by_scipy(channel / 255), atol=2e-4)
+
+
+def test_a_turned_image_has_turned_angles_in_turned_cells():
+    """A quarter turn is half of the angles; scale 1 takes every other pixel, which a turn exchanges."""
+    given = images(3)
+    before, after = (
+        scattering(np.ascontiguousarray(each)).reshape(3, AVERAGES, CELLS, CELLS)
+        for each in (given, np.rot90(given, axes=(2, 3)))
+    )
+    turned = np.rot90(before, axes=(2, 3))
+    half = [(number + ANGLES // 2) % ANGLES for number in range(ANGLES)]
+    np.testing.assert_allclose(after[:, 1 : 1 + ANGLES], turned[:, 1 : 1 + ANGLES][:, half], atol=1e-4)
+    second = slice(1 + 2 * ANGLES, None)
+    pairs = turned[:, second].reshape(3, ANGLES, ANGLES, CELLS, CELLS)[:, half][:, :, half]
+    np.testing.assert_allclose(after[:, second], pairs.reshape(3, -1, CELLS, CELLS), atol=1e-4)
+
+
+def test_one_colour_all_over_has_no_waves():
+    flat = scattering(np.full((1, 1, 16, 16), 64, np.uint8)).reshape(AVERAGES, -1)
+    np.testing.assert_allclose(flat[0], math.sqrt(64 / 255), rtol=1e-6)
+    assert flat[1:].max() < 2e-3
+
+
+@pytest.mark.parametrize(("colours", "side"), [(1, 8), (1, 28), (3, 32), (1, 64), (3, 64)])
+def test_cells_are_of_four_pixels_or_more_and_few(colours, side):
+    cells = cells_of(colours, side)
+    assert 1 <= cells <= side / 4
+    assert AVERAGES * colours * cells**2 <= 4_000
+
+
+def test_crops_are_parts_of_the_photographs_and_the_same_each_time():
+    found = photographs.crops(400, 3, 16)
+    np.testing.assert_array_equal(found, photographs.crops(400, 3, 16))
+    assert (found != photographs.crops(400, 3, 16, seed=1)).any()
+    # Grey crops are those of the grey photographs, of which a pixel is 0.299 R + 0.587 G + 0.114 B.
+    weighed = (found * np.array([0.299, 0.587, 0.114])[:, None, None]).sum(1)
+    np.testing.assert_allclose(photographs.crops(400, 1, 16)[:, 0], weighed, atol=2.5)
+    near, far = (np.abs(np.diff(weighed[..., ::gap], axis=-1)).mean() for gap in (1, 8))
+    assert near < far / 1.5  # pixels next to each other are alike
+
+
+def test_whitening_is_the_principal_axes_by_their_deviations():
+    rng = np.random.default_rng(3)
+    public = (rng.normal(size=(300, 8)) @ rng.normal(size=(8, 8)) + 5).astype(np.float32)
+    fitted = Whitening.of(public, 3)
+    white = fitted(public)
+    np.testing.assert_allclose(np.cov(white.T), np.eye(3), atol=1e-3)
+    np.testing.assert_allclose(white.mean(axis=0), 0, atol=1e-3)
+    values, axes = np.linalg.eigh(np.cov(public.T.astype(np.float64)))
+    along = np.abs((fitted.axes / np.linalg.norm(fitted.axes, axis=0)).T @ axes[:, ::-1][:, :3])
+    np.testing.assert_allclose(along, np.eye(3), atol=1e-3)
+    np.testing.assert_allclose(np.linalg.norm(fitted.axes, axis=0) ** -2, values[::-1][:3], rtol=1e-3)
+
+
+def test_directions_without_public_variance_are_not_blown_up():
+    public = (np.random.default_rng(3).normal(size=(300, 3)) * [1, 1, 0]).astype(np.float32)
+    white = Whitening.of(public, 3)(public + np.array([0, 0, 1e-3], np.float32))
+    assert np.abs(white[:, 2]).max() < 3
+
+
+@pytest.fixture
+def few_crops(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(public_features, "_CROPS", 60)
+    public_features._whitening.cache_clear()
+    yield
+    public_features._whitening.cache_clear()
+
+
+FEATURES = PublicFeatures(1, 16, 6)
+
+
+@pytest.mark.usefixtures("few_crops")
+def test_a_record_is_of_length_1_with_a_constant_next_to_it():
+    found = FEATURES(images(5).astype(np.float32) / 255)
+    assert found.shape == (5, 7)
+    np.testing.assert_allclose(np.linalg.norm(found[:, :-1], axis=1), 1, rtol=1e-5)
+    assert (found[:, -1] == np.float32(BIAS)).all()
+
+
+@pytest.mark.usefixtures("few_crops")
+def test_features_of_a_record_depend_on_no_other_record():
+    one, other = images(4), images(4, seed=1)
+    other[2] = one[2]
+    alone = FEATURES.kept(one[2:3], 0, 255)[0]
+    for batch in (one, other):
+        np.testing.assert_allclose(FEATURES.kept(batch, 0, 255)[2], alone, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.usefixtures("few_crops")
+def test_features_are_computed_once_for_the_same_images(monkeypatch, tmp_path):
+    first = FEATURES.kept(images(3), 0, 255)
+    folder = tmp_path / "h2fdp" / "features"
+    ours, fitted = sorted(folder.iterdir(), key=lambda each: each.stat().st_size)
+    computed = []
+    monkeypatch.setattr(public_features, "scattering", lambda part: computed.append(len(part)) or scattering(part))
+    np.testing.assert_array_equal(FEATURES.kept(images(3), 0, 255), first)
+    assert not computed
+    FEATURES.kept(images(3, seed=9), 0, 255)
+    assert computed == [3]
+    ours.write_bytes(ours.read_bytes()[:90])  # a torn file is no features
+    np.testing.assert_array_equal(FEATURES.kept(images(3), 0, 255), first)
+    assert computed == [3, 3]
+    public_features._whitening.cache_clear()
+    ours.unlink()
+    fitted.write_bytes(b"torn")
+    np.testing.assert_array_equal(FEATURES.kept(images(3), 0, 255), first)
+    assert computed == [3, 3, 60, 3]
+
+
+@pytest.mark.usefixtures("few_crops")
+def test_where_nothing_can_be_kept_features_are_computed_each_time(monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    assert FEATURES.kept(images(2), 0, 255).shape == (2, 7)
+
+
+@pytest.mark.usefixtures("few_crops")
+def test_the_same_pixels_have_the_same_features_however_they_are_stored():
+    bytes_, floats = images(3), images(3).astype(np.float32)
+    first = FEATURES.kept(bytes_, 0, 255)
+    np.testing.assert_allclose(FEATURES.kept(floats / 255, 0, 1), first, atol=2e-3)
+    np.testing.assert_allclose(FEATURES.kept(floats / 255 * 4 - 2, -2, 2), first, atol=2e-3)
+
+
+@pytest.mark.usefixtures("few_crops")
+@pytest.mark.parametrize("shape", [(1, 9, 9), (1, 16, 30), (3, 100, 80), (3, 8, 8)])
+def test_other_sides_are_padded_and_scaled(shape):
+    features = PublicFeatures.of(shape, 5)
+    found = features(np.random.default_rng(1).random((2, *shape), np.float32))
+    assert features.side % 2 == 0
+    assert features.side <= 64
+    assert found.shape == (2, 6)
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("shape", [(784,), (2, 28, 28), (1, 28, 7), (20,)])
+def test_what_is_no_image_has_none(shape):
+    with pytest.raises(UserError, match=r"model\.name: public features are those of images"):
+        PublicFeatures.of(shape, 5)
+
+
+@pytest.mark.usefixtures("few_crops")
+def test_devices_hold_the_features_of_their_images_and_the_same_labels():
+    data = load(Digits(), 4, Streams(1))
+    featured = with_features(data, 20)
+    assert (featured.shape, featured.train.x.dtype, featured.scaling) == ((21,), np.float32, Scaling())
+    assert pixel_bounds(data) == (0.0, 16.0)
+    np.testing.assert_array_equal(featured.sizes, data.sizes)
+    mine = PublicFeatures.of(data.shape, 20)(data.device(2).x.astype(np.float32) / 16)
+    np.testing.assert_allclose(featured.device(2).x, mine, atol=2e-3)
+    np.testing.assert_array_equal(featured.device(2).y, data.device(2).y)
+
+
+@pytest.mark.parametrize(
+    ("x", "bounds"),
+    [
+        (np.array([0, 255], np.uint8), (0, 255)),
+        (np.array([0.0, 1.0], np.float32), (0, 1)),
+        (np.array([0.2, 0.7], np.float32), (0, 1)),
+        (np.array([-2.1, 2.6], np.float32), (-2.1, 2.6)),
+        (np.array([0.0, 255.0], np.float32), (0, 255)),
+    ],
+)
+def test_black_and_white_follow_from_public_test_images(x, bounds):
+    pixels = np.resize(x, (2, 1, 8, 8))
+
+    class Data:
+        test, test_owners, scaling = Records(pixels, np.zeros(2, np.int64)), None, Scaling()
+
+    assert pixel_bounds(Data()) == pytest.approx(bounds)
+    Data.test_owners = np.zeros(2, np.int64)  # where these belong to devices, nothing is read from them
+    assert pixel_bounds(Data()) == (0, 255 if x.dtype == np.uint8 else 1)
