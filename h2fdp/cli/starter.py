@@ -29,8 +29,7 @@ topology: network.yaml
 data: {name: digits, partition: {labels_per_device: 3}}
 model: {name: "my_model:Net", hidden: 128}     # the class Net of my_model.py
 method: h2fdp                                  # h2fdp methods lists the others
-training: {intervals: 30, local_steps: 1, sampling_rate: 1, clip_scope: record, step_size: 1}
-privacy: {epsilon: 4}                          # accounted for every observer
+privacy: {epsilon: 4}                          # accounted for every observer; what is not stated is chosen
 seed: 1
 # All combinations: remove the # of the next line, and h2fdp sweep FILE
 # sweep: {seed: [1, 2, 3], privacy.epsilon: [1, 4]}

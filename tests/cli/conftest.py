@@ -11,7 +11,8 @@ SMALL = """\
 name: small
 topology: {edges: [{name: a, trusted: true, devices: {count: 2}}, {name: b, trusted: false, devices: {count: 2}}]}
 data: digits
-training: {intervals: 3, local_steps: 4, aggregate_every: 2, batch_size: 4}
+model: softmax
+training: {extends: paper, intervals: 3, local_steps: 4, aggregate_every: 2, batch_size: 4}
 privacy: {epsilon: 20.0, calibration: paper, accountant: rdp}
 """
 

@@ -7,7 +7,8 @@ topology:
   edges: [{{name: "edge-{{i}}", repeat: 2, devices: {{count: 2, distance_m: {{uniform: [10, 100]}}}}}}]
 data: {{name: digits, partition: iid}}
 model: softmax
-training: {{intervals: 6, local_steps: 4, {aggregation_times}, batch_size: 8, step_size: 0.3, sampling: poisson}}
+training: {{extends: paper, intervals: 6, local_steps: 4, {aggregation_times}, batch_size: 8, step_size: 0.3,
+           sampling: poisson}}
 privacy: {{epsilon: 50, calibration: paper, accountant: rdp}}
 tracking: {{tensorboard: false}}
 control: {{tau_max: 8}}

@@ -217,7 +217,8 @@ def test_what_cannot_be_audited_is_told(settings, arguments, words):
 SMALL = """\
 topology: {edges: [{name: a, trusted: true, devices: {count: 4}}, {name: b, trusted: false, devices: {count: 4}}]}
 data: digits
-training: {intervals: 3, local_steps: 4, aggregate_every: 2, batch_size: 4}
+model: softmax
+training: {extends: paper, intervals: 3, local_steps: 4, aggregate_every: 2, batch_size: 4}
 privacy: {epsilon: 4.0}
 """
 

@@ -41,7 +41,8 @@ topology:
     - {{name: west, trusted: true, devices: {{count: 2}}}}
     - {{name: east, trusted: false, devices: {{count: 2}}}}
 method: {{privacy: {privacy}, schedule: {{name: "my_schedule:Doubling", longest: 4}}}}
-training: {{intervals: 4, local_steps: 2, aggregate_every: 1, batch_size: 8}}
+model: softmax
+training: {{extends: paper, intervals: 4, local_steps: 2, aggregate_every: 1, batch_size: 8}}
 """
 NETWORK = h2fdp.Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
 

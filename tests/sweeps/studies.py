@@ -7,7 +7,8 @@ BASE = f"""\
 name: small
 topology: {TOPOLOGY}
 data: digits
-training: {{intervals: 3, local_steps: 2, aggregate_every: 2, batch_size: 4}}
+model: softmax
+training: {{extends: paper, intervals: 3, local_steps: 2, aggregate_every: 2, batch_size: 4}}
 privacy: {{noise_key: seed, calibration: paper}}
 """
 

@@ -5,7 +5,8 @@ BASE = f"""\
 topology: {TOPOLOGY}
 data: digits
 method: hfl
-training: {{intervals: 4, local_steps: 1, aggregate_every: 1, batch_size: 8, step_size: 0.5}}
+model: softmax
+training: {{extends: paper, intervals: 4, local_steps: 1, aggregate_every: 1, batch_size: 8, step_size: 0.5}}
 """
 RANGES = "training.step_size: {low: 0.01, high: 2, log: true}\n    training.intervals: {low: 2, high: 8}"
 
