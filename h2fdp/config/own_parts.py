@@ -30,11 +30,13 @@ class OwnKind:
         what: in words, as "a server update".
         methods: what its objects must have; a kind without methods is a function, which is called as it is.
         arguments: how many a function is called with; what else it takes are options.
+        flags: keys next to `name` that are true or false and say what is done with the part; no options of it.
     """
 
     what: str
     methods: tuple[str, ...] = ()
     arguments: int = 0
+    flags: tuple[str, ...] = ()
 
     def mistake(self, name: str, part: Any) -> str:
         """What is wrong with a part, in words; empty where nothing is."""
@@ -60,6 +62,7 @@ class OwnPart:
         name: `[folder/]module:Name` as a resolved file says it, or the qualified name of an object from Python.
         part: the object that the name refers to.
         given: options, passed on as keyword arguments.
+        flags: those of its kind that are set.
         from_python: it was handed in, so that no file can bring it back.
         where, key: where it was named, and the dotted key.
     """
@@ -71,6 +74,7 @@ class OwnPart:
     from_python: bool = False
     where: str = field(default="", compare=False)
     key: str = field(default="", compare=False)
+    flags: tuple[str, ...] = ()
 
     @property
     def origin(self) -> Origin:
@@ -106,7 +110,7 @@ class OwnPart:
 
     def written(self) -> dict[str, Any] | str:
         """As a resolved configuration says it."""
-        return self.name if self.from_python else {"name": self.name, **self.given}
+        return self.name if self.from_python else {"name": self.name, **dict.fromkeys(self.flags, True), **self.given}
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -137,7 +141,12 @@ def own_part(value: Any, folder: Path, kind: OwnKind) -> OwnPart:
         found = OwnPart(_qualified(value), value, kind, from_python=True)
     else:
         name, part = resolve(value["name"], folder)
-        found = OwnPart(name, part, kind, {key: option for key, option in value.items() if key != "name"})
+        flags = {key: value[key] for key in kind.flags if value.get(key) is not None}
+        for key, stated in flags.items():
+            if not isinstance(stated, bool):
+                raise ValueError(f"expected {key}: true or false, found {typed(stated)}")
+        options = {key: option for key, option in value.items() if key != "name" and key not in kind.flags}
+        found = OwnPart(name, part, kind, options, flags=tuple(key for key, stated in flags.items() if stated))
     mistake = kind.mistake(found.name.rpartition("/")[2], found.part) or _wrong_options(found)
     if mistake:
         raise ValueError(mistake)

@@ -17,7 +17,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.user_code import FAILURES, failure, trace
 from h2fdp.errors import Problem, UserError
 from h2fdp.models import architectures
-from h2fdp.models.registry import MODELS, ModelSection
+from h2fdp.models.registry import FIX, MODELS, ModelSection
 
 ModelSource = str | nn.Module | Callable[[], nn.Module]
 
@@ -58,8 +58,25 @@ def build(
 def builder_of(model: ModelSection, shape: tuple[int, ...], classes: int, seed_key: int) -> Callable[[], nn.Module]:
     """What builds the model of a `model:` section, with the same initial parameters each time; see `build`."""
     if isinstance(model, OwnPart):
-        return partial(_build_own, model.function, model.origin, shape, classes, seed_key)
+        return partial(_build_own, own_model(model), model.origin, shape, classes, seed_key)
     return partial(build, model.name, shape, classes, model.architecture, seed_key)
+
+
+def own_model(part: OwnPart) -> Callable[[], nn.Module]:
+    """The function that makes a user's model, with `fix` if it is stated."""
+    return partial(_fixed, part.function) if FIX in part.flags else part.function
+
+
+def _fixed(function: Callable[[], nn.Module]) -> nn.Module:
+    """A user's module with what its layers would mix between records replaced, as Opacus does it: batch norm becomes
+    group norm."""
+    from opacus.validators import ModuleValidator
+
+    made = function()
+    if not isinstance(made, nn.Module):
+        return made
+    found: nn.Module = ModuleValidator.fix(made)
+    return found
 
 
 def _build_own(
@@ -125,12 +142,13 @@ def check_fitness(module: nn.Module, shape: tuple[int, ...], classes: int) -> No
 def _unfit_layer(module: nn.Module) -> str:
     for name, layer in module.named_modules():
         if isinstance(layer, _BatchNorm):
-            return f"{_called(name, layer)}: batch norm leaks and cannot be averaged: use GroupNorm"
+            return f"{_called(name, layer)}: batch norm leaks and cannot be averaged: use GroupNorm, or {_HINT}"
         if isinstance(layer, _DropoutNd) and layer.p > 0:
             return f"{_called(name, layer)}: {_RANDOM}"
     return ""
 
 
+_HINT = 'model: {name: "module:Name", fix: true}, which replaces it'
 _RANDOM = (
     "random numbers in the forward pass (dropout) come from torch's own generator and are not reproducible; "
     "leave it out"

@@ -16,6 +16,7 @@ _Startable: Any = create_model("_Startable", __base__=Options, **{"from": (FileP
 
 
 FROM = "from"
+FIX = "fix"  # of a model of the user's own: batch norm becomes group norm
 WARM_STARTED = (
     "model.from: training starts with the model of a file; what that one has learned from these records is not in this "
     "account (h2fdp privacy account composes runs)"
@@ -55,7 +56,7 @@ class ModelOptions(_Startable):  # type: ignore[misc]
         return self.architecture if self.start is None else {**self.architecture, FROM: self.start}
 
 
-CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model"))
+CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", flags=(FIX,)))
 
 
 @CHOICES.register

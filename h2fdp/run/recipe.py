@@ -70,7 +70,9 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
     """The experiment with a model that has a name of its own, where it leaves that open."""
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
         return config
-    if are_images(data.shape):
+    if config.training.left_open and not has_rule(config):
+        model = MODELS["softmax"].model_validate({})  # whose scale the paper's step size is for
+    elif are_images(data.shape):
         most = MODELS["public-features"].model_validate({}).options()["size"]
         features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
         model = MODELS["public-features"].model_validate({"size": features.size})
@@ -80,6 +82,25 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
         bounded = noise_placement_of(config.method.privacy).input_norm is not None
         model = MODELS["logistic"].model_validate({"standardize": not bounded})
     return config.model_copy(update={"model": model})
+
+
+def has_rule(config: ExperimentFile) -> bool:
+    """Whether a rule is known for the method: one step between messages under noise, or plain descent without."""
+    placement, schedule = noise_placement_of(config.method.privacy), chosen_schedule(config.method.schedule)
+    training, plain = config.training, config.method.objective.name in ("plain", "scaffold")
+    if isinstance(config.method.objective, OwnPart) or training.local_epochs is not None:
+        return False
+    if schedule.varies_tau and not _in_turns(config):
+        return False
+    if not placement.private:
+        return plain
+    one_step = "local_steps" in training.left_open or training.local_steps == 1
+    rounds = placement.clips in ("gradient", "record") and placement.input_norm is None
+    return rounds and placement.accounted and not placement.noise_is_given and (plain or one_step)
+
+
+def _in_turns(config: ExperimentFile) -> bool:
+    return config.control.enabled and config.control.turns is not None
 
 
 def completed(
@@ -98,14 +119,13 @@ def completed(
     left_open = config.training.left_open
     if not left_open:
         return Recipe(config)
-    placement, schedule = noise_placement_of(config.method.privacy), chosen_schedule(config.method.schedule)
-    if not placement.private:
-        return _without_noise(config, data, module)
-    rounds = placement.clips in ("gradient", "record") and placement.accounted and not placement.noise_is_given
-    turns = config.control.enabled and config.control.turns is not None
-    if not rounds or (schedule.varies_tau and not turns) or config.training.local_epochs is not None:
+    if not has_rule(config):
         return _as_the_paper(config)
-    if turns and "local_steps" in left_open:  # each interval is one step: the way of the plan is that of 30 such
+    if not noise_placement_of(config.method.privacy).private:
+        return _without_noise(config, data, module)
+    if (
+        _in_turns(config) and "local_steps" in left_open
+    ):  # each interval is one step: the way of the plan is that of 30 such
         config = config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
     probe = Probe.of(module(), data, config)
     rounds_of = _rounds(config, probe)
@@ -139,7 +159,7 @@ def _rounds(config: ExperimentFile, probe: Probe) -> dict[str, Any]:
     training = config.training
     steps = training.local_steps if "local_steps" not in training.left_open else 1
     counts = config.privacy.adjacency == "add-remove"  # shares by size would tell whether a record is there
-    share = config.control.turns if config.control.enabled and config.control.turns is not None else 1.0
+    share = config.control.turns if _in_turns(config) and config.control.turns is not None else 1.0
     return {
         "intervals": round(INTERVALS / share),  # as many turns of each edge server
         "local_steps": steps,

@@ -14,6 +14,7 @@ import yaml
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
 from h2fdp.models import CHOICES, build
+from h2fdp.models.construct import own_model
 from h2fdp.notebook import curve_svg, facts_html, word
 from h2fdp.records import accountant_of_metrics, check_lines, read_summary
 from h2fdp.run.privacy import RunPrivacy
@@ -124,7 +125,7 @@ def load_model(run: str | Path) -> torch.nn.Module:
     if isinstance(values["model"], str):
         raise UserError(f"this run trained a model of your own ({values['model']}); load model.pt into it", str(path))
     spec = CHOICES.read(values["model"], path)
-    source, options = (spec.function, {}) if isinstance(spec, OwnPart) else (spec.name, spec.architecture)
+    source, options = (own_model(spec), {}) if isinstance(spec, OwnPart) else (spec.name, spec.architecture)
     module: torch.nn.Module = build(source, tuple(summary["shape"]), summary["classes"], options, 0)
     module.load_state_dict(state)
     return whole(module, summary)

@@ -57,7 +57,7 @@ def _ask_opacus(releases: Mapping[ReleaseType, int], delta: float, error: float)
     try:
         from opacus.accountants import PRVAccountant
     except ImportError:
-        text = "the accountant prv needs Opacus; run pip install 'h2fdp[opacus]', or choose rdp or pld"
+        text = "the accountant prv needs Opacus; run pip install opacus, or choose rdp or pld"
         raise UserError(text, key="accountant") from None
 
     accountant = PRVAccountant()
