@@ -73,6 +73,13 @@ def _trained_as_in_the_paper() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other processes have: training and model are chosen."""
+    monkeypatch.setattr(training_section, "default_recipe", lambda: "auto")
+    monkeypatch.setattr(registry, "default_model", lambda: registry.Auto.model_validate({}))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _every_run_is_intact() -> Iterator[None]:
     """`h2fdp check` finds nothing wrong with any run that a test makes in this process, when the run ends."""

@@ -15,7 +15,6 @@ from h2fdp.experiment.sections import (
     TrackingSection,
     TrainingSection,
 )
-from h2fdp.models import registry
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection
 from h2fdp.topology.schema import TopologyFile
@@ -53,8 +52,8 @@ def test_a_description_is_the_line_of_the_docstring():
     assert schema["$defs"]["PrivacySection"]["description"] == "The target and the calibration of the noises."
 
 
-def test_the_page_of_keys_is_up_to_date(monkeypatch):
-    monkeypatch.setattr(registry, "default_model", lambda: registry.Auto.model_validate({}))  # tests have another
+@pytest.mark.usefixtures("users_defaults")
+def test_the_page_of_keys_is_up_to_date():
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m experiments.keys_page"
 
 

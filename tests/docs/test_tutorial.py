@@ -1,9 +1,12 @@
 """docs/tutorial.md: all of its files, commands and programs, one after another, and what it shows of their outputs."""
 
+import pytest
+
 from tests.docs.blocks import blocks_of
 from tests.docs.reader import REPOSITORY, Reader
 
 
+@pytest.mark.usefixtures("users_defaults")
 def test_whoever_follows_the_tutorial_sees_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
