@@ -21,8 +21,9 @@ SMALL = """
 name: soak
 topology: {edges: [{name: a, trusted: true, devices: {count: 3}}, {name: b, trusted: false, devices: {count: 3}}]}
 data: digits
+model: softmax
 method: h2fdp
-training: {intervals: 2, local_steps: 2, aggregate_every: 2, batch_size: 4}
+training: {extends: paper, intervals: 2, local_steps: 2, aggregate_every: 2, batch_size: 4}
 privacy: {epsilon: 20.0, calibration: paper, accountant: rdp, noise_key: seed}
 runtime: {backend: inline, hosts: 1}
 tracking: {tensorboard: false}
@@ -34,7 +35,7 @@ topology: network.yaml
 data: {name: synthetic, log_size_mean: 0, log_size_deviation: 0, smallest_size: 50}
 model: logistic
 method: h2fdp
-training: {intervals: 2, local_steps: 2, aggregate_every: 2, batch_size: 10}
+training: {extends: paper, intervals: 2, local_steps: 2, aggregate_every: 2, batch_size: 10}
 privacy: {epsilon: 1.0, delta: 1.0e-7, calibration: paper, accountant: rdp, noise_key: seed}
 runtime: {backend: inline, hosts: 1}
 tracking: {tensorboard: false}

@@ -43,8 +43,10 @@ GROUND = 5  # floors below this one are entered, and not followed further
 FILE = """
 topology: {edges: [{name: a, trusted: true, devices: {count: 2}}, {name: b, trusted: false, devices: {count: 2}}]}
 data: digits
+model: softmax
 method: h2fdp
-training: {intervals: 2, local_steps: 4, aggregate_every: 2}
+training: {intervals: 2, local_steps: 4, aggregate_every: 2, batch_size: 32, step_size: 0.1, step_decay: sqrt,
+           clip_norm: 1, clip_scope: batch, weights: uniform}
 tracking: {tensorboard: false}
 """
 

@@ -26,6 +26,7 @@ def experiment(**settings):
     defaults |= {"sensitivity": "tight", "calibration": "paper", "control": {"tau_max": 6}}
     defaults |= {"runtime": {"checkpoint_every": 3}, "accountant": "rdp"}  # pld is coarse at epsilons in the thousands
     topology = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
+    defaults |= {"model": "softmax", "training": "paper"}
     return Experiment(topology=topology, data="digits", method="h2fdp-adaptive", **{**defaults, **settings})
 
 

@@ -263,7 +263,8 @@ def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_le
         "        time.sleep(60)\n"
         "    return uploads\n"
         "Lockstep.call = slow\n"
-        "Experiment(topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=2), data='digits', intervals=5,\n"
+        "Experiment(topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=2), data='digits', model='softmax',\n"
+        "           training='paper', intervals=5,\n"
         "           local_steps=4, aggregate_every=2, batch_size=4, epsilon=4.0, seed=2,\n"
         "           calibration='paper', accountant='rdp').run(sys.argv[1])\n"
     )
