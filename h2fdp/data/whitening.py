@@ -30,8 +30,8 @@ class Whitening:
     def of(cls, public: NDArray[np.float32], size: int) -> Whitening:
         """Fit it on public records (n, d).
 
-        >>> fitted = Whitening.of(np.random.default_rng(0).normal(size=(200, 3)).astype("float32") * [5, 3, 1], 2)
-        >>> bool(abs(fitted(np.random.default_rng(1).normal(size=(200, 3)) * [5, 3, 1]).std() - 1) < 0.1)
+        >>> drawn = (np.random.default_rng(0).normal(size=(400, 3)) * [5, 3, 1]).astype("float32")
+        >>> bool(abs(Whitening.of(drawn[:200], 2)(drawn[200:]).std() - 1) < 0.1)
         True
         """
         mean = public.mean(axis=0, dtype=np.float64).astype(np.float32)

@@ -225,7 +225,7 @@ else:
 def describe() -> list[dict[str, Any]]:
     """A row for each model, for `h2fdp models`; nothing is built. `parameters` is M for `records` and 10 classes.
 
-    >>> describe()[0]["name"], describe()[0]["parameters"]
+    >>> describe()[2]["name"], describe()[2]["parameters"]
     ('softmax', 7840)
     """
     return [

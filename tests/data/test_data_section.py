@@ -68,7 +68,6 @@ def test_a_resolved_section_is_read_back_equal(value):
         ({"name": "synthetic", "normalize": "unit"}, "data.normalize: `normalize` means nothing for synthetic"),
         ({"name": "synthetic", "iid": True, "beta": 1}, "data.beta: `beta` means nothing with `iid: true`"),
         ({"name": "digits", "path": "a.npz"}, "data.path: `path` means nothing for digits"),
-        ({"name": "cifar10-features", "size": 1001}, "data.size: expected a whole number from 1 to 1000, found 1001"),
         ({"name": "digits", "normalize": "wild"}, "data.normalize: expected"),
         ({"name": "digits", "validation": 1}, "data.validation: expected a number of at least 0 and below 1, found 1"),
         ({"name": "digits", "partitions": "iid"}, "data.partitions: unknown key; did you mean `partition`?"),

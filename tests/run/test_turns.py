@@ -188,7 +188,7 @@ def test_what_cannot_be_planned_is_refused_with_its_key(control, settings, words
 
 def test_a_way_that_no_plan_goes_is_refused():
     with pytest.raises(UserError, match=r"control\.turns: no plan"):
-        experiment({**TARGET, "tau_max": 1}).prepare()
+        experiment({**TARGET, "tau_max": 2}, local_steps=4).prepare()
 
 
 def test_local_noise_on_steps_is_that_of_a_network_without_trust():
