@@ -82,11 +82,11 @@ class PublicFeatures(ModelOptions):
     """A model on features of images that no private record had a part in.
 
     Attributes:
-        size: number of features; small images have fewer. They are those of most variance among public photographs.
+        size: number of features; small images have fewer. They are those of most variance among public images.
         head: what is trained on them.
     """
 
-    description: ClassVar[str] = "scattering of images, whitened on two public photographs, with a trained head"
+    description: ClassVar[str] = "scattering of images, whitened on public ones, with a trained head"
     builder: ClassVar[str] = "public_features"
     parameters: ClassVar[int] = 3_850
     shape: ClassVar[tuple[int, ...]] = (385,)

@@ -246,7 +246,7 @@ class RunInputs:
         if self.noise is not None and self.warm_start is not None:
             conditions[WARM_STARTED] = True
         if self.noise is not None and self.image_shape is not None:
-            conditions[public_features.NOTE] = True
+            conditions[public_features.note(self.image_shape)] = True
         if self.noise is not None and self.config.training.until is not None:
             conditions[UNTIL] = True
         if self.noise is not None and self.blueprint.adaptive is not None:

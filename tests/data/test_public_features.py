@@ -11,6 +11,7 @@ import pytest
 from scipy.signal import fftconvolve
 
 from h2fdp.data import load, photographs, public_features
+from h2fdp.data.dead_leaves import dead_leaves
 from h2fdp.data.digits import Digits
 from h2fdp.data.public_features import BIAS, PublicFeatures, pixel_bounds, with_features
 from h2fdp.data.records import Records, Scaling
@@ -107,6 +108,17 @@ def test_crops_are_parts_of_the_photographs_and_the_same_each_time():
     assert near < far / 1.5  # pixels next to each other are alike
 
 
+def test_dead_leaves_have_the_stated_colours_and_are_the_same_each_time():
+    pixels = Scaling(255.0, (0.3, 0.5, 0.6), (0.1, 0.1, 0.15))
+    leaves = dead_leaves(400, 3, 16, pixels)
+    np.testing.assert_array_equal(leaves, dead_leaves(400, 3, 16, pixels))
+    # Some four independent colours an image: a standard error of about 0.15 / sqrt(400 * 4); five of them.
+    np.testing.assert_allclose(leaves.mean((0, 2, 3)), pixels.mean, atol=0.02)
+    np.testing.assert_allclose(leaves.std((0, 2, 3)), pixels.deviation, rtol=0.1)
+    near, far = (np.mean(leaves[..., gap:] == leaves[..., :-gap]) for gap in (1, 8))
+    assert near > 3 * far > 0
+
+
 def test_whitening_is_the_principal_axes_by_their_deviations():
     rng = np.random.default_rng(3)
     public = (rng.normal(size=(300, 8)) @ rng.normal(size=(8, 8)) + 5).astype(np.float32)
@@ -130,6 +142,7 @@ def test_directions_without_public_variance_are_not_blown_up():
 def few_crops(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(public_features, "_CROPS", 60)
+    monkeypatch.setattr(public_features, "_LEAVES", 40)
     public_features._whitening.cache_clear()
     yield
     public_features._whitening.cache_clear()
