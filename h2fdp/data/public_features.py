@@ -104,7 +104,8 @@ class PublicFeatures:
                 print(f"note: computing public features of {len(images):,} images, once", file=sys.stderr)
             parts = (images[first : first + _AT_ONCE] for first in range(0, len(images), _AT_ONCE))
             pixels = ((part.astype(np.float32) - lowest) / (highest - lowest) for part in parts)
-            return np.concatenate([self(part).astype(np.float16) for part in pixels])
+            none = np.empty((0, self.size + 1), np.float16)  # of no images there are no parts
+            return np.concatenate([none, *(self(part).astype(np.float16) for part in pixels)])
 
         return _kept(key.hexdigest(), (len(images), self.size + 1), np.float16, computed)
 
@@ -140,7 +141,7 @@ def pixel_bounds(data: DeviceData) -> tuple[float, float]:
     if data.test.x.dtype == np.uint8 or data.test_owners is not None or not data.test.x.size:
         return 0.0, highest
     least, most = float(data.test.x.min()), float(data.test.x.max())
-    return (0.0, highest) if least >= 0 and most <= highest else (least, most)
+    return (0.0, highest) if least >= 0 and most <= highest else (least, most if most > least else least + 1)
 
 
 def _squared(images: NDArray[np.float32], side: int) -> NDArray[np.float32]:
@@ -184,8 +185,9 @@ def _public_images(channels: int, side: int) -> NDArray[Any]:
 def _kept(key: str, shape: tuple[int, int], kind: type[Kept], computed: Callable[[], NDArray[Kept]]) -> NDArray[Kept]:
     """An array from the user's cache; else what is computed, which is then kept."""
     path = user_cache() / "features" / f"{key}.npy"
-    with contextlib.suppress(OSError, RuntimeError, ValueError, EOFError):
-        kept: NDArray[Any] = np.load(path, allow_pickle=False)
+    with contextlib.suppress(Exception):  # NumPy, zipfile and ast have many for a damaged file
+        with path.open("rb") as file:  # NumPy leaves open what it cannot read
+            kept: NDArray[Any] = np.load(file, allow_pickle=False)
         if kept.shape == shape and kept.dtype == kind:
             return kept
     found = computed()

@@ -14,6 +14,7 @@ reflected, so values are near those of libraries that work in the Fourier domain
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ SMALLEST_SIDE = 8  # the borders are reflected within the image, and every cell 
 _WIDTH, _FREQUENCY = 0.8, 3 * math.pi / 4  # of the wavelet at scale 0; one scale on, double and half
 _REACH = (3, 6)  # pixels to each side, by scale
 _LEAST = 1e-12  # under the root of a modulus
-_AT_ONCE = 250
+_PIXELS_AT_ONCE = 100_000  # whose moduli fit into a processor's cache
 
 
 def morlet(scale: int, angle: float) -> NDArray[np.complex128]:
@@ -88,12 +89,22 @@ def scattering(images: NDArray[Any]) -> NDArray[np.float32]:
     assert side % 2 == 0, "the second scale takes every other pixel"
     divisor = 255.0 if images.dtype == np.uint8 else 1.0
     banks = [_bank(scale) for scale in range(2)]
-    found = []
-    with torch.no_grad():
-        for first in range(0, len(images), _AT_ONCE):
-            part = torch.from_numpy(images[first : first + _AT_ONCE]).float() / divisor
-            found.append(_averages(part, banks).numpy())
-    return np.concatenate(found)
+    at_once = max(1, _PIXELS_AT_ONCE // math.prod(images.shape[1:]))
+    found = np.empty((len(images), images.shape[1] * AVERAGES * cells_of(images.shape[1], side) ** 2), np.float32)
+
+    def scatter(first: int) -> None:
+        with torch.no_grad():
+            part = torch.from_numpy(images[first : first + at_once]).float() / divisor
+            found[first : first + at_once] = _averages(part, banks).numpy()
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a part for each thread: threads that share a part wait for each other
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(scatter, range(0, len(images), at_once)))
+    finally:
+        torch.set_num_threads(threads)
+    return found
 
 
 def _bank(scale: int) -> Tensor:
@@ -117,8 +128,12 @@ def _averages(images: Tensor, banks: list[Tensor]) -> Tensor:
         functional.adaptive_avg_pool2d(each, side).reshape(count, colours, -1, side, side)
         for each in (images, fine, coarse, second)
     ]
-    averages = torch.cat(cells, 2).flatten(1)
-    return averages.sign() * averages.abs().sqrt()  # pixels that a user has standardised may be below 0
+    averages = torch.cat(cells, 2)
+    pixels = averages[:, :, 0]
+    signs = pixels.sign()  # pixels that a user has standardised may be below 0
+    averages.abs_().sqrt_()
+    pixels.mul_(signs)
+    return averages.flatten(1)
 
 
 def _moduli(maps: Tensor, bank: Tensor, stride: int) -> Tensor:
@@ -128,5 +143,6 @@ def _moduli(maps: Tensor, bank: Tensor, stride: int) -> Tensor:
     (count, channels, side, _), reach = maps.shape, bank.shape[-1] // 2
     wide = functional.pad(maps, (reach,) * 4, mode="reflect").reshape(count * channels, 1, *(side + 2 * reach,) * 2)
     parts = functional.conv2d(wide, bank, stride=stride)
-    moduli = (parts[:, :ANGLES] ** 2 + parts[:, ANGLES:] ** 2 + _LEAST).sqrt()
+    parts.square_()  # in place: memory takes more of the time than arithmetic
+    moduli = parts[:, :ANGLES].add_(parts[:, ANGLES:]).add_(_LEAST).sqrt_()
     return moduli.reshape(count, channels * ANGLES, *moduli.shape[2:])

@@ -68,15 +68,25 @@ def own_model(part: OwnPart) -> Callable[[], nn.Module]:
 
 
 def _fixed(function: Callable[[], nn.Module]) -> nn.Module:
-    """A user's module with what its layers would mix between records replaced, as Opacus does it: batch norm becomes
-    group norm."""
+    """A user's module with group norm in place of batch norm, as Opacus replaces it; all else stays as it is.
+
+    Opacus would give LSTMs and attention other classes too, which nothing here needs. Vectors (BatchNorm1d) are one
+    group: where a group is a single value, that value becomes 0.
+    """
     from opacus.validators import ModuleValidator
 
     made = function()
     if not isinstance(made, nn.Module):
         return made
-    found: nn.Module = ModuleValidator.fix(made)
-    return found
+    new: dict[nn.Module | None, nn.Module] = {}
+    for layer in made.modules():  # each once, though it may have several places
+        if isinstance(layer, _BatchNorm) and type(layer) in ModuleValidator.FIXERS:
+            groups = 1 if isinstance(layer, nn.BatchNorm1d) else None
+            new[layer] = ModuleValidator.FIXERS[type(layer)](layer, num_groups=groups)
+    for parent in [*made.modules()]:
+        for name, child in parent._modules.items():
+            parent._modules[name] = new.get(child, child)
+    return new.get(made, made)
 
 
 def _build_own(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.signal import fftconvolve
 
 from h2fdp.data import load, photographs, public_features
@@ -253,3 +254,45 @@ def test_black_and_white_follow_from_public_test_images(x, bounds):
     assert pixel_bounds(Data()) == pytest.approx(bounds)
     Data.test_owners = np.zeros(2, np.int64)  # where these belong to devices, nothing is read from them
     assert pixel_bounds(Data()) == (0, 255 if x.dtype == np.uint8 else 1)
+
+
+def test_bounds_of_one_colour_alone_are_apart():
+    """Else features would be NaN."""
+    pixels = np.full((2, 1, 8, 8), -2.0, np.float32)
+
+    class Data:
+        test, test_owners, scaling = Records(pixels, np.zeros(2, np.int64)), None, Scaling()
+
+    assert pixel_bounds(Data()) == (-2, -1)
+
+
+@pytest.mark.usefixtures("few_crops")
+def test_not_a_bit_of_a_records_features_moves_with_another_record():
+    one, other = images(40), images(40, seed=1)
+    other[2] = one[2]
+    first, again = FEATURES.kept(one, 0, 255), FEATURES.kept(other, 0, 255)
+    np.testing.assert_array_equal(first[2], again[2])
+    assert (first[3] != again[3]).any()
+
+
+@pytest.mark.usefixtures("few_crops")
+def test_no_images_have_no_features():
+    assert FEATURES.kept(images(0), 0, 255).shape == (0, 7)
+
+
+@pytest.mark.usefixtures("few_crops")
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive"])
+def test_any_damaged_file_is_computed_anew(tmp_path, content):
+    first = FEATURES.kept(images(3), 0, 255)
+    public_features._whitening.cache_clear()
+    for file in (tmp_path / "h2fdp" / "features").iterdir():
+        file.write_bytes(content)
+    np.testing.assert_array_equal(FEATURES.kept(images(3), 0, 255), first)
+
+
+def test_parts_that_threads_share_out_are_put_together_in_order(monkeypatch):
+    given, threads = images(9), torch.get_num_threads()
+    whole = scattering(given)
+    monkeypatch.setattr("h2fdp.data.scattering._PIXELS_AT_ONCE", 2 * 16 * 16)
+    np.testing.assert_allclose(scattering(given), whole, atol=1e-6)
+    assert torch.get_num_threads() == threads
