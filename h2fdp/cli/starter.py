@@ -27,10 +27,12 @@ EXPERIMENT = """\
 # Train: h2fdp run FILE
 topology: network.yaml
 data: {name: digits, partition: {labels_per_device: 3}}
-model: {name: "my_model:Net", hidden: 128}     # the class Net of my_model.py
-method: h2fdp                                  # h2fdp methods lists the others
-privacy: {epsilon: 4}                          # accounted for every observer; what is not stated is chosen
+method: h2fdp              # h2fdp methods lists the others
+privacy: {epsilon: 4}      # accounted for every observer
 seed: 1
+# The model and how it is trained are chosen, and printed when the run begins. Your own model, the class Net of
+# my_model.py: remove the # of the next line.
+# model: {name: "my_model:Net", hidden: 128}
 # All combinations: remove the # of the next line, and h2fdp sweep FILE
 # sweep: {seed: [1, 2, 3], privacy.epsilon: [1, 4]}
 """
@@ -63,11 +65,12 @@ class ExperimentTest(TestCase):
         network = h2fdp.Experiment.from_file(FILE).topology
         self.assertEqual((network.edges, network.devices), (4, 18))
 
-    def test_a_short_run_keeps_to_its_target(self):
-        with TemporaryDirectory() as folder:
-            run = h2fdp.Experiment.from_file(FILE, ["training.intervals=2"]).run(Path(folder) / "run")
-            self.assertEqual(run.summary["state"], "done")
-            self.assertLessEqual(run.privacy.epsilon(observer="edge"), 4)
+    def test_a_short_run_keeps_to_its_target_with_the_own_model_too(self):
+        for changes in ([], ['model={name: "my_model:Net", hidden: 8}']):
+            with self.subTest(changes), TemporaryDirectory() as folder:
+                run = h2fdp.Experiment.from_file(FILE, ["training.intervals=2", *changes]).run(Path(folder) / "run")
+                self.assertEqual(run.summary["state"], "done")
+                self.assertLessEqual(run.privacy.epsilon(observer="edge"), 4)
 '''
 FILES: Mapping[str, str] = MappingProxyType(
     {"network.yaml": NETWORK, "experiment.yaml": EXPERIMENT, "my_model.py": MODEL, "test_experiment.py": TEST}

@@ -70,10 +70,15 @@ def test_its_run_speaks_of_no_sweep_and_its_sweep_is_a_line_away(folder, h2fdp, 
 @pytest.mark.slow
 @pytest.mark.run
 @pytest.mark.usefixtures("users_defaults")
-def test_its_network_learns(folder, h2fdp, tmp_path):
-    """More than 80 %: seeds 1 to 3 end at 89 to 91."""
-    done = h2fdp("run", folder / "experiment.yaml", "--quiet", "--json", "--out", tmp_path / "run")
-    assert json.loads(done.stdout)["accuracy"] > 0.8
+@pytest.mark.parametrize("own", [False, True])
+def test_its_network_learns_and_so_does_the_own_model(folder, h2fdp, tmp_path, own):
+    """More than 85 %: seeds 1 to 5 end at 93 to 95, with the own model at 89 to 92."""
+    file = folder / "experiment.yaml"
+    if own:
+        file.write_text(file.read_text().replace("# model:", "model:"))
+    done = h2fdp("run", file, "--quiet", "--json", "--out", tmp_path / "run", "--set", "privacy.calibration=accounted")
+    assert json.loads(done.stdout)["accuracy"] > 0.85
+    assert ("my_model" in (tmp_path / "run" / "config.yaml").read_text()) == own
 
 
 def test_nothing_that_is_there_is_overwritten(folder, h2fdp):
