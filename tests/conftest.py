@@ -75,7 +75,7 @@ def _trained_as_in_the_paper() -> Iterator[None]:
 
 @pytest.fixture
 def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other processes have: training and model are chosen."""
+    """The recipe and the model of users: both are chosen (the calibration stays that of the tests)."""
     monkeypatch.setattr(training_section, "default_recipe", lambda: "auto")
     monkeypatch.setattr(registry, "default_model", lambda: registry.Auto.model_validate({}))
 

@@ -68,10 +68,13 @@ def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) ->
     from h2fdp.run.dry_run import costs_in_words, estimate
     from h2fdp.run.privacy_report import LEAKS
 
-    plan = estimate(experiment.prepare(data_root))
+    setup = experiment.prepare(data_root)
+    plan = estimate(setup)
     if as_json:
         print_json(plan)
         return
+    for line in setup.chosen:
+        typer.echo(line)
     elsewhere = ("network", "noises", "privacy", "leaking")
     print_facts({key: value for key, value in plan.items() if key not in elsewhere} | costs_in_words(plan["network"]))
     if plan["privacy"] is not None:

@@ -16,28 +16,25 @@ SOURCE = "china.jpg by danielbuechele and flower.jpg by vultilion (CC BY 2.0), w
 _FILES = ("china.jpg", "flower.jpg")
 
 
-def crops(count: int, channels: int, side: int, seed: int = 0) -> NDArray[np.uint8]:
-    """Square parts of the photographs at random places and of random sizes, turned and mirrored at random.
+def crops(count: int, side: int, seed: int = 0) -> NDArray[np.uint8]:
+    """Square parts of the photographs, in grey, at random places and of random sizes, turned and mirrored at random.
 
     Sizes lie between `side` and the whole height on a logarithmic scale, as things are seen from any distance.
 
     Args:
-        channels: 1 for grey, 3 for colours.
         side: to which each part is scaled, in pixels.
 
     Returns:
-        shape (count, channels, side, side), from 0 to 255; equal seeds, equal crops.
+        shape (count, 1, side, side), from 0 to 255; equal seeds, equal crops.
 
-    >>> crops(2, 3, 8).shape
-    (2, 3, 8, 8)
+    >>> crops(2, 8).shape
+    (2, 1, 8, 8)
     """
     from PIL import Image
 
-    assert channels in (1, 3), "photographs are grey or in colours"
-    modes = {1: "L", 3: "RGB"}
-    photographs = [Image.open(_folder() / name).convert(modes[channels]) for name in _FILES]
+    photographs = [Image.open(_folder() / name).convert("L") for name in _FILES]
     rng = np.random.Generator(np.random.Philox(seed))
-    found = np.empty((count, channels, side, side), np.uint8)
+    found = np.empty((count, 1, side, side), np.uint8)
     for place in range(count):
         photograph = photographs[place % len(photographs)]
         width, height = photograph.size
@@ -45,10 +42,10 @@ def crops(count: int, channels: int, side: int, seed: int = 0) -> NDArray[np.uin
         size = side * (most / side) ** rng.random()
         left, top = rng.random() * (width - size), rng.random() * (height - size)
         part = photograph.resize((side, side), Image.Resampling.BILINEAR, box=(left, top, left + size, top + size))
-        pixels = np.rot90(np.asarray(part).reshape(side, side, channels), int(rng.integers(4)))
+        pixels = np.rot90(np.asarray(part), int(rng.integers(4)))
         if rng.random() < 0.5:
             pixels = pixels[:, ::-1]
-        found[place] = pixels.transpose(2, 0, 1)
+        found[place] = pixels
     return found
 
 

@@ -178,7 +178,7 @@ def _public_images(channels: int, side: int) -> NDArray[Any]:
     """Photographs, for grey images; dead leaves for colours, of which two photographs have too few: on CIFAR-10 at
     epsilon 1, with nobody trusted, photographs make 51 % and leaves 56 %."""
     if channels == 1:
-        return photographs.crops(_CROPS, channels, side)
+        return photographs.crops(_CROPS, side)
     return dead_leaves(_LEAVES, channels, side, _COLOURS)
 
 

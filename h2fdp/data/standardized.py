@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.records import Records, Scaling
 
+NOTE = "model logistic: inputs are standardised by the test records, which count as public; no account covers these"
 _FARTHEST = 5.0  # deviations; what lies beyond is cut off, as in the columns of tables
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import (
     Discriminator,
     Field,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SerializerFunctionWrapHandler,
@@ -18,6 +19,8 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Magnitude, OpenProbability, Share, Whole, shape
@@ -174,6 +177,12 @@ class TrainingSection(Section):
     until: UntilSection | None = None
     precision: Precision = "float32"
     _open: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Editors accept the word, too."""
+        whole = super().__get_pydantic_json_schema__(core_schema, handler)
+        return {"anyOf": [{"type": "string", "enum": list(get_args(Recipe))}, whole]}
 
     @property
     def left_open(self) -> frozenset[str]:

@@ -38,6 +38,7 @@ from h2fdp.run.loop import start_run
 from h2fdp.run.own_code import code_of, own_files_of
 from h2fdp.run.prepare import DataSource, DeviceFunction, configured_data, own_data, prepare
 from h2fdp.run.python_progress import shown
+from h2fdp.run.recipe import intervals_of
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
@@ -235,7 +236,7 @@ class Experiment:
             "network": f"{network.name}: {size}",
             "data": config.data.name,
             "model": config.model.name,
-            "intervals": config.training.intervals,
+            "intervals": intervals_of(config),
             "epsilon": f"{config.privacy.epsilon:g}{how}, delta {config.privacy.delta:g}",
             "seed": config.seed,
         }
@@ -276,7 +277,7 @@ class Experiment:
         directory = Path(out) if out is not None else default_directory(self.config)
         check_room(directory, overwrite)  # before the data are loaded
         setup = self.prepare(data_root)
-        with shown(self.config.training.intervals, progress, on_interval) as watcher:
+        with shown(setup.config.training.intervals, progress, on_interval) as watcher:
             return start_run(setup, directory, watcher, overwrite=overwrite)
 
     @property

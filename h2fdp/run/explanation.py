@@ -76,12 +76,12 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     head += _of_observers(learned)
     head += [_of_bound(costly), *_of_votes(run), _of_noises(levels)]
     head += [_of_costs(network)]
-    scores, pays = noise_in_scores(run), changes(run)
-    head += [f"noise moves the last model's scores by {scores:.3g}; about 1 is best"]
-    head += _of_changes(pays, network["energy_j"])
-    decides = who_decides(run, accounts)
-    if decides is not None and len(head) < LINES - 1:
-        head.insert(-1, decides)
+    scores, pays, decides = noise_in_scores(run), changes(run), who_decides(run, accounts)
+    last = [f"noise moves the last model's scores by {scores:.3g}; about 1 is best"]
+    last += _of_changes(pays, network["energy_j"])
+    if decides is not None and len(head) + len(last) < LINES:
+        head.append(decides)
+    head += last
     lines = [*head, *_of_neighbours(run, others, LINES - len(head))]
     return {
         "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines],

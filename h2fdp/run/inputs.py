@@ -8,7 +8,7 @@ from typing import Self
 
 from torch import Tensor
 
-from h2fdp.data import DeviceData, public_features
+from h2fdp.data import DeviceData, public_features, standardized
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.data.standardized import Standardizing
 from h2fdp.experiment.sections import ExperimentFile
@@ -247,6 +247,8 @@ class RunInputs:
             conditions[WARM_STARTED] = True
         if self.noise is not None and self.image_shape is not None:
             conditions[public_features.note(self.image_shape)] = True
+        if self.noise is not None and self.standardizing is not None:
+            conditions[standardized.NOTE] = True
         if self.noise is not None and self.config.training.until is not None:
             conditions[UNTIL] = True
         if self.noise is not None and self.blueprint.adaptive is not None:

@@ -35,7 +35,6 @@ from h2fdp.data.public_features import PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.checking import conflicts
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import MODELS
 from h2fdp.privacy import noise_placement_of
 from h2fdp.run.noise_on_model import noise_on_model
@@ -103,6 +102,16 @@ def _in_turns(config: ExperimentFile) -> bool:
     return config.control.enabled and config.control.turns is not None
 
 
+def intervals_of(config: ExperimentFile) -> int:
+    """K_g, known before the data are: as stated, or as `auto` chooses it."""
+    training, control = config.training, config.control
+    noisy = noise_placement_of(config.method.privacy).private
+    if "intervals" not in training.left_open or not noisy or not has_rule(config):
+        return training.intervals
+    share = control.turns if _in_turns(config) and control.turns is not None else 1.0
+    return round(INTERVALS / share)  # as many turns of each edge server
+
+
 def completed(
     config: ExperimentFile,
     data: DeviceData,
@@ -123,9 +132,8 @@ def completed(
         return _as_the_paper(config)
     if not noise_placement_of(config.method.privacy).private:
         return _without_noise(config, data, module)
-    if (
-        _in_turns(config) and "local_steps" in left_open
-    ):  # each interval is one step: the way of the plan is that of 30 such
+    if _in_turns(config) and "local_steps" in left_open:
+        # Each interval is one step, and the way of the plan is that of 30 turns of each edge server.
         config = config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
     probe = Probe.of(module(), data, config)
     rounds_of = _rounds(config, probe)
@@ -133,7 +141,7 @@ def completed(
     if conflicts(chosen):
         return _as_the_paper(config)
     if "step_size" not in left_open:
-        return Recipe(chosen, _told(config, chosen, data))
+        return Recipe(chosen, _told(chosen, data))
     model = noise_on_model(noisy(_fixed(_with(config, rounds_of | {"step_size": 1.0}))))
     training, scores = chosen.training, SCORES[probe.linear]
     norm = training.first_clip_norm
@@ -144,7 +152,7 @@ def completed(
     moved = size * model.noise_std * probe.reach
     why = f"step_size {size:g} ({training.step_decay}): by it noise moves the last scores by {moved:.2g}"
     whole = _with(config, rounds_of | {"step_size": size})
-    return Recipe(whole, (*_told(config, whole, data), why))
+    return Recipe(whole, (*_told(whole, data), why))
 
 
 def _fixed(config: ExperimentFile) -> ExperimentFile:
@@ -159,9 +167,8 @@ def _rounds(config: ExperimentFile, probe: Probe) -> dict[str, Any]:
     training = config.training
     steps = training.local_steps if "local_steps" not in training.left_open else 1
     counts = config.privacy.adjacency == "add-remove"  # shares by size would tell whether a record is there
-    share = config.control.turns if _in_turns(config) and config.control.turns is not None else 1.0
     return {
-        "intervals": round(INTERVALS / share),  # as many turns of each edge server
+        "intervals": intervals_of(config),
         "local_steps": steps,
         "aggregate_every": steps,
         "aggregations_per_interval": None,
@@ -179,7 +186,7 @@ def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[]
     probe = Probe.of(module(), data, config)
     size = _rounded(_WITHOUT_NOISE / probe.reach**2) if probe.linear else 0.1
     whole = _with(config, {"step_size": size, "weights": "by-size"})
-    return Recipe(whole, _told(config, whole, data))
+    return Recipe(whole, _told(whole, data))
 
 
 _LOCAL = "aggregations_per_interval"
@@ -208,9 +215,9 @@ def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:
     return config.model_copy(update={"training": training.complete(update)})
 
 
-def _told(asked: ExperimentFile, config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
+def _told(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     """What was chosen, in a line or two."""
-    training: TrainingSection = config.training
+    training = config.training
     model = "a model of your own" if isinstance(config.model, OwnPart) else config.model.name
     size = "" if model != "public-features" else f" ({data.shape[0] - 1} numbers for each image)"
     if training.local_steps is None:

@@ -6,9 +6,9 @@ noise decides what the model says; where it is far below, a longer way would lea
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from h2fdp.data import DeviceData
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import TrainingSection
@@ -16,8 +16,10 @@ from h2fdp.models.registry import Auto
 from h2fdp.run.neighbours import comparable
 from h2fdp.run.noise_on_model import joules_of, noise_on_model
 from h2fdp.run.prepare import prepare
-from h2fdp.run.recipe import Probe
+from h2fdp.run.recipe import Probe, has_rule
 from h2fdp.run.setup import RunSetup
+
+_NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,23 @@ def noise_in_scores(setup: RunSetup) -> float:
 
 
 def changes(setup: RunSetup) -> list[Change]:
-    """Training alone, and training with the model, left to `auto`; empty where that has no rule for the method."""
-    if not comparable(setup):
+    """Training alone, and training with the model, left to `auto`, where that pays: noise is nearer to what it should
+    be, or messages cost less, or the model is another. Empty where there is no rule for the method."""
+    if not comparable(setup) or not has_rule(_open(setup.config, ("training",))):
         return []
-    found = []
+    now, joules, found = noise_in_scores(setup), joules_of(setup), []
     for sections in (("training",), ("training", "model")):
         asked = _open(setup.config, sections)
         if "model" in sections and (setup.image_shape is not None or setup.standardizing is not None):
             continue
         try:
-            other = prepare(asked, setup.drawn, data_source=lambda *_: _data(setup), own=setup.own)
+            other = prepare(asked, setup.drawn, data_source=lambda *_: setup.data, own=setup.own)
         except UserError:  # outside what the method is made for
             continue
-        if (other.config.training, other.config.model) != (setup.config.training, setup.config.model):
-            found.append(Change(sections, noise_in_scores(other), joules_of(other), other.chosen))
+        change = Change(sections, noise_in_scores(other), joules_of(other), other.chosen)
+        nearer = abs(math.log(change.scores)) < abs(math.log(now)) - _NEARER
+        if nearer or change.energy_j < 0.9 * joules or other.config.model != setup.config.model:
+            found.append(change)
     return found
 
 
@@ -66,7 +71,3 @@ def _open(config: ExperimentFile, sections: tuple[str, ...]) -> ExperimentFile:
     if "model" in sections:
         update["model"] = Auto.model_validate({})
     return config.model_copy(update=update)
-
-
-def _data(setup: RunSetup) -> DeviceData:
-    return setup.data

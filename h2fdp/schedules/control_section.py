@@ -143,18 +143,20 @@ class ControlSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _write_out(cls, value: Any) -> Any:
-        """What the short keys stand for; other keys win."""
+        """What the short keys stand for; `enabled` and `turns` may be stated; a written-out file has all."""
         short = {key: value[key] for key in _SHORT if value.get(key) is not None} if isinstance(value, dict) else {}
         if not short:
             return value
-        forms: dict[str, Any] = {"enabled": True, "turns": TURNS}
         budget = {key: amount for key, amount in short.items() if key != "accuracy"}
-        if budget:
-            forms["budget"] = budget
-        if "accuracy" in short:
-            forms["target"] = {"accuracy": short["accuracy"]}
-        stated = {key: each for key, each in value.items() if each is not None and key not in ("budget", "target")}
-        return {**forms, **stated}
+        meant = {"budget": budget, "target": {"accuracy": short["accuracy"]} if "accuracy" in short else {}}
+        for key, schema in (("budget", BudgetForm), ("target", TargetForm)):
+            stated = value.get(key)
+            if stated is not None and not (
+                meant[key] and schema.model_validate(stated) == schema.model_validate(meant[key])
+            ):
+                raise ValueError(f"expected {', '.join(short)} or {key}, found both")
+        others = {key: each for key, each in value.items() if each is not None and key not in meant}
+        return {"enabled": True, "turns": TURNS, **{key: each for key, each in meant.items() if each}, **others}
 
     @property
     def is_algorithm_1(self) -> bool:

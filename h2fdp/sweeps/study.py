@@ -18,6 +18,7 @@ from h2fdp.experiment.file import Setting, apply_settings, changed_topology, nam
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.run.fingerprint import counted
 from h2fdp.run.own_code import code_of
+from h2fdp.run.recipe import intervals_of
 from h2fdp.runtime import chosen_backend
 from h2fdp.sweeps.grid import SWEEP, Point, points_of
 from h2fdp.sweeps.shared import SharedInputs
@@ -155,7 +156,7 @@ def _planned(point: Point, settings: tuple[Setting, ...], config: ExperimentFile
         point,
         settings,
         digest_of(config, network),
-        config.training.intervals,
+        intervals_of(config),
         chosen_backend(config.runtime) == "ray",
         config.runtime.address,
         hash_of([data, network, str(config.seed)]),

@@ -13,6 +13,7 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.privacy import observers
 from h2fdp.records.atomic import write_text
+from h2fdp.run.recipe import intervals_of
 from h2fdp.run.result import Run
 from h2fdp.run.summary import FINISHED
 from h2fdp.runtime import chosen_backend
@@ -106,7 +107,7 @@ class TrialQueue(Queue):
         plan, name = self._plan, name_of(number)
         try:
             config, _ = self._shared.experiment(plan.document, plan.trial_settings(dict(drawn), number))
-            intervals = config.training.intervals
+            intervals = intervals_of(config)
             settings = plan.trial_settings(dict(drawn), number, intervals)
             config, topology = self._shared.experiment(plan.document, settings)
             if plan.price.covered and (problems := unaccounted([config], plan.document)):

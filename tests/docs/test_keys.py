@@ -45,7 +45,7 @@ def test_every_property_of_the_schema_has_a_description(file, least):
 
 def test_a_description_is_the_line_of_the_docstring():
     schema = json_schema(ExperimentFile)
-    told = schema["$defs"]["TrainingSection"]["properties"]["local_epochs"]["description"]
+    told = schema["$defs"]["TrainingSection"]["anyOf"][1]["properties"]["local_epochs"]["description"]
     assert told.startswith("instead of local_steps: how often")
     assert told.endswith("have no local aggregations.")
     assert schema["properties"]["data"]["description"] == "the data set, and who holds which records."

@@ -23,9 +23,9 @@ def test_wrong_values_are_told_by_their_lines_all_at_once_and_nothing_is_made(tm
     path = tmp_path / "study.yaml"
     path.write_text(f"{BASE}sweep:\n  seed: [1, -3]\n  privacy.epsilon:\n    - 1\n    - -1\n  training.stepsize: [1]\n")
     assert problems(path) == [
-        f"{path}:11: training.stepsize: unknown key; did you mean `step_size`?",
-        f"{path}:10: privacy.epsilon: expected a number from 1e-9 to 1e9, found -1",
-        f"{path}:7: seed: expected a whole number of at least 0, found -3",
+        f"{path}:12: training.stepsize: unknown key; did you mean `step_size`?",
+        f"{path}:11: privacy.epsilon: expected a number from 1e-9 to 1e9, found -1",
+        f"{path}:8: seed: expected a whole number of at least 0, found -3",
     ]
     with pytest.raises(UserError):
         sweep(path, out=tmp_path / "out")
@@ -35,7 +35,7 @@ def test_wrong_values_are_told_by_their_lines_all_at_once_and_nothing_is_made(tm
 def test_a_combination_that_does_not_go_is_named(tmp_path):
     path = study(tmp_path, "{method: [h2fdp, hfl], control.enabled: [false, true]}")
     (told,) = problems(path)
-    assert told.startswith(f"{path}:6: control.enabled: the controller weighs energy and delay against noise")
+    assert told.startswith(f"{path}:7: control.enabled: the controller weighs energy and delay against noise")
 
 
 def test_a_mistake_outside_of_the_sweep_says_which_runs_meet_it(tmp_path):

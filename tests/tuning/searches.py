@@ -12,7 +12,7 @@ RANGES = "training.step_size: {low: 0.01, high: 2, log: true}\n    training.inte
 
 
 def search(folder, ranges=RANGES, options="", base=BASE, name="search.yaml"):
-    """The file of a small search; its ranges begin in line 6 where the base has no more keys."""
+    """The file of a small search; its ranges begin in line 8 where the base has no more keys."""
     path = folder / name
     lines = "".join(f"  {each}\n" for each in options.split("\n  ")) if options else ""
     path.write_text(

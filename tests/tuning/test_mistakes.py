@@ -15,37 +15,37 @@ STEP = "training.step_size: {low: 0.1, high: 10}"
 @pytest.mark.parametrize(
     ("ranges", "options", "message"),
     [
-        ("training.step_sise: [1, 2]", "", "7: training.step_sise: unknown key; did you mean `step_size`?"),
+        ("training.step_sise: [1, 2]", "", "8: training.step_sise: unknown key; did you mean `step_size`?"),
         (
             "training.step_size: {low: 2, high: 1}",
             "",
-            "7: tune.ranges.training.step_size: expected low of at",
+            "8: tune.ranges.training.step_size: expected low of at",
         ),
         ("training.step_size: {low: 0, high: 1, log: true}", "", "expected low above 0 with log: true, found 0"),
         ("training.step_size: {low: 1, high: 1}", "", "low and high are both 1; state the value"),
-        ("training.batch_size: [8, 4, 8]", "", "7: tune.ranges.training.batch_size: the choice 8 comes twice"),
-        ("training.batch_size: [8, 8.0]", "", "7: tune.ranges.training.batch_size: the choice 8.0 comes twice"),
+        ("training.batch_size: [8, 4, 8]", "", "8: tune.ranges.training.batch_size: the choice 8 comes twice"),
+        ("training.batch_size: [8, 8.0]", "", "8: tune.ranges.training.batch_size: the choice 8.0 comes twice"),
         ('"training.clipping, training.clip_norm": [[clip, 1], [clip, 1]]', "", "the choice [clip, 1] comes twice"),
         ("training.step_size: []", "", "expected a range {low, high, log} or a list of choices, found an empty list"),
-        ("training.step_size: {low: -1, high: 1}", "", "7: training.step_size: expected a number from 1e-9 to 1e9"),
+        ("training.step_size: {low: -1, high: 1}", "", "8: training.step_size: expected a number from 1e-9 to 1e9"),
         (
             "training.intervals: [2, two]",
             "",
-            '7: training.intervals: expected a whole number of at least 1, found "tw',
+            '8: training.intervals: expected a whole number of at least 1, found "tw',
         ),
-        ("privacy.epsilon: [1, 2]", "", "7: tune.ranges.privacy.epsilon: is held by calibration for every setting"),
-        ("seed: [1, 2]", "", "7: tune.ranges.seed: has a key of its own under tune: tune.seed"),
+        ("privacy.epsilon: [1, 2]", "", "8: tune.ranges.privacy.epsilon: is held by calibration for every setting"),
+        ("seed: [1, 2]", "", "8: tune.ranges.seed: has a key of its own under tune: tune.seed"),
         ("data.validation: [0.1]", "", "tune.ranges.data.validation: has a key of its own under tune"),
         ('"training.intervals, training.intervals": [[1, 2]]', "", "tune.ranges.training.intervals: is searched twice"),
         ('"seed2, training.intervals": [[1, 2, 3]]', "", "expected a list of 2 values, one for each key"),
         ("training.batch_size: [2, 4]", "", "tune.ranges.training.batch_size: is in sweep too"),
-        (STEP, "seed: 3", "8: tune.seed: expected a seed that no final run has, found 3"),
-        (STEP, "seed: 1", "8: tune.seed: expected a seed that no final run has, found 1"),
-        (STEP, "trials: 1", "8: tune.trials: expected a whole number from 2 to 100000, found 1"),
-        (STEP, "objective: {minimize: joule}", "8: tune.objective.minimize: expected one of joules, seconds, bytes"),
-        (STEP, "trails: 5", "8: tune.trails: unknown key; did you mean `trials`?"),
-        (STEP, "privacy: public", "5: tune.stand_in: the key is missing; expected the data of trials"),
-        (STEP, "stand_in: digits", "8: tune.stand_in: means nothing without privacy: public"),
+        (STEP, "seed: 3", "9: tune.seed: expected a seed that no final run has, found 3"),
+        (STEP, "seed: 1", "9: tune.seed: expected a seed that no final run has, found 1"),
+        (STEP, "trials: 1", "9: tune.trials: expected a whole number from 2 to 100000, found 1"),
+        (STEP, "objective: {minimize: joule}", "9: tune.objective.minimize: expected one of joules, seconds, bytes"),
+        (STEP, "trails: 5", "9: tune.trails: unknown key; did you mean `trials`?"),
+        (STEP, "privacy: public", "6: tune.stand_in: the key is missing; expected the data of trials"),
+        (STEP, "stand_in: digits", "9: tune.stand_in: means nothing without privacy: public"),
         (STEP, "pruning: true\n  objective: {minimize: joules}\n  privacy: ignore", "tune.pruning: expected one obj"),
     ],
 )
@@ -60,9 +60,9 @@ def test_wrong_values_are_told_with_line_and_key(tmp_path, ranges, options, mess
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("sampler: tpe", "8: tune.sampler: the account of the best trial needs all to be drawn alike"),
-        ("pruning: true", "8: tune.pruning: intermediate scores are releases that the account does not have"),
-        ("objective: {minimize: joules}", "8: tune.objective: one trial is released"),
+        ("sampler: tpe", "10: tune.sampler: the account of the best trial needs all to be drawn alike"),
+        ("pruning: true", "10: tune.pruning: intermediate scores are releases that the account does not have"),
+        ("objective: {minimize: joules}", "10: tune.objective: one trial is released"),
         ("seen: all\n  law: 2", "tune.law: means nothing without privacy: account and seen: best"),
         ("trials: 1000\n  law: 100", "tune.trials: 1000 trials cost more than epsilon 0.01"),
     ],
@@ -71,7 +71,7 @@ def test_what_no_account_covers_is_refused(tmp_path, options, message):
     base = PRIVATE + "privacy: {epsilon: 0.01, calibration: accounted}\n"
     with pytest.raises(UserError) as error:
         tune(search(tmp_path, STEP, options, base))
-    assert message.replace("8:", "9:") in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_trials_without_a_known_account_are_refused(tmp_path, keys, ranges, mess
     ("section", "told"),
     [
         ("", "empty.yaml: tune: the section is missing; expected ranges"),
-        ("tune:\n\n\nname: a\n", "empty.yaml:5: tune: the section is empty; expected ranges"),
-        ("tune: {}\n", "empty.yaml:5: tune: the section is empty; expected ranges"),
+        ("tune:\n\n\nname: a\n", "empty.yaml:6: tune: the section is empty; expected ranges"),
+        ("tune: {}\n", "empty.yaml:6: tune: the section is empty; expected ranges"),
     ],
 )
 def test_an_empty_section_is_told(tmp_path, section, told):
@@ -119,5 +119,5 @@ def test_values_that_exclude_each_other_are_no_mistake_unless_they_never_fit(tmp
     ranges = "training.clipping: [clip, normalized]\n    training.clip_norm: [null{}]"
     plan = read_plan(search(tmp_path, ranges.format(", 1.0"), "privacy: ignore"), (), SharedInputs())
     assert plan.space.keys == ("training.clipping", "training.clip_norm")
-    with pytest.raises(UserError, match=r"search.yaml:7: training.clipping: normalized .* have the length"):
+    with pytest.raises(UserError, match=r"search.yaml:8: training.clipping: normalized .* have the length"):
         read_plan(search(tmp_path, ranges.format(""), "privacy: ignore"), (), SharedInputs())
