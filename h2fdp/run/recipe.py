@@ -69,7 +69,8 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
     """The experiment with a model that has a name of its own, where it leaves that open."""
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
         return config
-    if config.training.left_open and not has_rule(config):
+    bounded = noise_placement_of(config.method.privacy).input_norm is not None  # for which losses have to be convex
+    if bounded or (config.training.left_open and not has_rule(config)):
         model = MODELS["softmax"].model_validate({})  # whose scale the paper's step size is for
     elif are_images(data.shape):
         most = MODELS["public-features"].model_validate({}).options()["size"]
@@ -78,8 +79,7 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
     elif isinstance(config.data, Leaf) and config.data.task == "sent140":
         model = MODELS["lstm"].model_validate({"vocabulary": config.data.vocabulary})
     else:
-        bounded = noise_placement_of(config.method.privacy).input_norm is not None
-        model = MODELS["logistic"].model_validate({"standardize": not bounded})
+        model = MODELS["logistic"].model_validate({"standardize": True})
     return config.model_copy(update={"model": model})
 
 

@@ -9,7 +9,7 @@ after any interruption.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -33,10 +33,11 @@ class TrialBook:
     Args:
         path: of the journal.
         secret: the key of what is drawn at random, where it must not be known.
+        first: values of the first trial, by the names of their axes; the others are drawn for it, too.
     """
 
-    def __init__(self, plan: TunePlan, path: Path, secret: bytes) -> None:
-        self._plan, self._streams = plan, Streams(plan.section.seed, secret=secret)
+    def __init__(self, plan: TunePlan, path: Path, secret: bytes, first: Mapping[str, Drawn]) -> None:
+        self._plan, self._streams, self._first = plan, Streams(plan.section.seed, secret=secret), first
         self._study = _opened(path, _directions(plan))
         self.trials: dict[int, Trial] = {}
         for stored in self._study.get_trials(deepcopy=False):
@@ -56,6 +57,10 @@ class TrialBook:
 
     def choose(self, numbers: range) -> dict[int, dict[str, Drawn]]:
         """What the trials of a batch try, by their numbers."""
+        drawn = self._drawn(numbers)
+        return drawn | ({0: {**drawn[0], **self._first}} if 0 in drawn else {})
+
+    def _drawn(self, numbers: range) -> dict[int, dict[str, Drawn]]:
         if self._plan.sampler == "random":
             return {number: self._plan.space.draw(self._streams.open("", "trial", number)) for number in numbers}
         import optuna

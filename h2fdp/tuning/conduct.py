@@ -22,6 +22,7 @@ from h2fdp.tuning.directory import TuneDirectory, check_usable, secret_of, write
 from h2fdp.tuning.plan import TunePlan
 from h2fdp.tuning.queue import TrialQueue
 from h2fdp.tuning.results import write_results
+from h2fdp.tuning.space import Drawn
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
         write_state(directory, {"digest": plan.digest(), "name": plan.name, "finished": False})
         write_text(directory.plan, plan.text())
         secret = secret_of(directory, plan)
-        trials, book = number_of_trials(plan, secret), TrialBook(plan, directory.journal, secret)
+        trials = number_of_trials(plan, secret)
+        book = TrialBook(plan, directory.journal, secret, _chosen(plan, shared, options.data_root))
         queue = TrialQueue(plan, directory, book, shared, trials, secret, options.watcher, options.stop)
         ended = sum(number in book.trials for number in range(trials))
         options.watcher.begin(trials, ended, 0)  # how many intervals a trial has is drawn with it
@@ -81,6 +83,25 @@ def _check_data(plan: TunePlan, shared: SharedInputs, root: Path | None) -> None
     request = shared.request(config, topology, root)
     if request is not None:
         shared.read(request)
+
+
+def _chosen(plan: TunePlan, shared: SharedInputs, root: Path | None) -> dict[str, Drawn]:
+    """Where the search begins: at what `training: auto` chooses for keys that are searched, by the names of axes.
+
+    Empty where an account covers the search, for then all trials have to be drawn alike.
+    """
+    if plan.price.covered:
+        return {}
+    try:
+        config, topology = shared.experiment(plan.document, plan.trial_settings({}, 0))
+        open_keys = {f"training.{key}" for key in config.training.left_open}
+        axes = [axis for axis in plan.space.axes if open_keys.issuperset(axis.keys)]
+        training = shared.prepare(config, topology, root).config.training if axes else config.training
+    except UserError:  # without the searched keys it is no experiment; trials tell of their own mistakes
+        return {}
+    values = training.model_dump()
+    chosen = {axis.name: axis.nearest([values[key.removeprefix("training.")] for key in axis.keys]) for axis in axes}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def _carried_out(plan: TunePlan, queue: TrialQueue, shared: SharedInputs, options: WorkOptions) -> None:

@@ -78,6 +78,16 @@ class Axis:
             return float(np.clip(math.exp(rng.uniform(math.log(low), math.log(high))), low, high))
         return float(rng.uniform(low, high))
 
+    def nearest(self, values: Sequence[Any]) -> Drawn | None:
+        """What is drawn where the keys have these values, or the end of a span next to them; None where nothing is."""
+        if self.span is None:
+            choices = [canonical([each.value for each in choice]) for choice in self.choices]
+            return choices.index(canonical(list(values))) if canonical(list(values)) in choices else None
+        if isinstance(values[0], bool) or not isinstance(values[0], int | float):
+            return None
+        near = min(max(values[0], self.span.low), self.span.high)
+        return round(near) if self.span.whole else float(near)
+
     @property
     def corners(self) -> tuple[Drawn, ...]:
         """Values that are checked before the search: the ends, or all choices."""
@@ -107,8 +117,8 @@ class Space:
         return tuple(key for axis in self.axes for key in axis.keys)
 
     def settings(self, drawn: Mapping[str, Drawn]) -> tuple[Setting, ...]:
-        """What drawn values set, by the names of their axes."""
-        return tuple(setting for axis in self.axes for setting in axis.settings(drawn[axis.name]))
+        """What drawn values set, by the names of their axes; of other axes nothing."""
+        return tuple(setting for axis in self.axes if axis.name in drawn for setting in axis.settings(drawn[axis.name]))
 
     def draw(self, rng: np.random.Generator) -> dict[str, Drawn]:
         """A point at random, each axis on its own."""

@@ -248,6 +248,11 @@ def test_where_there_is_no_rule_the_papers_values_are_taken_and_a_line_says_so(p
     assert "no rule" in setup.chosen[0]
 
 
+def test_bounded_inputs_have_softmax_whose_loss_is_convex():
+    bounded = {"name": "hierarchical", "input_bound": 20}
+    assert asked(method={"extends": "h2fdp", "privacy": bounded}).prepare().config.model.name == "softmax"
+
+
 def test_without_noise_steps_fit_the_scale_of_the_inputs():
     setup = asked(method="hfl", calibration=None).prepare()
     assert setup.config.training.step_size == pytest.approx(80 / 1.01, rel=0.1)  # features of length 1, and a constant

@@ -65,6 +65,23 @@ def test_a_search_tries_what_it_says_and_leaves_a_file_that_runs(searched, tmp_p
 
 
 @pytest.mark.run
+def test_a_search_begins_at_what_auto_chooses(tmp_path):
+    base = PRIVATE.replace("extends: paper", "extends: auto").replace(", step_size: 0.5", "").replace(BY_RECORD, "")
+    base = base.replace("local_steps: 1, aggregate_every: 1, ", "")
+    ranges = "training.step_size: {low: 0.001, high: 1000, log: true}\n    training.clip_norm: {low: 5, high: 9}"
+    path = search(tmp_path, f"{ranges}\n    training.sampling_rate: [0.5, 1]", "trials: 2\n  privacy: ignore", base)
+    found = tune(path, out=tmp_path / "out", inline=True)
+    settings = ("data.validation=0.1", "seed=101")
+    chosen = Experiment.from_file(path, settings).prepare().config.training
+    values = found.trials.set_index("trial")
+    assert values.loc[0, "training.step_size"] == pytest.approx(chosen.step_size)
+    assert values.loc[0, "training.clip_norm"] == 5  # the end of the range next to it
+    assert chosen.clip_norm < 5
+    assert values.loc[0, "training.sampling_rate"] == 1
+    assert values.loc[1, "training.step_size"] != pytest.approx(chosen.step_size, rel=0.01)
+
+
+@pytest.mark.run
 def test_two_workers_and_interruptions_change_nothing(searched, tmp_path, monkeypatch):
     """Two trials at a time, ended in the other order; in between the process dies, and leaves half a line behind."""
     path, out = search(tmp_path, options=OPTIONS), tmp_path / "out"
@@ -221,8 +238,11 @@ def test_under_account_all_is_drawn_under_a_secret_key(tmp_path, monkeypatch):
     path = search(tmp_path, "training.step_size: {low: 0.1, high: 10}", "", PRIVATE)
     path.write_text(path.read_text().replace(", training.batch_size: [8]", ""))
     plan = read_plan(path, ["privacy.noise_key=system"], SharedInputs())
-    known = [conduct.number_of_trials(plan, b""), TrialBook(plan, tmp_path / "a", b"").choose(range(2))]
-    secret = [conduct.number_of_trials(plan, b"x" * 16), TrialBook(plan, tmp_path / "b", b"x" * 16).choose(range(2))]
+    known = [conduct.number_of_trials(plan, b""), TrialBook(plan, tmp_path / "a", b"", {}).choose(range(2))]
+    secret = [
+        conduct.number_of_trials(plan, b"x" * 16),
+        TrialBook(plan, tmp_path / "b", b"x" * 16, {}).choose(range(2)),
+    ]
     assert known[0] != secret[0]
     assert known[1] != secret[1]
     assert plan.trial_seed(0) == plan.trial_seed(1) == 101
