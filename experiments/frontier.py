@@ -122,7 +122,7 @@ class Study:
             for epsilon, tried in self._of.trials.items()
             for trust in self._of.networks
             for trial in tried
-            if self._word(trial) == best(trials, trust, epsilon)
+            if len(tried) == 1 or self._word(trial) == best(trials, trust, epsilon)
         ]
         return self._swept("final", points, self._seeds, [])
 
@@ -146,7 +146,7 @@ class Study:
             "validation_accuracy": last.get("validation_accuracy"),
             "accounted": max((min(each["rdp"], each["pld"]) for each in worst.values()), default=PLAIN),
             **{cost: last[cost] for cost in ("energy_j", "clock_s", "delay_s")},
-            "setting": "; ".join(f"{key.rpartition('.')[2]} {self._plain(last[key])}" for key in of.keys),
+            "setting": "; ".join(f"{key.rpartition('.')[2]} {self._plain(last[key])}" for key in of.keys) or "as chosen",
         }
 
     def _word(self, trial: Trial) -> str:
@@ -233,8 +233,9 @@ def main() -> None:
         if asked.only is None or mechanism.name in asked.only:
             mechanism = part_of(mechanism, asked.epsilons, asked.networks)
             study = Study(mechanism, asked.data_set, asked.out, asked.set, SEEDS[: asked.seeds], label, **options)
-            trials = study.search()
-            stored(asked.out / TRIALS, trials, made_by)
+            trials = study.search() if mechanism.keys else pd.DataFrame()
+            if mechanism.keys:
+                stored(asked.out / TRIALS, trials, made_by)
             stored(asked.out / RUNS, study.final(trials), made_by)
             print(f"{mechanism.name}: done", flush=True)
 

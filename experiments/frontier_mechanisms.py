@@ -21,7 +21,7 @@ class Mechanism:
     Attributes:
         label: for a reader.
         settings: changes of `frontier.yaml`.
-        keys: of the settings that are searched.
+        keys: of the settings that are searched; none where there is nothing to choose.
         trials: their values, by epsilon.
         networks: p_c of the networks that it is run in; a word for the only one where p_c means nothing.
     """
@@ -76,7 +76,9 @@ def _paper(intervals: int, steps: int, step_size: float) -> Trial:
 
 _ONE_STEP = ("training.intervals", "training.step_size")
 _SEVERAL = ("training.intervals", "training.local_steps", "training.aggregate_every", "training.step_size")
+_CHOSEN = ("training={extends: auto, evaluate_every: 1000}", "model=auto")
 MECHANISMS = (
+    Mechanism("default", "the defaults", _CHOSEN, (), dict.fromkeys(EPSILONS, ((),))),  # on public features, no search
     Mechanism("per-record", "per record", (), _ONE_STEP, _at_each(_ONE_STEP_TRIALS, (25, 0.5))),
     Mechanism(
         "secure-sum",
@@ -136,7 +138,7 @@ def _of_cnn(mechanism: Mechanism) -> Mechanism:
 
 MODELS: dict[str, tuple[Mechanism, ...]] = {
     "softmax": MECHANISMS,
-    "cnn": tuple(_of_cnn(each) for each in MECHANISMS if each.name != "paper"),
+    "cnn": tuple(_of_cnn(each) for each in MECHANISMS if each.name not in ("default", "paper")),
 }
 """The mechanisms by model."""
 

@@ -39,6 +39,7 @@ LABELS = {each.name: each.label for each in MECHANISMS}
 NETWORKS = {"0": "none", "0.5": "half", "1": "all", SECURE_SUM: "secure sums", ANY: "-"}
 BY_RECORD = ("per-record", "noise-inside", SECURE_SUM)
 STYLES = {  # colour, dash, marker
+    "default": (COLOURS[4], "-", "*"),
     "per-record": (COLOURS[1], "-", "o"),
     "noise-inside": (COLOURS[2], (0, (6, 2)), "s"),
     SECURE_SUM: (COLOURS[3], (0, (2, 1.5)), "D"),
@@ -90,7 +91,7 @@ def word(found: dict[int, float]) -> str:
 def rows_of(runs: pd.DataFrame) -> list[tuple[str, str]]:
     """Mechanism and network of every row of a table, in the order of the mechanisms, no noise last."""
     there = set(zip(runs["mechanism"], runs["trust"], strict=True))
-    order = ["paper", "per-record", "noise-inside", SECURE_SUM, "none"]
+    order = ["default", "paper", "per-record", "noise-inside", SECURE_SUM, "none"]
     return [(name, trust) for name in order for trust in NETWORKS if (name, trust) in there]
 
 
@@ -137,7 +138,7 @@ def worth_table(runs: pd.DataFrame) -> Iterator[str]:
     compared = {
         f"{LABELS[name]}: {words}": ((name, more), (name, "0"))
         for words, more in (("half of them trusted, not none", "0.5"), ("all trusted, not none", "1"))
-        for name in ("paper", "per-record", "noise-inside")
+        for name in ("default", "paper", "per-record", "noise-inside")
     } | {
         "secure sums, not untrusted servers": ((SECURE_SUM, SECURE_SUM), ("per-record", "0")),
         "secure sums, not trusted servers": ((SECURE_SUM, SECURE_SUM), ("per-record", "1")),
