@@ -146,12 +146,12 @@ class Study:
             "validation_accuracy": last.get("validation_accuracy"),
             "accounted": max((min(each["rdp"], each["pld"]) for each in worst.values()), default=PLAIN),
             **{cost: last[cost] for cost in ("energy_j", "clock_s", "delay_s")},
-            "setting": "; ".join(f"{key.rpartition('.')[2]} {self._plain(last[key])}" for key in of.keys) or "as chosen",
+            "setting": self._word(tuple(last[key] for key in of.keys)),
         }
 
     def _word(self, trial: Trial) -> str:
         pairs = zip(self._of.keys, trial, strict=True)
-        return "; ".join(f"{key.rpartition('.')[2]} {self._plain(value)}" for key, value in pairs)
+        return "; ".join(f"{key.rpartition('.')[2]} {self._plain(value)}" for key, value in pairs) or "as chosen"
 
     @staticmethod
     def _plain(value: Any) -> str:

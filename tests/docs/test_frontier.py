@@ -25,6 +25,8 @@ def test_every_point_has_all_seeds_and_no_account_is_above_its_epsilon():
 def test_the_settings_that_were_run_are_those_that_the_search_chose():
     numbered = trials.assign(trust=[float(each) if each[0].isdigit() else each for each in trials["trust"]])
     for (data_set, mechanism, trust, epsilon), point in runs.groupby(["data_set", "mechanism", "trust", "epsilon"]):
+        if mechanism == "default":
+            continue  # searched nothing
         tried = numbered[(numbered["data_set"] == data_set) & (numbered["mechanism"] == mechanism)]
         at = float(trust) if trust[0].isdigit() else trust
         assert set(point["setting"]) == {best(tried, at, epsilon)}, (mechanism, trust, epsilon)
