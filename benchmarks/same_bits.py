@@ -1,9 +1,9 @@
 """Do two checkouts compute the same runs, to the bit? `python -m benchmarks.same_bits BASE [HEAD] [--only NAME ...]`.
 
-A redesign is meant to leave every case equal: methods, placements of noise, schedules, faults, engines, a kill and a
-resume, placements on Ray, a sweep, an audit. Each checkout computes all cases in a process of its own, through its own
-command line, with the libraries of the Python that runs this. `git worktree add ../base COMMIT` makes BASE.
-The exit code is 1 where a case differs.
+A redesign is meant to leave every case equal: methods, placements of noise, trees, secure sums, clip norms that move,
+neighbours, defaults, schedules, faults, engines, a kill and a resume, placements on Ray, a sweep, an audit. Each
+checkout computes all cases in a process of its own, through its own command line, with the libraries of the Python that
+runs this. `git worktree add ../base COMMIT` makes BASE. The exit code is 1 where a case differs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ from typing import Any
 NETWORK = (
     "{name: n, trust: {probability: 0.5}, edges: [{name: a, trusted: true, devices: {count: 4, distance_m: 20}}, "
     "{name: b, trusted: false, devices: {count: 3, distance_m: 50}}, {name: c, devices: {count: 5, distance_m: 35}}]}"
+)
+TIERS = (
+    "{edges: [{name: top, trusted: true, edges: [{name: a, trusted: false, devices: {count: 3}}, "
+    "{name: b, trusted: true, devices: {count: 2}}]}, {name: low, trusted: false, edges: [{name: c, trusted: true, "
+    "devices: {count: 2}}, {name: d, trusted: false, devices: {count: 3}}]}]}"
 )
 BASE = {
     "name": "same",
@@ -94,6 +99,38 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     yield "pfedme-tree", {"method": "{extends: pfedme, topology: tree}"}
     yield "epochs", {"method": "fedavg", "training": "{intervals: 2, local_epochs: 1, batch_size: 8}"}
     yield "threads", {"runtime": "{backend: inline, hosts: 2}"}
+    sums = {
+        "topology": NETWORK.replace("trusted: false", "trust: secure-sum"),
+        "training": training(clip_scope="record"),
+    }
+    colluding = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {colluding: 1, dropouts: 1}}}"
+    integers = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {rounding: 24}}}"
+    cloud = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {cloud: true}}}"
+    yield "sums", sums
+    yield "sums-colluding", {**sums, "method": colluding, "faults": "{device_dropout: 0.1}"}
+    yield "sums-integers", {**sums, "method": integers}
+    yield "sums-cloud", {"method": cloud, "training": training(aggregate_every=4)}
+    yield "tiers", {"topology": TIERS, "training": training(aggregate_every=[1, 2])}
+    yield "tiers-record", {"topology": TIERS, "training": training(aggregate_every=[1, 2], clip_scope="record")}
+    yield "tiers-faults", {"topology": TIERS, "training": training(aggregate_every=[1, 2]), "faults": faults}
+    moving = {"quantile": 0.5, "initial": 1.0}
+    yield (
+        "moving-clip-norm",
+        {"training": training(clip_norm=moving, clip_scope="record", local_steps=1, aggregate_every=1)},
+    )
+    yield (
+        "moving-clip-norm-central",
+        {"method": "{privacy: central}", "training": training(clip_norm=moving, aggregate_every=4)},
+    )
+    for adjacency in ("add-remove", "replace"):
+        accounted = f"{{epsilon: 8, calibration: accounted, accountant: rdp, adjacency: {adjacency}}}"
+        yield adjacency, {"privacy": accounted, "training": training(clip_scope="record")}
+    pld = {"privacy": "{epsilon: 2, calibration: accounted, accountant: pld}", "training": "{extends: auto}"}
+    yield "defaults", {**pld, "model": "auto"}
+    yield "defaults-table", {**pld, "model": "auto", "data": SYNTHETIC}
+    yield "defaults-secure-sums", {**pld, "topology": sums["topology"], "model": "auto"}
+    yield "defaults-mlp", {**pld, "model": "{name: mlp, hidden: 16}"}
+    yield "defaults-joules", {**pld, "model": "auto", "control": "{joules: 0.05}"}
     for placement in ("packed", "subnet", "entity"):
         hosts = "hosts: 2, " if placement == "packed" else ""  # the others have as many as nodes
         yield f"ray-{placement}", {"runtime": f"{{backend: ray, placement: {placement}, {hosts}cpus_per_host: 0.1}}"}
@@ -113,6 +150,7 @@ def digest(run: Path) -> dict[str, Any]:
         "devices": _hash(pd.read_parquet(run / "devices.parquet").to_csv()),
         "model": hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.values())).hexdigest(),
         "noises": _hash("\n".join(sorted(str(row.get("noise_std")) for row in rows))),
+        "ledger": _hash("\n".join(sorted(json.dumps(row, sort_keys=True) for row in rows))),
         "releases": len(rows),
     }
 
@@ -144,7 +182,8 @@ def experiment(folder: Path, name: str, change: Mapping[str, str]) -> Path:
     file = folder / f"{name}.yaml"
     values = {**BASE, **change}
     if "extends" in TrainingSection.model_fields:  # a checkout that chooses what is not stated, unless this is
-        values["training"] = values["training"].replace("{", "{extends: paper, ", 1)
+        stated = "extends" in values["training"]
+        values["training"] = values["training"].replace("{", "{" if stated else "{extends: paper, ", 1)
     file.write_text("".join(f"{key}: {value}\n" for key, value in values.items()))
     return file
 
