@@ -16,7 +16,6 @@ from h2fdp.training.clipping import Clipping, NormVotes
 from h2fdp.training.descent import Descent, DescentState
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.gradients import GradientRule, gradient_rule
-from h2fdp.training.gradients.replayed import ReplayedRule
 from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.padded_batches import PaddedBatches
@@ -69,8 +68,6 @@ class StackedEngine:
         step_size: float,
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
-        if records.x.is_cuda and not isinstance(self._rule, ReplayedRule):
-            self._rule = ReplayedRule(self._rule)
         size = self._stack_size(records.x.shape[1:], records.x.device.type)
         votes = terms.clip_norm is not None
         trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, votes)

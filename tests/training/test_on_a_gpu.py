@@ -1,4 +1,4 @@
-"""What a GPU asks for: nobody waits for it within a stretch of steps, and recorded calls give what calls give.
+"""What a GPU asks for: nothing waits for it within a stretch of steps.
 
 The first is tested without one: tensors of torch's `meta` device have no values, and whoever asks for one fails.
 """
@@ -13,7 +13,6 @@ from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.models import build
 from h2fdp.training import Clipping, evaluate
 from h2fdp.training.batches import Batches
-from h2fdp.training.gradients.replayed import ReplayedRule
 from h2fdp.training.stacked import _VALUES_IN_A_STACK, StackedEngine
 from h2fdp.training.work import StepTerms
 from tests.training.groups import SHAPES, draw, model_and_start, records
@@ -76,65 +75,16 @@ def test_a_value_that_is_asked_for_would_be_noticed():
         torch.zeros(3, device="meta").cpu()
 
 
-class Again:
-    """A recording without a GPU: it computes the call again, where its output was."""
-
-    def __init__(self, call):
-        self.call, self.output, self.replays = call, call().clone(), 0
-
-    def replay(self):
-        self.replays += 1
-        self.output.copy_(self.call())
-
-
-@pytest.mark.parametrize("objective", [Plain(), Scaffold()], ids=["plain", "scaffold"])
-@pytest.mark.parametrize("clipping", CLIPPINGS)
-@pytest.mark.parametrize("name", ["softmax", "unknown"])
-def test_replayed_calls_give_the_bits_of_calls(name, clipping, objective):
-    module, start = model_and_start(name)
-    held, made = records(SHAPES[name], SIZES), []
-    corrections = 0.01 * torch.ones(5, len(start)) if isinstance(objective, Scaffold) else None
-    terms = StepTerms(corrections=corrections, watched=True)
-
-    def record(call):
-        made.append(Again(call))
-        return made[-1]
-
-    plain, replaying = (StackedEngine(module, CLIPPINGS[clipping], objective, WIDTH) for _ in range(2))
-    replaying._rule = ReplayedRule(replaying._rule, record)
-    for seed in (1, 2):
-        expected, found = (train(engine, start, held, stretch(seed), terms) for engine in (plain, replaying))
-        assert found.updates.equal(expected.updates)
-        assert found.last_steps.equal(expected.last_steps)
-    assert 1 < len(made) <= 8
-    assert sum(each.replays for each in made) > 6
-
-
-def test_a_moving_clip_norm_and_too_many_shapes_are_computed_as_they_come():
-    module, start = model_and_start("softmax")
-    held, made = records(SHAPES["softmax"], SIZES), []
-    engine = StackedEngine(module, Clipping(0.5, "record", mean_too=True, moves=True), Plain(), WIDTH)
-    engine._rule = rule = ReplayedRule(engine._rule, lambda call: made.append(call) or Again(call))
-    train(engine, start, held, stretch(), StepTerms(clip_norm=0.4))
-    assert not made
-    for width in range(1, 12):
-        rule.sums(
-            start.expand(2, -1), torch.rand(2, width, 1, 12, 12), torch.zeros(2, width, dtype=int), torch.ones(2, width)
-        )
-    assert len(made) == 8
-
-
 @GPU
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("name", MODELS)
-def test_graphs_agree_with_the_processor_and_nothing_waits(name, clipping):
+def test_steps_agree_with_the_processor_and_nothing_waits(name, clipping):
     module, start = model_and_start(name)
     held = records(SHAPES[name], SIZES)
     here, there = (StackedEngine(module, CLIPPINGS[clipping], Plain(), WIDTH) for _ in range(2))
     on_gpu = held.to(torch.device("cuda"))
-    for seed in (1, 1, 2):  # the first call records, the others replay
-        recorded = seed == 1 and isinstance(there._rule, ReplayedRule)
-        torch.cuda.set_sync_debug_mode("error" if recorded else "default")
+    for seed, warm in ((1, False), (1, True), (2, False)):
+        torch.cuda.set_sync_debug_mode("error" if warm else "default")
         try:
             found = train(there, start.cuda(), on_gpu, stretch(seed)).updates
         finally:
