@@ -14,10 +14,6 @@ from h2fdp.cli.tables import in_few_characters, print_facts, print_json, print_t
 app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)
 _MOST_ROWS = 50  # of noises; a network with more edge servers than that has many alike
 _SHOWN = ("observer", "rdp", "pld", "coarse", "attained", "claimed", "verdict", "device")  # what is accounted first
-_RHYTHMS = (
-    "multiplier: noise over sensitivity of a release; noise: on each coordinate, over the sum of the step sizes; "
-    "times, energy: noise, and joules of messages, over those of the first row"
-)
 
 
 @app.command("calibrate")
@@ -31,19 +27,14 @@ def calibrate_command(
     """Print all noise levels and each observer's claimed, accounted and attained epsilon, without training."""
     from h2fdp.run import Experiment
     from h2fdp.run.privacy_report import privacy_report
-    from h2fdp.run.rhythm_costs import rhythm_costs
 
     run = Experiment.from_file(file, settings or [], seed).prepare(data_root)
-    report = {**privacy_report(run), "rhythms": rhythm_costs(run)}
+    report = privacy_report(run)
     if as_json:
         print_json(report)
         return
     print_accounts(report)
     print_noises(report["noises"], "noise of the first interval (standard deviations; largest and smallest)")
-    if report["rhythms"]:
-        typer.echo()
-        print_table(report["rhythms"], title="what steps between releases cost, at equal epsilon")
-        print_text(_RHYTHMS)
 
 
 def print_accounts(report: dict[str, Any]) -> None:

@@ -12,13 +12,11 @@ from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.observing import height_of
 from h2fdp.privacy.statement import epsilons
 from h2fdp.run.dry_run import nearness, planned_work
-from h2fdp.run.forecast import planned_accounts
-from h2fdp.run.neighbours import Neighbour, comparable, neighbours
+from h2fdp.run.forecast import forecast, planned_accounts
 from h2fdp.run.noise_on_model import noise_on_model
 from h2fdp.run.privacy_report import check_explainable, noises, who_decides
-from h2fdp.run.rhythm_costs import costliest_release
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.what_pays import Change, changes, noise_in_scores
+from h2fdp.run.what_pays import Change, changes, comparable, noise_in_scores
 
 WIDTH, LINES = 80, 13
 _BOUNDS = {
@@ -59,8 +57,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         without an account; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity;
         `noises`, `decides`, see `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`,
         `way`, `per_step`, see `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`: what `auto` would choose in
-        place of the file, see `Change`;
-        `neighbours`: a row for each other setting, the least noise first.
+        place of the file, see `Change`.
 
     Raises:
         UserError: the method adds no noise, or leaks.
@@ -68,7 +65,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     check_explainable(run)
     accounts = planned_accounts(run)
     learned = {each: Learned(_sees(run, each), *_epsilon(run, accounts, each)) for each in run.observers}
-    costly, model, others, levels = costliest_release(run), noise_on_model(run), neighbours(run), noises(run)
+    costly, model, levels = costliest_release(run), noise_on_model(run), noises(run)
     network = planned_work(run).costs()
     delta = f"delta {run.config.privacy.delta:g}{_of_public(run)}"
     by = " or ".join(sorted({each.by for each in learned.values() if each.by is not None}))
@@ -79,10 +76,9 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     scores, pays, decides = noise_in_scores(run), changes(run), who_decides(run, accounts)
     last = [f"noise moves the last model's scores by {scores:.3g}; about 1 is best"]
     last += _of_changes(pays, network["energy_j"])
-    if decides is not None and len(head) + len(last) < LINES:
-        head.append(decides)
-    head += last
-    lines = [*head, *_of_neighbours(run, others, LINES - len(head))]
+    if not comparable(run):
+        last.append("other settings cannot be compared: no account of them is known before the run")
+    lines = [*head, *([] if decides is None else [decides]), *last]
     return {
         "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines],
         "observers": {name: vars(each) for name, each in learned.items()},
@@ -94,8 +90,15 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         "network": network,
         "noise_on_model": {**vars(model), "per_step": model.per_step, "scores": scores},
         "pays": [vars(each) for each in pays],
-        "neighbours": [each.as_row() for each in others],
     }
+
+
+def costliest_release(run: RunSetup) -> Release | None:
+    """The release of the first interval with the least noise for its sensitivity, if nothing fails in it; None where
+    there is none."""
+    rows = [row for alike in next(forecast(run.without_faults())).alike() for row in alike.releases]
+    noisy = [row for row in rows if row.kind != "estimate"]
+    return min(noisy, key=lambda row: row.noise_std / row.sensitivity, default=None)
 
 
 def _heading(run: RunSetup, about: str) -> str:
@@ -214,47 +217,3 @@ def _of_changes(found: Sequence[Change], joules: float) -> list[str]:
     named = " and ".join(best.sections)
     lines = [f"what pays most: {named}: auto; then {best.scores:.2g}, and {best.energy_j:.3g} J for {joules:.3g} J"]
     return [*lines, *(f"  {each.removeprefix('chosen: ')}" for each in best.chosen[:2])]
-
-
-def _of_neighbours(run: RunSetup, found: Sequence[Neighbour], room: int) -> list[str]:
-    """What the settings next to it would do, the best first, and the best of all."""
-    if not comparable(run):
-        return ["other settings cannot be compared: no account of them is known before the run"]
-    ranked = [each for each in found if each.key != "clip_norm"]
-    best = ranked[0] if ranked and ranked[0].noise < 0.99 else None
-    buys = (
-        "none of these lowers it"
-        if best is None
-        else f"the lowest: {best.key} {_value(best)}, for x{best.energy:.2g} joules"
-    )
-    last = _with_clip_norm(buys, next((each for each in found if each.key == "clip_norm"), None), room)
-    return [*_listed("noise for its way, with ", ranked, max(room - len(last), 1)), *last]
-
-
-def _with_clip_norm(buys: str, clip: Neighbour | None, room: int) -> list[str]:
-    """What a smaller clip norm would do, beside the best of all: on its line, above it, or in fewer words."""
-    if clip is None:
-        return [buys]
-    short = f"clip_norm {clip.value:g}: x{clip.noise:.2g}"
-    told = f"{short}, if gradients are that short"
-    if len(buys) + 2 + len(told) <= WIDTH:
-        return [f"{buys}; {told}"]
-    return [told, buys] if room > 2 else [f"{buys}; {short}"]  # more lines there are not
-
-
-def _listed(head: str, found: Sequence[Neighbour], room: int) -> list[str]:
-    """As many as fit, the best first."""
-    lines = [head]
-    for place, each in enumerate(found):
-        more = f"{each.key} {_value(each)}: x{each.noise:.2g}" + ("," if place + 1 < len(found) else "")
-        if len(lines[-1]) + 1 + len(more) <= WIDTH:
-            lines[-1] += more if lines[-1].endswith(" ") else f" {more}"
-        elif len(lines) < room:
-            lines.append(f"  {more}")
-        else:
-            break
-    return lines
-
-
-def _value(each: Neighbour) -> str:
-    return f"{each.value:g}" if isinstance(each.value, (int, float)) else str(each.value).replace("'", "")

@@ -13,7 +13,6 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
-from h2fdp.run.neighbours import comparable
 from h2fdp.run.noise_on_model import joules_of, noise_on_model
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import Probe, has_rule
@@ -43,6 +42,13 @@ def noise_in_scores(setup: RunSetup) -> float:
     """By how much the noise in the last model moves its scores: a standard deviation, to first order."""
     probe = Probe.of(setup.blueprint.module(), setup.data, setup.config)
     return noise_on_model(setup).noise_std * probe.reach
+
+
+def comparable(setup: RunSetup) -> bool:
+    """Whether the noise of other settings can be calibrated before the run, by an account."""
+    if setup.noise is None or setup.leaks or not setup.placement.accounted:
+        return False
+    return setup.traits.foreseen and not setup.traits.controlled and not setup.traits.varies_tau
 
 
 def changes(setup: RunSetup) -> list[Change]:

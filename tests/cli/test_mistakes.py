@@ -152,10 +152,10 @@ def test_problems_of_an_inline_topology_and_of_the_rest_are_told_together(h2fdp,
 def test_explain_says_in_plain_lines_who_learns_what_and_what_would_buy_most(h2fdp, experiment):
     lines = h2fdp("privacy", "explain", experiment).stdout.splitlines()
     assert lines[0].startswith("what is learned about one record")
-    assert any(line.startswith("the lowest: ") for line in lines)
+    assert any(line.startswith("what pays most: training and model: auto") for line in lines)
     found = json.loads(h2fdp("privacy", "explain", experiment, "--json").stdout)
     assert found["lines"] == lines
-    assert {row["setting"] for row in found["neighbours"]} >= {"batch_size", "intervals", "clip_norm"}
+    assert [row["sections"] for row in found["pays"]] == [["training"], ["training", "model"]]
 
 
 def test_a_users_own_code_that_fails_is_told_above_its_traceback_and_leaves_no_run(h2fdp, tmp_path, monkeypatch):
