@@ -29,7 +29,7 @@ from h2fdp.records.summary import SUMMARY
 from h2fdp.records.tables import read_table
 from h2fdp.run import noise_key
 from h2fdp.run.identity import IDENTITY
-from h2fdp.run.privacy import RunPrivacy
+from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.summary import FINISHED
 from h2fdp.topology import read as read_topology
 
@@ -99,7 +99,11 @@ def _files(directory: RunDirectory, summary: Mapping[str, Any], findings: Findin
         rows, stated = read_table(path).num_rows, summary.get("intervals")
         findings.expect(not ended or rows == stated, f"has {rows} intervals, {SUMMARY} says {stated}", path)
 
-    def lines(path: Path) -> None:
+    def ledger(path: Path) -> None:
+        for _ in releases_of_ledger(path, None):
+            pass
+
+    def decisions(path: Path) -> None:
         for _ in read_json_lines(path):
             pass
 
@@ -113,8 +117,8 @@ def _files(directory: RunDirectory, summary: Mapping[str, Any], findings: Findin
         (directory.topology, topology, True),
         (directory.metrics, metrics, ended),
         (directory.devices, read_table, ended),
-        (directory.ledger, lines, ended),
-        (directory.decisions, lines, False),
+        (directory.ledger, ledger, ended),
+        (directory.decisions, decisions, False),
         (directory.model, model, summary.get("model_sha256") is not None),
         (directory.log, lambda path: check_lines(path, grows=True), ended),
     ]

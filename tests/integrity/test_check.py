@@ -110,7 +110,7 @@ def test_numbers_that_do_not_agree_are_told_though_every_checksum_is_right(spoil
     directory = RunDirectory(spoilt)
     forged(directory.ledger, lambda row: row | {"noise_std": row["noise_std"] * 2})
     shutil.rmtree(directory.checkpoints)
-    assert any("summary.json: pld of cloud is " in text for text in said(spoilt))
+    assert any("summary.json: rdp of cloud is " in text for text in said(spoilt))
 
 
 def test_an_epsilon_of_a_device_that_was_changed_does_not_agree_with_the_ledger(spoilt):
