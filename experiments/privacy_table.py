@@ -1,4 +1,4 @@
-"""The tables of docs/privacy.md: claimed, accounted, attained and audited epsilon, and accuracy at an honest one.
+"""The tables of docs/privacy.md: claimed, accounted and audited epsilon, and accuracy at an honest one.
 
     python -m experiments.privacy_table --data-root DIR [--workers 2] [--intervals 200]
 
@@ -89,14 +89,11 @@ def honest_settings(intervals: int) -> dict[tuple[str, tuple[int, int, float]], 
 
 def first_table(results: Iterable[tuple[tuple[float, int], dict[str, float], dict[str, Any]]]) -> Iterator[str]:
     """Accuracy and the epsilons of every observer in the paper's own setting."""
-    yield "| p_c | batch | accuracy | observer | claimed | rdp | pld | attained | audited | verdict |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "| p_c | batch | accuracy | observer | claimed | rdp | pld | audited | verdict |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for (trust, batch), scores, found in results:
         for observer, numbers in found["report"]["observers"].items():
-            words = [
-                f"{numbers[key]:.3f}" if numbers[key] is not None else "-"
-                for key in ("claimed", "rdp", "pld", "attained")
-            ]
+            words = [f"{numbers[key]:.3f}" if numbers[key] is not None else "-" for key in ("claimed", "rdp", "pld")]
             lower = found["audit"].get(observer)
             words.append("-" if lower is None else f"{lower:.3f}")
             yield (

@@ -14,9 +14,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from h2fdp.experiment import rules, training_section
-from h2fdp.integrity import Findings
-from h2fdp.integrity.accounts import check_accounts
-from h2fdp.integrity.files import ENDED, check_files
+from h2fdp.integrity.runs import ENDED, found_in
 from h2fdp.models import registry
 from h2fdp.records import RunDirectory, in_use
 from h2fdp.run import noise_key
@@ -88,10 +86,8 @@ def _every_run_is_intact() -> Iterator[None]:
     def write_and_check(directory: RunDirectory, values: dict[str, Any]) -> None:
         write(directory, values)
         if values.get("state") in ENDED and in_use(directory.path):  # else a test writes it, to spoil it
-            found = Findings(directory.path)
-            check_accounts(directory, check_files(directory, found), found)
             keyless = str(directory.noise_key)  # by the fixture above
-            wrong = [str(each) for each in found.problems if each.where != keyless]
+            wrong = [str(each) for each in found_in(directory.path).problems if each.where != keyless]
             if wrong:
                 pytest.fail(f"a check of this run finds: {'; '.join(wrong)}")
 

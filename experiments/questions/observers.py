@@ -66,7 +66,6 @@ class Observers(Question):
                 "arrangement": name,
                 "observer": observer,
                 "epsilon": np.nan if epsilon is None else epsilon,
-                "attained": np.nan if found[observer]["attained"] is None else found[observer]["attained"],
                 "noise_without": without.factor / setup.factor,
             }
 

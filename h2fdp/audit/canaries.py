@@ -107,8 +107,8 @@ class CanaryRecords:
     -sum_j e_j over the device's canaries, in or out.
 
     Canaries that turn the data do so by a second coordinate of their own, in which they move the model by as little as
-    one likes (see `h2fdp.privacy.accounting.adversaries`). This little is left out here: a device remembers which
-    canaries have turned its data, until it begins at another model.
+    one likes. This little is left out here: a device remembers which canaries have turned its data, until it begins at
+    another model.
 
     Attributes:
         length: G, of a canary's gradient that does not have to outweigh others.

@@ -17,7 +17,6 @@ from h2fdp.audit.scope import UNSEEN, audited_devices, canary_gradient, check_de
 from h2fdp.errors import UserError
 from h2fdp.privacy import Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
-from h2fdp.run.attaining import attained_about
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.setup import RunSetup
@@ -38,7 +37,6 @@ class Audit:
         delta: of the guarantee under test.
         compositions: what the ledger of the same run says that the observer received of the audited devices: one
             for each distinct account, none if a budget allowed no interval.
-        attained: what an explicit adversary gets of the worst audited device; None where none is known.
     """
 
     observer: Observer
@@ -54,7 +52,6 @@ class Audit:
     delta: float
     clip_scope: str
     compositions: tuple[Composition, ...]
-    attained: float | None
 
     def accounted(self, accountant: str) -> float:
         """The ledger's epsilon about the worst audited device: what `epsilon_lower` must not exceed."""
@@ -127,9 +124,6 @@ def audits(
             bound = epsilon_lower_bound(right, guesses, int(asked.sum()), run.config.privacy.delta, confidence)
             owners = design.owners[asked]
             held = [each for each in watch.accounts.classes(observer) if np.isin(each.devices, owners).any()]
-            lower = [
-                attained_about(run, watch.sightings, observer, np.intersect1d(each.devices, owners)) for each in held
-            ]
             found.append(
                 Audit(
                     observer=observer,
@@ -145,7 +139,6 @@ def audits(
                     delta=run.config.privacy.delta,
                     clip_scope=canary_gradient(run)[0],
                     compositions=tuple(each.composition for each in held),
-                    attained=max((each for each in lower if each is not None), default=None),
                 )
             )
     return found

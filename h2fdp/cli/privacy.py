@@ -13,7 +13,7 @@ from h2fdp.cli.tables import in_few_characters, print_facts, print_json, print_t
 
 app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)
 _MOST_ROWS = 50  # of noises; a network with more edge servers than that has many alike
-_SHOWN = ("observer", "rdp", "pld", "coarse", "attained", "claimed", "verdict", "device")  # what is accounted first
+_SHOWN = ("observer", "rdp", "pld", "coarse", "claimed", "verdict", "device")  # what is accounted first
 
 
 @app.command("calibrate")
@@ -24,7 +24,7 @@ def calibrate_command(
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print all noise levels and each observer's claimed, accounted and attained epsilon, without training."""
+    """Print all noise levels and each observer's claimed and accounted epsilon, without training."""
     from h2fdp.run import Experiment
     from h2fdp.run.privacy_report import privacy_report
 
@@ -46,9 +46,8 @@ def print_accounts(report: dict[str, Any]) -> None:
     print_table(rows, title=title, columns=[name for name in _SHOWN if claims or name != "claimed"])
     judged = "claimed" if claims else f"the target, {report['target']:g}"
     told = [
-        "rdp, pld: upper bounds from all releases; coarse: a simpler, larger one; attained: what an attack reaches "
-        "(-: no attack is known, or nothing is released)",
-        f"met: rdp or pld is at most {judged}; broken: attained is above it; open: neither",
+        "rdp, pld: upper bounds from all releases (-: nothing is released); coarse: a simpler, larger one",
+        f"met: rdp or pld is at most {judged}; open: neither is",
     ]
     if report["factor"] != 1.0:
         told.append(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}")
@@ -193,7 +192,6 @@ def _show_audit(found: dict[str, Any]) -> None:
             "intervals": found["intervals"],
             "guesses right": f"{found['right']} of {found['guesses']}",
             "epsilon at least": f"{found['epsilon_lower']:.4g} (confidence {found['confidence']:.0%})",
-            "attained": found["attained"],
             "accounted": f"{found['pld']:.4g} (pld), {found['rdp']:.4g} (rdp)",
             "delta": found["delta"],
             "verdict": "the account is refuted: more leaks than it allows"

@@ -1,4 +1,4 @@
-"""Whether run directories and sweeps are whole, and whether their numbers agree with each other."""
+"""Whether run directories and sweeps are whole, and whether accounts are those of the ledger."""
 
 from h2fdp.integrity.check import check
 from h2fdp.integrity.findings import Findings

@@ -1,15 +1,41 @@
-"""`check` of one run directory."""
+"""`check` of one run: whether its files are there and whole, and its accounts those of its ledger."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.integrity.accounts import check_accounts
-from h2fdp.integrity.files import check_files
 from h2fdp.integrity.findings import Findings
-from h2fdp.records import RunDirectory, in_use
+from h2fdp.records import (
+    SCHEMA_VERSION,
+    Mark,
+    RunDirectory,
+    check_lines,
+    check_start,
+    in_use,
+    read_json_lines,
+    read_summary,
+    state_of,
+)
+from h2fdp.records.checked_json import read_checked_json
+from h2fdp.records.checkpoint import read_checkpoint
+from h2fdp.records.line_sums import sums_path
 from h2fdp.records.summary import SUMMARY
+from h2fdp.records.tables import read_table
+from h2fdp.run import noise_key
+from h2fdp.run.identity import IDENTITY
+from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
+from h2fdp.run.summary import FINISHED
+from h2fdp.topology import read as read_topology
+
+ENDED = (*FINISHED, "interrupted", "stopped")  # states of runs that wrote their results; one that failed tried to
+_TOLERANCE = 1e-9  # relative: sums in another order
+_MOST_NAMED = 5  # epsilons that do not agree
 
 
 def is_run(path: Path) -> bool:
@@ -18,15 +44,151 @@ def is_run(path: Path) -> bool:
 
 
 def check_run(path: Path) -> Findings:
-    """The files of a run, and whether its numbers agree with its ledger.
+    """The files of a run, and whether its accounts are those of its ledger.
 
     Raises:
         UserError: a process is writing to it.
     """
     if in_use(path):
         raise UserError("a run is writing to this directory; check it when that has ended", str(path))
-    findings = Findings(path)
-    files = check_files(RunDirectory(path), findings)
+    return found_in(path)
+
+
+def found_in(path: Path) -> Findings:
+    """What `check_run` finds, whether or not a process is writing to the directory."""
+    directory, findings = RunDirectory(path), Findings(path)
+    summary: dict[str, Any] = {}
     with findings.noting():
-        check_accounts(RunDirectory(path), files, findings)
+        summary = _summary(directory, findings)
+    findings.state = str(summary.get("state", "unknown"))
+    _files(directory, summary, findings)
+    with findings.noting():
+        _checkpoints(directory, summary, findings)
+    if not findings.problems:
+        by = "the checksums that there are" if findings.unknown else "their checksums"
+        findings.confirmed.append(f"inputs, tables, ledger, decisions, log, model and checkpoints, by {by}")
+    with findings.noting():
+        _accounts(directory, summary, findings)
     return findings
+
+
+def _summary(directory: RunDirectory, findings: Findings) -> dict[str, Any]:
+    begun = any(path.exists() for path in (directory.ledger, directory.metrics, directory.model, directory.devices))
+    summary = read_summary(directory.path)
+    if summary is None:
+        findings.expect(not begun, "missing", directory.path / SUMMARY)
+        return {} if begun else {"state": "killed"}  # it ended when its inputs were written
+    if (version := summary.get("schema_version")) != SCHEMA_VERSION:
+        findings.unknown.append(f"what changed since the version of this run's files ({version}, now {SCHEMA_VERSION})")
+    return summary | {"state": state_of(directory.path, summary)}
+
+
+def _files(directory: RunDirectory, summary: Mapping[str, Any], findings: Findings) -> None:
+    """Read every file but TensorBoard's and the checkpoints, and note which are missing or damaged."""
+    ended = findings.state in ENDED
+
+    def config(path: Path) -> None:
+        check_lines(path)
+        read_document(path).values()
+
+    def topology(path: Path) -> None:
+        check_lines(path)
+        read_topology(path, seed=0)
+
+    def metrics(path: Path) -> None:
+        rows, stated = read_table(path).num_rows, summary.get("intervals")
+        findings.expect(not ended or rows == stated, f"has {rows} intervals, {SUMMARY} says {stated}", path)
+
+    def ledger(path: Path) -> None:
+        for _ in releases_of_ledger(path, None):
+            pass
+
+    def decisions(path: Path) -> None:
+        for _ in read_json_lines(path):
+            pass
+
+    def model(path: Path) -> None:
+        stated = summary.get("model_sha256")
+        same = stated in (None, sha256(path.read_bytes()).hexdigest())
+        findings.expect(same, f"does not match its SHA-256 in {SUMMARY}", path)
+
+    files: list[tuple[Path, Callable[[Path], object], bool]] = [
+        (directory.config, config, True),
+        (directory.topology, topology, True),
+        (directory.metrics, metrics, ended),
+        (directory.devices, read_table, ended),
+        (directory.ledger, ledger, ended),
+        (directory.decisions, decisions, False),
+        (directory.model, model, summary.get("model_sha256") is not None),
+        (directory.log, lambda path: check_lines(path, grows=True), ended),
+    ]
+    for path, read, needed in files:
+        with findings.noting():
+            if path.is_file():
+                read(path)
+            else:
+                findings.expect(not needed, "missing", path)
+    summed = [directory.config, directory.ledger, *([directory.log] if ended else [])]
+    bare = [path.name for path in summed if path.is_file() and path.stat().st_size and not sums_path(path).is_file()]
+    if bare:
+        findings.unknown.append(f"bytes of {', '.join(bare)}: there are no checksums of their lines")
+
+
+def _checkpoints(directory: RunDirectory, summary: Mapping[str, Any], findings: Findings) -> None:
+    paths = sorted(directory.checkpoints.glob("*.ckpt"), reverse=True)
+    read = {path: read_checkpoint(path) for path in paths}
+    whole = [values for values in read.values() if values is not None]
+    for path, values in read.items():
+        use = "a resume uses the other one" if whole else "no other is left"
+        findings.expect(values is not None, f"damaged; {use}", path)
+    for values in whole:
+        check_start(directory.ledger, Mark(**values["ledger"]))
+    if paths:
+        path = directory.checkpoints / IDENTITY
+        findings.expect(read_checked_json(path) is not None, "missing", path)
+    keyed = summary.get("noise_key_id") if summary.get("noise_key") == "system" else None
+    if keyed and paths and findings.state not in FINISHED:
+        key = noise_key.stored(directory)
+        known = key is not None and noise_key.id_of(key) == keyed
+        findings.expect(known, "the noise key is lost or damaged; a resume would draw fresh noise", directory.noise_key)
+
+
+def _accounts(directory: RunDirectory, summary: Mapping[str, Any], findings: Findings) -> None:
+    """The epsilons that the run ended with, by `rdp` and `pld`, against those that its ledger gives.
+
+    Raises:
+        UserError: the ledger is damaged, or has rows that no run of this network wrote.
+    """
+    if findings.state not in ENDED or summary.get("privacy") is None:
+        findings.unknown.append("accounts: the run stored none")
+        return
+    stated = dict(_epsilons(summary["privacy"]))
+    by_ledger = dict(_epsilons(RunPrivacy(directory.path).statement()))
+    wrong = [name for name in {**by_ledger, **stated} if not _equal(stated.get(name), by_ledger.get(name))]
+    for name in wrong[:_MOST_NAMED]:
+        text = f"{name} is {_word(stated.get(name))}, its account by the ledger {_word(by_ledger.get(name))}"
+        findings.expect(False, text, directory.path / SUMMARY)
+    if len(wrong) > _MOST_NAMED:
+        text = f"so are {len(wrong) - _MOST_NAMED:,} more epsilons"
+        findings.expect(False, text, directory.path / SUMMARY)
+    if not wrong:
+        findings.confirmed.append(f"{len(stated):,} epsilons with their accounts by the ledger")
+
+
+def _epsilons(privacy: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """What each epsilon of a statement is of, and its value."""
+    about = {"": privacy["worst"], **{f" about {device}": held for device, held in privacy["devices"].items()}}
+    for device, observers in about.items():
+        for observer, numbers in observers.items():
+            for accountant in ("rdp", "pld"):
+                yield f"{accountant} of {observer}{device}", numbers[accountant]
+
+
+def _equal(one: float | None, other: float | None) -> bool:
+    if one is None or other is None or math.isinf(other):  # JSON has no infinity
+        return (one is None or math.isinf(one)) and (other is None or math.isinf(other))
+    return math.isclose(one, other, rel_tol=_TOLERANCE)
+
+
+def _word(value: float | None) -> str:
+    return "null" if value is None else f"{value:.6g}"

@@ -11,7 +11,7 @@ from h2fdp.reports.figures import CurveChart, Explorer, Figure, ReportSection, S
 from h2fdp.reports.palette import DASHES, MARKERS
 
 _MOST_ROWS = 100  # of a table that is shown as a whole
-_GLYPHS = {"met": "✓", "broken": "✗", "open": "?"}
+_GLYPHS = {"met": "✓", "open": "?"}
 _SVG_DASHES = {
     "solid": "",
     "dash": "7 4",

@@ -21,11 +21,11 @@ _WHO = {
     "public": "everybody else",
 }
 _UPPER = "an edge server above its own, of height {} (where that is outside its trusted chain)"
-_HEADS = ("run", "observer", "claimed", "accounted", "accountant", "attained", "verdict", "about device")
+_HEADS = ("run", "observer", "claimed", "accounted", "accountant", "verdict", "about device")
 LEAD = (
     "Epsilon bounds what an observer can learn about one record of the worst device. Accounted is an upper bound from "
-    "all releases, attained a lower one, by an attack on a worst-case record. Met: the accounted epsilon is within the "
-    "target. Broken: an attack exceeds the target. Open: neither is shown."
+    "all releases. Met: the accounted epsilon is within the target. Open: it is above the target, which it does not "
+    "refute."
 )
 CLAIM = "Where noise is the paper's (calibration: paper), the verdict is about the claim of its formula."
 
@@ -98,7 +98,7 @@ def without_claims(heads: Sequence[str], rows: Sequence[Sequence[Any]], claim: i
 def verdict_rows(run: RunView) -> list[list[Any]]:
     """A row for each observer: the numbers side by side, and the word for the claim.
 
-    Of a run that has not ended there is only the account of its ledger so far, and nothing attained yet.
+    Of a run that has not ended there is only the account of its ledger so far.
 
     Raises:
         UserError: the ledger is damaged.
@@ -115,30 +115,28 @@ def verdict_rows(run: RunView) -> list[list[Any]]:
         epsilon = worst_epsilon(run.accounts, observer, run.setting("privacy", "delta"), by)
         verdict = _silence(run, observer) if epsilon is None else f"{_verdict(run, observer, claimed, epsilon)} so far"
         shown = claimed if run.target is None else None
-        rows.append([run.name, observer, shown, epsilon, epsilon and by, None, verdict, ""])
+        rows.append([run.name, observer, shown, epsilon, epsilon and by, verdict, ""])
     return rows
 
 
 def _ended(run: RunView, observer: Observer, claimed: float | None, found: dict[str, Any] | None) -> list[Any]:
     shown = claimed if run.target is None else None
     if found is None:
-        return [run.name, observer, shown, None, None, None, _silence(run, observer), ""]
+        return [run.name, observer, shown, None, None, _silence(run, observer), ""]
     upper = [found[key] for key in ("rdp", "pld") if found.get(key) is not None]
-    verdict = _verdict(run, observer, claimed, min(upper, default=float("inf")), found.get("attained"))
+    verdict = _verdict(run, observer, claimed, min(upper, default=float("inf")))
     by = run.accountant if run.accountant in found else "pld"
-    return [run.name, observer, shown, found.get(by), by, found.get("attained"), verdict, found["device"]]
+    return [run.name, observer, shown, found.get(by), by, verdict, found["device"]]
 
 
-def _verdict(
-    run: RunView, observer: Observer, claimed: float | None, accounted: float, attained: float | None = None
-) -> str:
+def _verdict(run: RunView, observer: Observer, claimed: float | None, accounted: float) -> str:
     """About the target where the noise was calibrated to one, else about the claim."""
     if run.target is None:
-        return verdict_of(claimed, accounted, attained)
+        return verdict_of(claimed, accounted)
     stated = tuple(run.setting("privacy", "target_observers"))
     if observer not in stated and stated != OBSERVERS:  # the default stands for all there are
         return UNTARGETED
-    return verdict_of(run.target, accounted, attained)
+    return verdict_of(run.target, accounted)
 
 
 def _silence(run: RunView, observer: Observer) -> str:

@@ -21,7 +21,6 @@ _COSTS = {
     "clock_s": "simulated time (s)",
 }
 _WITH_INTERVAL = ("accuracy", "loss")  # in the table; all of them are in the explorer
-_SEVERITY = (UNTARGETED, "met", "open", "broken")
 
 
 def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[ReportSection], list[Series]]:
@@ -122,7 +121,7 @@ def _in_order(values: Any) -> list[str]:
 
 def _privacy(sweep: SweepView, every: Sequence[Series]) -> ReportSection:
     rows = [row for point in sweep.points if (row := _verdict(point))]
-    heads = ("point", "claimed", "largest accounted", "largest attained", "verdict")
+    heads = ("point", "claimed", "largest accounted", "verdict")
     tables = (
         {"The verdict at each point, over all observers and seeds": without_claims(heads, rows, 1)} if rows else None
     )
@@ -139,9 +138,8 @@ def _verdict(point: GridPoint) -> list[Any] | None:
     claimed = None if None in claims else max(claims, default=None)
     by = {account.get("target_by") for account in accounts}
     accounted = by.pop() if len(by) == 1 else "pld"
-    largest = [
-        max((each[key] for each in found if each.get(key) is not None), default=None)
-        for key in (accounted or "pld", "attained")
-    ]
-    verdict = max((each.get("verdict", "open") for each in found), key=_SEVERITY.index)
-    return [point.series.name, claimed, *largest, verdict]
+    key = accounted or "pld"
+    largest = max((each[key] for each in found if each.get(key) is not None), default=None)
+    judged = {each.get("verdict") for each in found} - {UNTARGETED}
+    verdict = UNTARGETED if not judged else "met" if judged == {"met"} else "open"
+    return [point.series.name, claimed, largest, verdict]

@@ -164,8 +164,6 @@ def _context(setup: RunSetup) -> MechanismContext:
         by_record=training.clip_scope == "record",
         own_objective=isinstance(objective, OwnPart),
         step_size=schedule.largest_step_size(training.step_size, setup.local_steps, training.intervals),
-        # In epochs a record is drawn exactly once in each, not by chance at every step.
-        plain_steps=objective.name == "plain" and not training.momentum and training.local_epochs is None,
         mu=pull_of(setup.blueprint.objective) or 0.0,
         biased=any(parameter.ndim == 1 for parameter in setup.blueprint.module().parameters()),
         accounted=privacy.calibration == "accounted",

@@ -182,15 +182,13 @@ class RunInputs:
         """The accounted epsilon that the noise was calibrated to; None where a formula was."""
         return self.config.privacy.epsilon if self.config.privacy.calibration == "accounted" else None
 
-    def verdict(
-        self, observer: Observer, claimed: float | None, accounted: float, attained_epsilon: float | None
-    ) -> str:
+    def verdict(self, observer: Observer, claimed: float | None, accounted: float) -> str:
         """The word for what an observer holds: about the target where there is one, otherwise about the claim."""
         if self.target is None:
-            return verdict_of(claimed, accounted, attained_epsilon)
+            return verdict_of(claimed, accounted)
         if observer not in self.target_observers:
             return UNTARGETED
-        return verdict_of(self.target, accounted, attained_epsilon)
+        return verdict_of(self.target, accounted)
 
     def empty_accounts(self) -> Accounts:
         """Accounts of the run's network with nothing released."""

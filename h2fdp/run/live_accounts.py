@@ -14,11 +14,9 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.reserve import Reserve
-from h2fdp.privacy.sightings import Sightings
 from h2fdp.privacy.statement import statement, worst_epsilon
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import about
-from h2fdp.run.attaining import attained_about, is_attackable, seen_interval
 from h2fdp.run.forecast import accounts_of_one_interval, planned_accounts
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
@@ -75,8 +73,6 @@ class LiveAccounts(Recorder):
         self._delta = setup.config.privacy.delta
         self._facts = {facts.name: facts for facts in setup.blueprint.facts}
         self.accounts = setup.empty_accounts()
-        self.sightings = Sightings(setup.sizes)
-        self._attackable = is_attackable(setup)
         self._filter = setup.watched
         self._keeps_to_plan, self._keeps_to_target = setup.reserve is not None, False
         if setup.noise is not None and budgets and self._filter is None:
@@ -100,8 +96,6 @@ class LiveAccounts(Recorder):
         if (observer := self._exceeded(releases)) is not None:
             self.accounts.add(releases, times=-1)
             return observer
-        if self._attackable:
-            self.sightings.add(seen_interval(self._setup, plan, releases).sightings())
         made = [part.releasing for part in plan.subnets.values()]
         self._local += max((int(each[:-1].sum()) for each in made), default=0)
         self._global += any(each[-1] for each in made)
@@ -172,15 +166,13 @@ class LiveAccounts(Recorder):
         return self._columns() if self._missing else {}
 
     def state(self) -> dict[str, Any]:
-        """The aggregations so far that the claim counts, and what was received; the accounts are the ledger's."""
+        """The aggregations so far that the claim counts; the accounts are the ledger's."""
         tiers = [[*tier, count] for tier, count in self._tiers.items()]
-        seen = self.sightings.state()
         return {
             "local": self._local,
             "global": self._global,
             "unplanned": self._unplanned,
             "tiers": tiers,
-            "seen": seen,
             "keeps_to_target": self._keeps_to_target,
             "keeps_to_plan": self._keeps_to_plan,
             "long": self._long,
@@ -191,7 +183,6 @@ class LiveAccounts(Recorder):
         """See `Recorder`; `enter` the ledger's releases too, so that no account ever starts again at zero."""
         self._local, self._global, self._unplanned = state["local"], state["global"], state["unplanned"]
         self._tiers = Counter({(height, above): count for height, above, count in state["tiers"]})
-        self.sightings.load(state.get("seen", ()))
         self._keeps_to_plan |= state.get("keeps_to_plan", False)
         self._long, self._missing = state.get("long", False), state.get("missing", False)
         self._keeps_to_target = state.get("keeps_to_target", self._keeps_to_plan)  # before, they were one
@@ -247,8 +238,8 @@ class LiveAccounts(Recorder):
         """For `summary.json`: accounts by `rdp`, `pld` and the accountant of a target, of the worst device and of
         each; None without.
 
-        About the worst device there is more: what an explicit adversary `attained`, and the `verdict` on the target
-        that noise was calibrated to, or else on the claim.
+        About the worst device there is also the `verdict` on the target that noise was calibrated to, or else on the
+        claim.
         """
         if self._setup.noise is None or self._setup.leaks:
             return None
@@ -258,10 +249,9 @@ class LiveAccounts(Recorder):
         accountants = dict.fromkeys(("rdp", "pld", *([] if by is None else [by])))
         found = statement(self.accounts, names, self._delta, tuple(accountants))
         for observer, numbers in found["worst"].items():
-            numbers["attained"] = self._attained(observer)
             accounted = numbers["rdp"] if self._setup.adapts else min(numbers["rdp"], numbers["pld"])
             numbers["left"] = self._left(observer, accounted)
-            numbers["verdict"] = self._setup.verdict(observer, claimed, accounted, numbers["attained"])
+            numbers["verdict"] = self._setup.verdict(observer, claimed, accounted)
         notes = list(self._setup.notes)
         silent = {
             each: self._setup.placement.silence(each) for each in self._setup.observers if each not in found["worst"]
@@ -278,12 +268,3 @@ class LiveAccounts(Recorder):
 
     def _claimed(self, noise: Mechanism) -> float | None:
         return noise.claimed(self.accounts, AggregationCounts(self._local, self._global, self._unplanned, self._tiers))
-
-    def _attained(self, observer: Observer) -> float | None:
-        """About the device that is worst by `rdp`; as every attained epsilon, a lower bound.
-
-        Intervals whose outcome was lost are left out.
-        """
-        rdp = ACCOUNTANTS["rdp"]
-        worst = max(self.accounts.classes(observer), key=lambda each: rdp.epsilon(each.composition, self._delta))
-        return attained_about(self._setup, self.sightings, observer, worst.devices)

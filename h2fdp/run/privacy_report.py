@@ -1,5 +1,5 @@
-"""What the planned run will give each observer: claimed, accounted and attained epsilon, the verdict, all noises; and a
-warning where the account will not confirm the claim."""
+"""What the planned run will give each observer: claimed and accounted epsilon, the verdict, all noises; and a warning
+where the account will not confirm the claim."""
 
 from __future__ import annotations
 
@@ -13,33 +13,29 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, ReleaseKind
 from h2fdp.privacy.accounted import smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, coarse
-from h2fdp.privacy.sightings import Sightings
 from h2fdp.privacy.statement import MOST_LISTED, epsilons
 from h2fdp.protocol.tier_counts import tier_aggregations
-from h2fdp.run.attaining import attained_about, planned_sightings
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.topology import CLOUD
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
 _NEARLY_ALL = 0.9  # of the noise
-_ATTACKED = 2  # devices, those with the largest accounts: what is attained about any of them is a lower bound
 
 
 def privacy_report(run: RunSetup) -> dict[str, Any]:
     """What the planned run gives each observer, each number about the device that is worst by it; and all noises.
 
     `claimed` is the paper's formula, `rdp` and `pld` upper bounds by the mixture of the specification, `coarse` the
-    subsampled Gaussian of the whole upload, `attained` a lower bound. The verdict is about the claim, or about the
-    `target` where noise was calibrated to an account: *met* when the smaller upper bound is at most that, *broken* when
-    the lower one is above it, *open* otherwise; *trusted*, *nothing released* and *not targeted* say themselves why
-    there is none.
+    subsampled Gaussian of the whole upload. The verdict is about the claim, or about the `target` where noise was
+    calibrated to an account: *met* when the smaller upper bound is at most that, *open* otherwise; *trusted*, *nothing
+    released* and *not targeted* say themselves why there is none.
 
     Raises:
         UserError: the method adds no noise.
     """
     check_explainable(run)
-    accounts, sightings = planned_accounts(run), planned_sightings(run)
+    accounts = planned_accounts(run)
     claimed = planned_claim(run, accounts)
     return {
         "delta": run.config.privacy.delta,
@@ -47,8 +43,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         "factor": run.factor,
         "target": run.target,
         "observers": {
-            observer: {"claimed": claimed, **_numbers(run, accounts, sightings, observer, claimed)}
-            for observer in run.observers
+            observer: {"claimed": claimed, **_numbers(run, accounts, observer, claimed)} for observer in run.observers
         },
         "noises": noises(run),
         "decides": who_decides(run, accounts),
@@ -106,28 +101,19 @@ def check_explainable(run: RunSetup) -> None:
         raise UserError(LEAKS, key="control.estimates")
 
 
-def _numbers(
-    run: RunSetup, accounts: Accounts, sightings: Sightings, observer: Observer, claimed: float | None
-) -> dict[str, Any]:
+def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
     delta = run.config.privacy.delta
     classes = list(accounts.classes(observer))
     if not classes:
-        empty = dict.fromkeys(("rdp", "pld", "coarse", "attained"))
+        empty = dict.fromkeys(("rdp", "pld", "coarse"))
         return {**empty, "verdict": run.placement.silence(observer), "device": None}
     compositions = [each.composition for each in classes]
     (by_rdp, rdp), (by_pld, pld) = (epsilons(name, compositions, delta) for name in ("rdp", "pld"))
     closely = [each for each, found in zip(classes, by_pld, strict=True) if found is not None]
-    falling = sorted(range(len(classes)), key=lambda place: -(by_pld[place] or 0.0))
-    lower = [attained_about(run, sightings, observer, classes[place].devices) for place in falling[:_ATTACKED]]
-    numbers = {
-        "rdp": rdp,
-        "pld": pld,
-        "coarse": max(coarse(each.composition, delta) for each in closely),
-        "attained": max((each for each in lower if each is not None), default=None),
-    }
+    numbers = {"rdp": rdp, "pld": pld, "coarse": max(coarse(each.composition, delta) for each in closely)}
     edge, row = accounts.place_of(int(classes[by_rdp.index(rdp)].devices[0]))
     subnet = next(each for each in run.topology.subnets if each.name == edge)
-    verdict = run.verdict(observer, claimed, min(rdp, pld), numbers["attained"])
+    verdict = run.verdict(observer, claimed, min(rdp, pld))
     return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
 
 

@@ -9,8 +9,6 @@ from scipy.stats import binom, norm
 
 from h2fdp.audit import CanaryDesign, CanaryEffect, guess, log_likelihood_ratio
 from h2fdp.audit.likelihood import TurningEffect
-from h2fdp.privacy.accounting import SeenUpload
-from h2fdp.privacy.accounting.adversaries import pair_of
 from h2fdp.streams import Streams
 
 
@@ -49,16 +47,21 @@ def test_the_score_is_the_ratio_of_the_mixtures_density_to_the_gaussians():
 
 @pytest.mark.parametrize("segments", [(3,), (2, 1), (2, 2)])
 def test_the_score_of_a_turning_canary_is_that_of_its_law(segments):
-    """Where batches are never empty: the law behind what is attained, of one upload or of a sum of them."""
+    """By hand: the first draw of a segment turns that step and all later ones; without a draw all go down."""
     rate, length, noise, unit = 0.3, 2.0, 1.7, 0.4
-    upload = SeenUpload(1.0, 1, rate, "poisson", "batch")
-    vector = tuple(upload._replace(noise_multiplier=noise / (2 * unit * length * m), steps=m) for m in segments)
-    pair = pair_of(vector, 10_000, "turning")
+    inside = {0: 1.0}
+    for m in segments:
+        turned = {m - j: rate * (1 - rate) ** j for j in range(m)} | {0: (1 - rate) ** m}
+        sums = [(a + b, p * q) for a, p in inside.items() for b, q in turned.items()]
+        inside = {at: sum(chance for place, chance in sums if place == at) for at, _ in sums}
     x = np.linspace(-5, 5, 9)
-    centres = np.array(pair.centres) * noise - unit * length * sum(segments)
-    inside, outside = (norm.pdf(np.subtract.outer(x, centres), 0, noise) @ law for law in (pair.present, pair.absent))
+
+    def density(steps):
+        return norm.pdf(x, unit * length * (2 * steps - sum(segments)), noise)
+
+    expected = sum(chance * density(at) for at, chance in inside.items()) / density(0)
     found = TurningEffect(own=length, others=length).score(x, unit, noise, segments, rate)
-    np.testing.assert_allclose(found, np.log(inside / outside), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found, np.log(expected), rtol=1e-9, atol=1e-9)
 
 
 def test_its_exponential_has_mean_one_when_the_canary_is_out():

@@ -1,9 +1,8 @@
-"""`h2fdp check`: a run directory is whole, or what is not is named; its numbers agree with its ledger."""
+"""`h2fdp check`: a run directory is whole, or what is not is named; its accounts are those of its ledger."""
 
 import json
 import shutil
 
-import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
@@ -52,32 +51,12 @@ def said(path):
     return [str(problem) for problem in h2fdp.check(path).problems]
 
 
+ACCOUNTS = "with their accounts by the ledger"
+
+
 @pytest.mark.parametrize(
     ("name", "agree"),
-    [
-        (
-            "faulty",
-            [
-                FILES,
-                "ledger rows",
-            ],
-        ),
-        (
-            "hfl-dp",
-            [
-                FILES,
-                "ledger rows",
-            ],
-        ),
-        (
-            "stopped",
-            [
-                FILES,
-                "ledger rows",
-            ],
-        ),
-        ("hfl", [FILES]),
-    ],
+    [("faulty", [FILES, ACCOUNTS]), ("hfl-dp", [FILES, ACCOUNTS]), ("stopped", [FILES, ACCOUNTS]), ("hfl", [FILES])],
 )
 def test_what_a_run_left_is_whole_and_agrees(runs, name, agree):
     found = h2fdp.check(runs / name)
@@ -120,24 +99,6 @@ def test_a_run_that_was_killed_when_its_inputs_were_written_is_intact(tmp_path):
     assert h2fdp.resume(tmp_path).summary["state"] == "done"
 
 
-SUM = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": {"cloud": True}}}
-SUMS = {"topology": Topology.regular(edges=2, devices=4, trust=0, secure_sum=0.5, seed=2)}
-TIERS = {"topology": Topology.deep(tiers=(1, 2, 2), trust=0.5, seed=1), "aggregate_every": [1, 2]}
-HONEST = {
-    "a secure sum below the cloud": SUMS,
-    "a secure sum at the cloud": SETTINGS | {"method": SUM},
-    "releases at two heights": TIERS,
-    "nothing arrives in the end": {"faults": {"edge_outage": {"probability": 0.7}}},
-    "turns": {"control": {"enabled": True, "turns": 0.5, "tau_max": 8, "budget": {"joules": 0.2}}, "intervals": 8},
-}
-
-
-@pytest.mark.parametrize("name", HONEST)
-def test_an_honest_run_is_intact(tmp_path, name):
-    run = Experiment(**{"method": "h2fdp", **SETTINGS, "aggregate_every": 1, **HONEST[name]}).run(tmp_path / "run")
-    assert h2fdp.check(run.directory).problems == []
-
-
 def forged(path, change):
     """Rows of a ledger, changed with their checksums."""
     rows = [change(json.loads(line)) for line in path.read_text().splitlines()]
@@ -149,24 +110,7 @@ def test_numbers_that_do_not_agree_are_told_though_every_checksum_is_right(spoil
     directory = RunDirectory(spoilt)
     forged(directory.ledger, lambda row: row | {"noise_std": row["noise_std"] * 2})
     shutil.rmtree(directory.checkpoints)
-    text = "\n".join(said(spoilt))
-    assert "metrics.parquet: row 1: epsilon_cloud is " in text
-    assert "summary.json: pld of cloud is " in text
-
-
-def test_the_rows_of_the_interval_whose_noise_was_edited_are_named(spoilt):
-    """Checksums made anew: the accounts of the intervals before are still those of the metrics."""
-    directory = RunDirectory(spoilt)
-    forged(directory.ledger, lambda row: row | ({"noise_std": row["noise_std"] * 2} if row["interval"] == 2 else {}))
-    shutil.rmtree(directory.checkpoints)
-    rows = [json.loads(line)["interval"] for line in directory.ledger.read_text().splitlines()]
-    first, last = rows.index(2) + 1, len(rows) - rows[::-1].index(2)
-    named = [line for line in said(spoilt) if "privacy.jsonl" in line and "from here on" in line]
-    assert named
-    expected = (
-        f"privacy.jsonl:{first}: lines {first} to {last} (interval 2): from here on it is not that of the metrics, "
-    )
-    assert all(expected in line for line in named)
+    assert any("summary.json: rdp of cloud is " in text for text in said(spoilt))
 
 
 def test_an_epsilon_of_a_device_that_was_changed_does_not_agree_with_the_ledger(spoilt):
@@ -178,14 +122,15 @@ def test_an_epsilon_of_a_device_that_was_changed_does_not_agree_with_the_ledger(
     assert f"summary.json: rdp of cloud about {device} is " in text
 
 
-def test_a_metric_and_a_summary_that_were_changed_do_not_agree_with_the_ledger(spoilt):
+def test_metrics_of_another_run_are_told(spoilt):
     directory = RunDirectory(spoilt)
-    table = read_table(directory.metrics)
-    write_table(directory.metrics, table.slice(0, 2))
-    directory.write_summary(read_summary(spoilt) | {"best_accuracy": 0.99})
-    text = "\n".join(said(spoilt))
-    assert "metrics.parquet: has 2 intervals, summary.json says 3" in text
-    assert "summary.json says 0.99" in text
+    write_table(directory.metrics, read_table(directory.metrics).slice(0, 2))
+    assert said(spoilt) == [f"{directory.metrics}: has 2 intervals, summary.json says 3"]
+
+
+def test_files_of_another_version_are_told(spoilt):
+    RunDirectory(spoilt).write_summary(read_summary(spoilt) | {"schema_version": 3})
+    assert "what changed since the version of this run's files (3, now 2)" in h2fdp.check(spoilt).unknown
 
 
 def test_a_lost_noise_key_of_a_run_that_can_go_on_is_told(runs, tmp_path):
@@ -223,14 +168,11 @@ def test_a_sweep_is_checked_with_its_runs_and_its_tables(tmp_path):
     )
     h2fdp.sweep(file, out=tmp_path / "out", inline=True)
     assert h2fdp.check(tmp_path / "out").whole
-    metrics = tmp_path / "out" / "runs" / "seed=2" / "metrics.parquet"
-    (column,) = [at for at, name in enumerate(read_table(metrics).column_names) if name == "loss"]
-    table = read_table(metrics)
-    write_table(metrics, table.set_column(column, "loss", table.column("energy_j")))
-    found = h2fdp.check(tmp_path / "out")
-    assert [str(each) for each in found.problems] == [
-        f"{tmp_path / 'out' / 'sweep.parquet'}: its rows of the run seed=2 are not those of seed=2's metrics"
-    ]
+    table = tmp_path / "out" / "sweep.parquet"
+    whole = table.read_bytes()
+    table.write_bytes(whole[:-20])
+    assert any(str(table) in text for text in said(tmp_path / "out"))
+    table.write_bytes(whole)
     (tmp_path / "out" / "runs" / "seed=1" / "model.pt").unlink()
     found = h2fdp.check(tmp_path / "out")
     assert [name for name, run in found.runs.items() if not run.whole] == ["seed=1"]
@@ -264,7 +206,6 @@ def spoilt_search(searched, tmp_path):
 def test_a_search_is_whole_with_all_of_its_trials(searched):
     found = h2fdp.check(searched)
     assert (found.problems, sorted(found.runs), found.whole) == ([], ["trial-0000", "trial-0001"], True)
-    assert "the table's rows of 2 trials" in found.confirmed
 
 
 def test_what_is_wrong_with_a_search_is_named(spoilt_search):
@@ -281,18 +222,6 @@ def test_what_is_wrong_with_a_search_is_named(spoilt_search):
     assert f"{out.run(1)}: missing; its trial has ended" in text
     assert h2fdp.check(spoilt_search).runs["trial-0000"].damaged
     assert CliRunner().invoke(app, ["check", str(spoilt_search)]).exit_code == 1
-
-
-def test_a_table_of_trials_that_was_forged_does_not_agree_with_their_metrics(spoilt_search):
-    out = TuneDirectory(spoilt_search)
-    table = read_table(out.table)
-    for name in ("joules", "validation_accuracy"):
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, pc.add(table.column(name), 0.25))
-    write_table(out.table, table)
-    text = "\n".join(said(spoilt_search))
-    assert f"{out.table}: joules of trial-0000 is " in text
-    assert f"{out.table}: validation_accuracy of trial-0001 is " in text
 
 
 def test_a_search_with_trials_left_is_not_called_whole(spoilt_search):

@@ -10,8 +10,7 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.privacy import Release
-from h2fdp.privacy.accounting import ReleaseType, SeenUpload, mixture_of
-from h2fdp.privacy.accounting.adversaries import upload_law
+from h2fdp.privacy.accounting import ReleaseType, mixture_of
 from h2fdp.privacy.accounts import release_type
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, LinearScores, StepsDoNotExpand
 from h2fdp.training import Clipping, DeviceRecords
@@ -200,16 +199,6 @@ def test_the_accounts_shifts_are_the_bounds_by_the_first_draw():
     by_hand = [(own + later) / (own + 3) for later in (3, 2, 1, 0)]
     assert mixture.shifts == pytest.approx((*by_hand, 0.0))
     assert mixture.probabilities == pytest.approx((0.3, 0.7 * 0.3, 0.49 * 0.3, 0.343 * 0.3, 0.7**4))
-
-
-@pytest.mark.parametrize(("steps", "batch"), [(1, 8.0), (1, 0.3), (3, 8.0), (3, 0.3)])
-def test_a_record_that_never_turns_attains_what_is_stated(steps, batch):
-    """A linear loss of one record, beside records without a gradient: each draw is a step of G / b, G at most."""
-    norm = 0.5
-    law = upload_law(SeenUpload(1.0, steps, batch / 1200, "poisson", "record"), 1200, "pushing")
-    sensitivity = float(ClippedRecords(norm).sensitivity(0.1, steps, np.array([batch]))[0])
-    reach = law.unit * steps
-    assert reach == pytest.approx(0.1 * steps * norm * min(1 / batch, 1.0) / sensitivity)
 
 
 def test_single_steps_over_equal_batches_are_of_one_type():

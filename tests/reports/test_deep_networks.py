@@ -42,9 +42,9 @@ def test_every_tier_has_a_verdict_and_a_curve(deep, tmp_path):
     worst = json.loads((deep / "summary.json").read_text())["privacy"]["worst"]
     rows = {row[1]: row for row in verdict_rows(RunView.read(deep, "deep"))}
     assert list(rows) == OBSERVERS
-    assert rows["edge"][6] == "trusted"
+    assert rows["edge"][5] == "trusted"
     for observer in OBSERVERS[1:]:  # the default of target_observers is all there are
-        assert rows[observer][3:7] == [worst[observer]["pld"], "pld", worst[observer]["attained"], "met"]
+        assert rows[observer][3:6] == [worst[observer]["pld"], "pld", "met"]
     page = Page(report(deep, tmp_path / "page.html"))
     assert page.figure("epsilon-tier-2")["title"] == "Epsilon of the observer tier-2"
     assert "an edge server above its own, of height 2" in page.words
@@ -63,7 +63,7 @@ def test_a_killed_run_tells_the_account_of_every_tier(deep):
 def test_an_upper_tier_of_trusted_edge_servers_is_trusted(tmp_path):
     trusted = Topology.deep(tiers=(1, 1, 2), trust=1.0)
     run = Experiment(topology=trusted, aggregate_every=[1, 1], **SETTINGS).run(tmp_path / "run")
-    found = {row[1]: row[6] for row in verdict_rows(RunView.read(run.directory, "run"))}
+    found = {row[1]: row[5] for row in verdict_rows(RunView.read(run.directory, "run"))}
     assert (found["edge"], found["tier-2"]) == ("trusted", "trusted")
 
 

@@ -76,7 +76,7 @@ def test_the_rest_of_a_run_stays(made):
 
 
 def test_a_page_about_a_private_sweep_has_no_seeds(tmp_path):
-    worst = {"cloud": {"device": "d", "rdp": 9.0, "pld": 8.0, "attained": 3.0, "verdict": "open"}}
+    worst = {"cloud": {"device": "d", "rdp": 9.0, "pld": 8.0, "verdict": "open"}}
     names = [f"seed={seed}" for seed in (SEED, SEED + 1)]
     points = {name: {"values": {"seed": SEED}, "state": "failed", "error": "no memory"} for name in names}
     for name in names:

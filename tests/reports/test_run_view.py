@@ -38,23 +38,22 @@ def test_a_finished_run_tells_the_numbers_of_its_summary(runs):
 def test_the_verdict_is_in_the_words_of_the_specification(spoilt):
     run = spoilt("fixed")
     worst = {
-        "edge": {"device": "a", "rdp": 0.9, "pld": 0.8, "attained": 0.2},
-        "peer": {"device": "b", "rdp": 1.4, "pld": 1.2, "attained": 0.2},
-        "cloud": {"device": "c", "rdp": 5.0, "pld": 4.0, "attained": 1.2},
+        "edge": {"device": "a", "rdp": 0.9, "pld": 0.8},
+        "peer": {"device": "b", "rdp": 1.4, "pld": 1.2},
+        "cloud": {"device": "c", "rdp": 5.0, "pld": 1.0},
     }
     summary_of(run, privacy={"delta": 1e-5, "claimed": 1.0, "worst": worst, "devices": {}})
     rows = {row[1]: row for row in verdict_rows(RunView.read(run, "run"))}
-    assert rows["edge"] == ["run", "edge", 1.0, 0.8, "pld", 0.2, "met", "a"]
-    assert [rows[observer][6] for observer in ("edge", "peer", "cloud")] == ["met", "open", "broken"]
-    assert rows["public"][3:7] == [None, None, None, "nothing released"]
+    assert rows["edge"] == ["run", "edge", 1.0, 0.8, "pld", "met", "a"]
+    assert [rows[observer][5] for observer in ("edge", "peer", "cloud")] == ["met", "open", "met"]
+    assert rows["public"][3:6] == [None, None, "nothing released"]
 
 
-def test_a_run_records_its_own_verdict_and_what_is_attained(runs):
+def test_a_run_records_its_own_verdict(runs):
     worst = json.loads((runs["fixed"] / "summary.json").read_text())["privacy"]["worst"]
     rows = {row[1]: row for row in verdict_rows(read_runs([runs["fixed"]])[0])}
     for observer, numbers in worst.items():
-        assert 0 <= numbers["attained"] <= min(numbers["rdp"], numbers["pld"])
-        assert rows[observer][5:7] == [numbers["attained"], numbers["verdict"]]
+        assert rows[observer][5] == numbers["verdict"]
 
 
 def test_a_run_that_goes_on_tells_its_live_account(spoilt):
@@ -67,7 +66,7 @@ def test_a_run_that_goes_on_tells_its_live_account(spoilt):
     assert (told["intervals"], told["accuracy"]) == (3, view.metrics["accuracy"][-1])
     for row in verdict_rows(view):
         assert row[3] == pytest.approx(view.metrics[f"epsilon_{row[1]}"][-1])
-        assert row[6].endswith(" so far")
+        assert row[5].endswith(" so far")
 
 
 def test_a_killed_run_tells_what_it_released_after_its_last_checkpoint(spoilt):

@@ -44,9 +44,9 @@ def sweep(tmp_path):
                     "state": "failed" if failed else "done",
                     "error": "<b>no memory" if failed else "",
                 }
-                worst = {"device": "d", "rdp": 9.0, "pld": 8.0, "attained": 3.0, "verdict": "open"}
-                graver = worst | {"attained": 11.0, "verdict": "broken"}
-                summary = {"privacy": {"claimed": epsilon, "worst": {"cloud": graver if trust == 1 else worst}}}
+                worst = {"device": "d", "rdp": 9.0, "pld": 8.0, "verdict": "open"}
+                better = worst | {"rdp": 3.0, "pld": 2.0, "verdict": "met"}
+                summary = {"privacy": {"claimed": epsilon, "worst": {"cloud": better if trust == 1 else worst}}}
                 (directory / "runs" / name).mkdir(parents=True)
                 (directory / "runs" / name / "summary.json").write_text(json.dumps(summary))
     pq.write_table(pa.Table.from_pylist(rows), directory / "summary.parquet")
@@ -84,8 +84,8 @@ def test_results_verdicts_and_failures_are_told(sweep):
     words = Page(report(sweep)).words
     assert "12 runs: 10 done, 2 failed." in words
     assert "probability=1, epsilon=2 2 1.22 (1.21 to 1.23)" in words
-    assert "probability=0, epsilon=10 10 8 3 ? open" in words
-    assert "probability=1, epsilon=10 10 8 11 ✗ broken" in words
+    assert "probability=0, epsilon=10 10 8 ? open" in words
+    assert "probability=1, epsilon=10 10 2 ✓ met" in words
     assert "<b>no memory" in words
     assert "name: study # </script>" in words
 

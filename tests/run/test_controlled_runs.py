@@ -362,15 +362,6 @@ def test_estimates_are_not_audited(estimates):
         audit(experiment({"estimates": estimates}).prepare(), "cloud", 20)
 
 
-def test_the_lower_bound_counts_no_estimates():
-    reports = [
-        privacy_report(experiment({"estimates": estimates, "alpha1": 0, "alpha2": 0}).prepare())["observers"]["edge"]
-        for estimates in ("released", "private")
-    ]
-    assert reports[1]["rdp"] > reports[0]["rdp"]
-    assert reports[1]["attained"] == reports[0]["attained"]
-
-
 def test_a_picture_of_a_plan_without_any_cost(tmp_path):
     nothing = first_decision(experiment({"alpha1": 0, "alpha2": 0, "alpha3": 0}).prepare())
     draw(nothing, tmp_path / "map.png")

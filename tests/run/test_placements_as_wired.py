@@ -255,11 +255,6 @@ def test_metrics_report_and_summary_agree(tmp_path, privacy):
             assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(found["rdp"])
 
 
-def test_a_device_that_sends_its_worst_attains_the_central_account():
-    found = privacy_report(small("central", **ONE_UPLOAD).prepare())["observers"]["public"]
-    assert found["attained"] == pytest.approx(found["pld"], rel=2e-3)
-
-
 @pytest.mark.parametrize("objective", ["feddyn", "pfedme"])
 def test_what_devices_remember_changes_nothing_that_central_noise_protects(tmp_path, monkeypatch, objective):
     # Whatever a device remembers, what it sends is clipped: same noise, same ledger, and no averaged move beyond C.
@@ -316,7 +311,6 @@ def test_momentum_makes_an_upload_worth_more_gradients(tmp_path, momentum):
     whole = sum(momentum**k for j in range(4) for k in range(4 - j))  # `sensitivity: paper`: tau steps
     for name, part in plain.subnets.items():
         np.testing.assert_allclose(moved.subnets[name].noise_std, part.noise_std * whole / 4)
-    assert privacy_report(made.prepare())["observers"]["cloud"]["attained"] is None
 
 
 OBJECTIVE = {"name": "objective", "input_bound": 60.0}

@@ -75,7 +75,7 @@ def test_a_run_that_loses_sums_releases_nothing_of_them(tmp_path):
 
 @pytest.mark.parametrize("observer", ["edge", "peer", "cloud"])
 def test_an_audit_refutes_the_noise_that_is_off_and_keeps_the_right_one(observer):
-    """A run with the noise off attains more than the account, which one with the right noise does not, at 95 %."""
+    """A run with the noise off leaks more than the account allows, which one with the right noise does not, at 95 %."""
     run = experiment("secure-sum", intervals=30, epsilon=1.0, batch_size=10).prepare()
     kept = audit(run, observer, canaries=200)
     assert kept.epsilon_lower <= kept.accounted("pld")

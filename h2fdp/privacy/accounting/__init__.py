@@ -4,14 +4,13 @@ Everything is in units of a release's sensitivity. opacus and scipy are imported
 """
 
 from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, AccountantName, total_rdp
-from h2fdp.privacy.accounting.bounds import attained, coarse
 from h2fdp.privacy.accounting.conversion import epsilon_at_order, epsilon_from_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
+from h2fdp.privacy.accounting.mixture_composition import coarse
 from h2fdp.privacy.accounting.mixtures import Mixture, mixture_of
 from h2fdp.privacy.accounting.release_budget import largest_count
 from h2fdp.privacy.accounting.release_types import Bound, Composition, ReleaseType, UnsupportedRelease
 from h2fdp.privacy.accounting.renyi import ORDERS, rdp_of
-from h2fdp.privacy.accounting.seen_vectors import Effect, SeenUpload, SeenVector, SeenVectors
 
 __all__ = [
     "ACCOUNTANTS",
@@ -20,15 +19,10 @@ __all__ = [
     "AccountantName",
     "Bound",
     "Composition",
-    "Effect",
     "Mixture",
     "RcSearch",
     "ReleaseType",
-    "SeenUpload",
-    "SeenVector",
-    "SeenVectors",
     "UnsupportedRelease",
-    "attained",
     "coarse",
     "epsilon_at_order",
     "epsilon_from_rdp",

@@ -6,17 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from h2fdp.privacy.accounting.tilted_losses import LossDistribution, spectrum
 
-Side = Literal["upper", "lower"]
 Parts: TypeAlias = Sequence[tuple[LossDistribution, int]]
 """Distributions on one grid, and how often each is drawn."""
 
-SPILL = 1e-8  # of the tilted sum beyond either end of its window: bounded, and counted as the side asks
+SPILL = 1e-8  # of the tilted sum beyond either end of its window: bounded, and counted as above it
 _ROUNDING = 1e-9  # of the tilted sum: more than its transforms lose, for up to a million releases
 LARGEST_TILT = 4.0  # per grid step: a steeper one hides the mass of the next step
 _FINENESS = 512  # tilts within a factor of two: where single large losses decide, the bulk jumps between two of them
@@ -27,11 +26,11 @@ _RETRIES = 8
 _BLOCK = 200.0  # nats over which exp() neither over- nor underflows
 
 
-def epsilon_of(parts: Parts, interval: float, delta: float, side: Side = "upper", tilt: float | None = None) -> float:
+def epsilon_of(parts: Parts, interval: float, delta: float, tilt: float | None = None) -> float:
     """The smallest epsilon >= 0 with E[(1 - exp(epsilon - loss))_+] <= delta, loss being the sum of all; else inf.
 
-    Guarantee: `upper` is not below the exact value for these distributions and `lower` is not above it, whatever the
-    tilt, rounding included. Under a good one both are that of a delta within a relative 1e-3, or nearer.
+    Guarantee: not below the exact value for these distributions, whatever the tilt, rounding included. Under a good one
+    it is that of a delta within a relative 1e-3, or nearer.
 
     Args:
         interval: the grid's, in nats.
@@ -46,11 +45,11 @@ def epsilon_of(parts: Parts, interval: float, delta: float, side: Side = "upper"
         return 0.0
     for _ in range(_RETRIES):
         bulk = _Bulk.of(parts, tilt * interval)
-        found = bulk.epsilon(interval, delta, infinite, side)
+        found = bulk.epsilon(interval, delta, infinite)
         if found is not None:
             return found
         tilt /= 4  # epsilon lies below the bulk
-    return bulk.first * interval if side == "upper" else 0.0
+    return bulk.first * interval
 
 
 def chernoff_bound(parts: Parts, interval: float, delta: float, tilt: float) -> float:
@@ -125,7 +124,7 @@ class _Bulk:
         masses = np.roll(np.fft.irfft(product, length), lowest - low)[: high - low + 1]
         return cls(low, np.maximum(masses, 0.0), tilt, log_moment, low > lowest, high < highest)
 
-    def epsilon(self, interval: float, delta: float, infinite: float, side: Side) -> float | None:
+    def epsilon(self, interval: float, delta: float, infinite: float) -> float | None:
         """See `epsilon_of`; None where it is positive and below the window.
 
         With S_k the mass of the losses from grid point k on, infinite ones included, and G_k their mass weighted by
@@ -138,15 +137,10 @@ class _Bulk:
         untilted = np.exp(self.tilt * (bound - self.first - places))
         down = self.masses[places] * untilted
         mass = np.cumsum(down) + infinite / delta
-        if side == "upper":
-            mass += SPILL * untilted[0] * self.cut_above + _ROUNDING * untilted
-        else:
-            mass -= (2 * SPILL if self.cut_below or self.cut_above else _ROUNDING) * untilted
+        mass += SPILL * untilted[0] * self.cut_above + _ROUNDING * untilted
         weighted = _discounted(down, interval)
         exceeding = np.flatnonzero(mass - weighted > 1)  # grid points below the epsilon sought
         if exceeding.size and exceeding[0] == 0:
-            if side == "lower":
-                return 0.0
             largest = (self.first + self.masses.size - 1) * interval  # of all finite losses, unless some were cut
             return math.inf if self.cut_above else max(0.0, largest)
         last = int(exceeding[0]) - 1 if exceeding.size else down.size - 1
@@ -156,7 +150,7 @@ class _Bulk:
         if mass[last] <= 1:  # all above the grid point below together are less than delta
             return max(0.0, top - interval) if exceeding.size else 0.0
         inside = math.log((mass[last] - 1) / weighted[last])
-        return max(0.0, top + (max(inside, -interval) if side == "upper" and exceeding.size else inside))
+        return max(0.0, top + (max(inside, -interval) if exceeding.size else inside))
 
 
 def _window(parts: Parts, tilt: float, log_moment: float) -> tuple[int, int]:

@@ -93,11 +93,6 @@ class CentralMechanism(Mechanism):
         promised = self.unit.noise_std("global", 1.0, 1.0) * self.unit.epsilon / self.noise_multiplier
         return promised * math.sqrt(made.global_ / self.unit.global_releases)
 
-    @property
-    def attained(self) -> bool:
-        """A device may send C in one direction in every interval."""
-        return True
-
     def scaled(self, factor: float) -> CentralMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 

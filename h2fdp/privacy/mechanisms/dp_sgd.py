@@ -65,7 +65,6 @@ class DpSgdMechanism(Mechanism):
         amplified: whether sampling hides a record. A sum that is divided by the number of records drawn tells that
             number by the scale of its noise; given b of D, the record is in the batch with probability b/D, and no
             amplification by q is left.
-        plain_steps: whether an upload is the plain sum of its noisy steps.
         divisor: the stated number that sums are divided by; None for one that follows from the batches.
     """
 
@@ -76,7 +75,6 @@ class DpSgdMechanism(Mechanism):
     planned: int
     search: RcSearch | None
     amplified: bool = True
-    plain_steps: bool = True
     divisor: float | None = None
 
     def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
@@ -129,10 +127,6 @@ class DpSgdMechanism(Mechanism):
                 drawn[replace(self.exposed, noise_multiplier=step.noise_multiplier)] += count
             found = max(found, classic.epsilon(drawn, self.delta))
         return found
-
-    @property
-    def attained(self) -> bool:
-        return self.amplified and self.plain_steps
 
     def scaled(self, factor: float) -> DpSgdMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
@@ -255,10 +249,7 @@ class DpSgd(NoisePlacement):
         search = None if self.noise_multiplier is None else self.rc_search
         amplified = not self.tells_batch_sizes
         divisor = None if isinstance(self.normalize, str) else self.normalize
-        plain = setting.plain_steps
-        return DpSgdMechanism(
-            noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified, plain, divisor
-        )
+        return DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified, divisor)
 
 
 def planned_multiplier(setting: MechanismContext, exposed: ReleaseType) -> float:

@@ -25,13 +25,11 @@ class GradientSumMechanism(Mechanism):
     Attributes:
         bound: how far one record moves an upload.
         sensitivity: `paper` takes tau_k steps for every release; `tight` the steps that the upload accumulated.
-        plain_steps: whether an upload is the plain sum of its steps' gradients, whose laws are known.
     """
 
     calibration: Calibration
     bound: GradientBound
     sensitivity: SensitivityRule
-    plain_steps: bool = True
 
     def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
         """See `Mechanism.of_subnet`.
@@ -133,10 +131,6 @@ class GradientSumMechanism(Mechanism):
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """See `Mechanism.claimed`: the larger of what (15) says of local and of global releases."""
         return None if made.unplanned_noise else self.calibration.claimed(made.local, made.global_, made.tiers)
-
-    @property
-    def attained(self) -> bool:
-        return self.plain_steps
 
     def scaled(self, factor: float) -> GradientSumMechanism:
         return replace(self, calibration=self.calibration.scaled(factor))

@@ -101,7 +101,7 @@ class HierarchicalDp(NoisePlacement):
         """The paper's calibration for the numbers of releases that are planned."""
         planned = (setting.local_aggregations, setting.intervals)
         calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
-        return GradientSumMechanism(calibration, self._bound(setting), setting.sensitivity, setting.plain_steps)
+        return GradientSumMechanism(calibration, self._bound(setting), setting.sensitivity)
 
     def _bound(self, setting: MechanismContext) -> GradientBound:
         """The best one that holds.

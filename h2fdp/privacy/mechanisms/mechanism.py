@@ -32,7 +32,6 @@ class MechanismContext:
         by_record: each record's gradient is clipped, and their sum divided by the public q_i D_i.
         own_objective: the objective is a user's own, of which no more is known than that it keeps 2 eta m G.
         step_size: the largest that the schedule can choose.
-        plain_steps: each local step follows a bounded gradient and nothing else: an upload is their plain sum.
         mu: of the proximal pull; 0 for none.
         biased: whether the model has a bias: a feature that is always 1.
         accounted: the noise will be scaled until an account meets the target; what a formula asks for is a beginning.
@@ -53,7 +52,6 @@ class MechanismContext:
     by_record: bool
     own_objective: bool
     step_size: float
-    plain_steps: bool
     mu: float
     biased: bool
     tiers: Mapping[Tier, int] = field(default_factory=dict)
@@ -138,11 +136,6 @@ class Mechanism(Protocol):
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """The epsilon that the mechanism's source promises so far; None where its formula says nothing any more."""
         ...
-
-    @property
-    def attained(self) -> bool:
-        """Whether explicit adversaries are known against its releases, see `privacy.accounting.adversaries`."""
-        return False
 
     @property
     def step_noise_multiplier(self) -> float | None:

@@ -72,10 +72,6 @@ class NoiseInside(Mechanism):
         """None: the noise is made for all planned steps."""
         return None
 
-    @property
-    def attained(self) -> bool:
-        return self.steps.attained
-
     def scaled(self, factor: float) -> NoiseInside:
         return replace(self, steps=self.steps.scaled(factor), sums=self.sums.scaled(factor))
 
@@ -115,9 +111,8 @@ class HierarchicalSteps(HierarchicalDp):
         exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
         planned = setting.intervals * setting.local_steps
         noise = planned_multiplier(setting, exposed)
-        plain = setting.plain_steps
-        steps = DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, None, plain_steps=plain)
-        return NoiseInside(steps, GradientSumMechanism(EqualMultipliers(noise), self._bound(setting), "tight", plain))
+        steps = DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, None)
+        return NoiseInside(steps, GradientSumMechanism(EqualMultipliers(noise), self._bound(setting), "tight"))
 
 
 @dataclass(frozen=True)

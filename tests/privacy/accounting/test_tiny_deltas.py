@@ -1,4 +1,4 @@
-"""At any delta: `pld` is neither below the truth nor infinite, `attained` not above it; what cannot say is refused."""
+"""At any delta: `pld` is neither below the truth nor infinite; what cannot say is refused."""
 
 import math
 from functools import cache
@@ -9,7 +9,6 @@ from scipy.special import ndtr
 
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, UnsupportedRelease
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
-from tests.privacy.accounting.seen import attained_alone
 
 WEAK = ReleaseType(30.0, 1, 0.05)
 PLD, RDP = ACCOUNTANTS["pld"], ACCOUNTANTS["rdp"]
@@ -54,7 +53,6 @@ def test_against_direct_convolution(delta):
     lower, upper = (epsilon_by_bisection(*each, delta) for each in sums_by_rounding(release, count, 5e-4))
     assert upper - lower < 0.03 * upper
     assert lower <= PLD.epsilon({release: count}, delta) <= upper
-    assert lower * 0.995 <= attained_alone({release: count}, delta) <= upper
 
 
 @pytest.mark.parametrize(
@@ -64,27 +62,18 @@ def test_against_direct_convolution(delta):
 def test_a_hundred_thousand_releases(delta, exact):
     """An untilted transform gives 3.695 and 3.709."""
     assert PLD.epsilon({WEAK: 100_000}, delta) == pytest.approx(exact, abs=2e-3)
-    assert exact * 0.998 <= attained_alone({WEAK: 100_000}, delta) <= exact * 1.0005
 
 
 @pytest.mark.parametrize("delta", [1e-8, 1e-13, 1e-16, 1e-20, 1e-100])
 @pytest.mark.parametrize(("release", "count"), [(WEAK, 100_000), (ReleaseType(0.8, 5, 0.01), 200), (WEAK, 10**6)])
-def test_attained_pld_and_rdp_are_in_order(release, count, delta):
-    lower, found, upper = (
-        attained_alone({release: count}, delta),
-        PLD.epsilon({release: count}, delta),
-        RDP.epsilon({release: count}, delta),
-    )
-    assert 0 < lower <= found <= upper
-    if release.steps == 1:  # then both are about the same mechanism
-        assert lower > 0.99 * found
+def test_pld_and_rdp_are_in_order(release, count, delta):
+    assert 0 < PLD.epsilon({release: count}, delta) <= RDP.epsilon({release: count}, delta)
 
 
 @pytest.mark.parametrize("delta", [1e-210, 1e-300])
 def test_where_doubles_end_it_is_the_bound_by_renyi_divergences(delta):
     composition = {ReleaseType(5.0, 3, 0.01): 10}
     assert PLD.epsilon(composition, delta) == RDP.epsilon(composition, delta) < math.inf
-    assert attained_alone(composition, delta) == 0
 
 
 @pytest.mark.parametrize("delta", [1e-13, 1e-20, 1e-100])

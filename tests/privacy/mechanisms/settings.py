@@ -28,7 +28,6 @@ def setting(**changes):
         "by_record": False,
         "own_objective": False,
         "step_size": 0.1,
-        "plain_steps": True,
         "mu": 0.0,
         "biased": False,
     }
