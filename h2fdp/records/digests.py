@@ -29,12 +29,16 @@ def digest_of_code(text: str | bytes) -> str:
     [True, False]
     """
     tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [each for each in node.body if not _is_docstring(each)]
+    _drop_docstrings(tree)
     return hash_of([ast.dump(tree)])
 
 
-def _is_docstring(node: ast.stmt) -> bool:
-    """Whether a statement is a value and nothing else."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+def _drop_docstrings(node: ast.AST) -> None:
+    """Drop all statements that are a value and nothing else; only statements hold others, which spares a walk."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        node.body = [
+            each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        ]
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            _drop_docstrings(child)
