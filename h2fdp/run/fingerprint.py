@@ -120,8 +120,9 @@ def code_by_file(package: Path = PACKAGE) -> dict[str, str]:
     Parsing all of it takes more than a second. So the digests are kept in the user's cache folder, under a hash of the
     files' texts and of the version of Python whose parser read them.
     """
-    files = {file.relative_to(package): file for file in sorted(package.rglob("*.py"))}
-    texts = {f"h2fdp/{path.as_posix()}": file.read_text("utf-8") for path, file in files.items() if _counts(path)}
+    files = [file.relative_to(package) for file in sorted(package.rglob("*.py"))]
+    made_by = [file for file in files if file.parts[0] not in ABOVE_RUNS]
+    texts = {f"h2fdp/{file.as_posix()}": (package / file).read_text("utf-8") for file in made_by}
     key = hash_of([sys.version, *(each for file in texts.items() for each in file)])
     with suppress(OSError, RuntimeError, ValueError, LookupError, TypeError):  # nothing is kept that can be read
         kept = json.loads(_kept(package).read_bytes())[key]
@@ -131,10 +132,6 @@ def code_by_file(package: Path = PACKAGE) -> dict[str, str]:
         _kept(package).parent.mkdir(parents=True, exist_ok=True)
         write_text(_kept(package), json.dumps({key: made}))
     return made
-
-
-def _counts(path: Path) -> bool:
-    return path.parts[0] not in ABOVE_RUNS
 
 
 def _kept(package: Path) -> Path:

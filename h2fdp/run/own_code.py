@@ -44,7 +44,7 @@ def code_of(parts: Iterable[Any]) -> str:
                 texts.append(repr(part))
                 part = type(part)
             home = _home(part)
-            modules = own_modules(home)
+            modules = _own_modules(home)
             # What the home is called does not count: it is `__main__` in the process of a script.
             code = {"" if name == home.__name__ else name: digest_of_code(text) for name, (_, text) in modules.items()}
             texts += [part.__qualname__, json.dumps(code, sort_keys=True), json.dumps(versions(_libraries_of(modules)))]
@@ -68,15 +68,18 @@ def own_files_of(parts: Iterable[Any]) -> dict[str, str]:
     for part in parts:
         maker = type(part) if is_dataclass(part) and not isinstance(part, type) else part
         try:
-            for name, (file, text) in own_modules(_home(maker)).items():
-                if name != "__main__" and not is_installed(file):
-                    found[str(file)] = digest_of_code(text)
+            modules = _own_modules(_home(maker)).items()
+            found |= {
+                str(file): digest_of_code(text)
+                for name, (file, text) in modules
+                if name != "__main__" and not is_installed(file)
+            }
         except _UNREADABLE:
             continue
     return found
 
 
-def own_modules(home: ModuleType) -> dict[str, tuple[Path, bytes]]:
+def _own_modules(home: ModuleType) -> dict[str, tuple[Path, bytes]]:
     """A module and all own modules that it uses: name -> file and text.
 
     They are found by what a module has names for and by the imports in its text, those in functions too.
