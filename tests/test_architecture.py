@@ -16,7 +16,6 @@ PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {
     "errors": 0,
     "streams": 0,
-    "digests": 0,
     "rows": 0,
     "confidence": 0,
     "notebook": 0,

@@ -1,21 +1,13 @@
 """Streams: named by what they are for, the same by whichever generator they are read."""
 
-import sys
 import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.streams import (
-    Streams,
-    generator_of,
-    last_standard_normals,
-    standard_normal_rows,
-    standard_normals,
-    uniform_rows,
-)
+from h2fdp.streams import Streams, generator_of, standard_normal_rows, uniform_rows
 
 NAMES = st.text(max_size=8)
 NUMBERS = st.integers(0, 2**31 - 1)
@@ -56,44 +48,9 @@ def test_each_thread_has_a_generator_of_its_own():
     assert mine.random() == Streams(1).open("library", "noise").random()
 
 
-def words_read(generator):
-    """64-bit numbers of its stream that a generator has read, the one that it is in included."""
-    state = generator.bit_generator.state
-    return 4 * int(state["state"]["counter"][0]) - (len(state["buffer"]) - state["buffer_pos"])
-
-
-@settings(max_examples=20)
-@given(NUMBERS, NUMBERS, st.integers(0, 10**6), st.one_of(st.integers(0, 5000), st.just(200_000)))
-def test_compiled_normals_are_numpys_to_the_bit_and_none_comes_twice(seed, interval, skipped, size):
-    pytest.importorskip("numba")
-    theirs, ours = (opened(Streams(seed), "library", "noise", interval, 5, skipped) for _ in range(2))
-    expected = theirs.standard_normal(size, dtype=np.float32)
-    np.testing.assert_array_equal(standard_normals(ours, size).view(np.uint32), expected.view(np.uint32))
-    assert 0 <= words_read(ours) - words_read(theirs) < 4
-
-
-def test_normals_go_on_where_something_was_read_before():
-    theirs, ours = (Streams(1).open("library", "noise") for _ in range(2))
-    for each in (theirs, ours):
-        each.integers(0, 2**32, dtype=np.uint32)
-    np.testing.assert_array_equal(standard_normals(ours, 1000), theirs.standard_normal(1000, dtype=np.float32))
-
-
-@given(NUMBERS, st.integers(0, 30), st.integers(0, 3), st.sampled_from([3, 511, 512, 600, 5000]))
-def test_the_last_normals_of_a_stream_are_numpys_whatever_was_read_before(seed, normals, halves, size):
-    pytest.importorskip("numba")
-    theirs, ours = (opened(Streams(seed), "library", "data", 0, 0, 0) for _ in range(2))
-    for each in (theirs, ours):
-        each.standard_normal(normals, dtype=np.float32)
-        each.integers(0, 2**32, size=halves, dtype=np.uint32)
-    expected = theirs.standard_normal(size, dtype=np.float32)
-    np.testing.assert_array_equal(last_standard_normals(ours, size).view(np.uint32), expected.view(np.uint32))
-
-
 @pytest.mark.parametrize("size", [1, 7, 300, 7841])
 @pytest.mark.parametrize("devices", [0, 1, 5])
 def test_rows_of_normals_are_each_their_own_streams(devices, size):
-    pytest.importorskip("numba")
     streams = Streams(3, secret=b"unknown")
     keys = [streams.key(f"library/{device}", "noise", 2, 5) for device in range(devices)]
     found = standard_normal_rows(keys, size)
@@ -106,16 +63,12 @@ def test_rows_of_normals_are_each_their_own_streams(devices, size):
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.one_of(st.integers(0, 40), st.integers(0, 2**40))), max_size=8)
 
 
-@pytest.mark.parametrize("numba", [True, False])
 @given(st.integers(1, 3), ROWS, st.integers(1, 5), NUMBERS)
-def test_rows_of_uniforms_are_numpys_to_the_bit_wherever_they_begin(numba, slots, rows, blocks, seed):
-    """With and without compiled code; neighbouring rows may be read at once."""
+def test_rows_of_uniforms_are_numpys_to_the_bit_wherever_they_begin(slots, rows, blocks, seed):
+    """Neighbouring rows may be read at once."""
     keys = [[Streams(seed).key(f"edge-{owner}", "batch", 0, slot) for owner in range(3)] for slot in range(slots)]
     owners, steps = (np.array(each, np.int64) for each in (zip(*rows, strict=True) if rows else ([], [])))
-    with pytest.MonkeyPatch.context() as patched:
-        if not numba:
-            patched.delitem(sys.modules, "numba", raising=False)
-        drawn = uniform_rows(keys, owners, steps, 4 * blocks)
+    drawn = uniform_rows(keys, owners, steps, 4 * blocks)
     for slot in range(slots):
         for row, (owner, skipped) in enumerate(rows):
             bits = np.random.Philox(key=keys[slot][owner]).advance(skipped)

@@ -29,7 +29,7 @@ from h2fdp.data.partitioners import Integers
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.source import Classes, DataOptions, DataRequest, Pool
 from h2fdp.errors import UserError
-from h2fdp.streams import Streams, last_standard_normals
+from h2fdp.streams import Streams
 
 LARGEST_DRAW = 2**32  # input values over all devices: 16 GiB
 _PURPOSE = "synthetic data"
@@ -133,7 +133,7 @@ def draw_subnet(recipe: Synthetic, name: str, devices: int, streams: Streams) ->
     rng = streams.open(name, _PURPOSE)
     sizes = _draw_sizes(recipe, devices, rng)
     numbers = _number_of_model_normals(recipe, devices)
-    normals = last_standard_normals(rng, numbers + int(sizes.sum()) * recipe.features)
+    normals = rng.standard_normal(numbers + int(sizes.sum()) * recipe.features, dtype=np.float32)
     weight, bias, centre = _models(recipe, devices, normals[:numbers], streams)
     x = normals[numbers:].reshape(-1, recipe.features)
     x *= np.arange(1, recipe.features + 1, dtype=np.float32) ** np.float32(-0.6)  # the root of Sigma_jj

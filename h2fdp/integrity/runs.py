@@ -28,7 +28,7 @@ from h2fdp.records.line_sums import sums_path
 from h2fdp.records.summary import SUMMARY
 from h2fdp.records.tables import read_table
 from h2fdp.run import noise_key
-from h2fdp.run.identity import IDENTITY
+from h2fdp.run.fingerprint import IDENTITY
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.summary import FINISHED
 from h2fdp.topology import read as read_topology

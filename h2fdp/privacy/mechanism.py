@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from h2fdp.streams import generator_of, standard_normal_rows, standard_normals
+from h2fdp.streams import generator_of, standard_normal_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,7 @@ def add_gaussian_noise(
         there = torch.Generator(vector.device).manual_seed(int(generator.integers(1 << 63)))
         noise = torch.randn(vector.numel(), generator=there, device=vector.device)
     else:
-        noise = torch.from_numpy(standard_normals(generator, vector.numel()))
+        noise = torch.from_numpy(generator.standard_normal(vector.numel(), dtype=np.float32))
     return torch.add(vector, noise, alpha=noise_std, out=out)
 
 

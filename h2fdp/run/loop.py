@@ -15,9 +15,8 @@ from h2fdp.errors import UserError
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
 from h2fdp.run import noise_key, steps
-from h2fdp.run.fingerprint import run_digest
+from h2fdp.run.fingerprint import run_digest, store_identity
 from h2fdp.run.forecast import noise_choice
-from h2fdp.run.identity import store_identity
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import model_scores

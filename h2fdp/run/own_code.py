@@ -1,7 +1,8 @@
-"""The code of a user's own parts: known by what it defines, as our own is."""
+"""The code of a user's own parts, known by the files that define it."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import secrets
@@ -11,27 +12,30 @@ from dataclasses import is_dataclass
 from functools import cache, lru_cache
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
+from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from h2fdp.config.own_parts import OwnPart, own_parts_in
 from h2fdp.config.user_code import is_installed, is_own
-from h2fdp.digests import Program, hash_of, imported_modules
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records import versions
+from h2fdp.records.digests import digest_of_code, hash_of
 from h2fdp.topology import Topology
+
+# What says that a part, or a file that it uses, cannot be read as a whole.
+_UNREADABLE = (TypeError, AttributeError, ImportError, OSError, SyntaxError, ValueError)
 
 
 def code_of(parts: Iterable[Any]) -> str:
     """A digest of a user's own functions, classes and dataclass objects.
 
-    It takes in what they define and what all modules of the user's define that they come from, and the versions of the
-    libraries that these import. A part that cannot be read as a whole (typed in, wrapped, a function with values of its
-    own) may be another one next time: its digest never comes again.
+    It takes in all modules of the user's that they come from or use, and the versions of the libraries that these
+    import. A part that cannot be read as a whole (typed in, wrapped, a function with values of its own) may be another
+    one next time: its digest never comes again.
     """
     texts = []
-    known: dict[str, tuple[Program, list[str]]] = {}  # by module: parts are often of one
     for part in parts:
         try:
             if not isinstance(part, type) and (getattr(part, "__closure__", None) or getattr(part, "__self__", None)):
@@ -40,23 +44,13 @@ def code_of(parts: Iterable[Any]) -> str:
                 texts.append(repr(part))
                 part = type(part)
             home = _home(part)
-            if home.__name__ not in known:
-                sources = {name: text for name, (_, text) in own_modules(home).items()}
-                program, digest, libraries = _read(tuple(sorted(sources.items())))
-                known[home.__name__] = program, [digest, json.dumps(versions(libraries))]
-            program, whole = known[home.__name__]
-            defined = program.of(home.__name__, part.__qualname__.partition(".")[0])
-            texts += [part.__qualname__, *defined, *whole]
-        except (TypeError, AttributeError, OSError, SyntaxError, UnicodeDecodeError):
+            modules = _own_modules(home)
+            # What the home is called does not count: it is `__main__` in the process of a script.
+            code = {"" if name == home.__name__ else name: digest_of_code(text) for name, (_, text) in modules.items()}
+            texts += [part.__qualname__, json.dumps(code, sort_keys=True), json.dumps(versions(_libraries_of(modules)))]
+        except _UNREADABLE:
             texts.append(secrets.token_hex(16))
     return hash_of(texts) if texts else ""
-
-
-@lru_cache(maxsize=16)  # many experiments are made with parts of the same files
-def _read(sources: tuple[tuple[str, bytes], ...]) -> tuple[Program, str, list[str]]:
-    """What modules define, its digest, and the libraries that they use."""
-    program = Program(dict(sources))
-    return program, program.digest(), libraries_of(dict(sources))
 
 
 def own_parts_of(config: ExperimentFile, topology: Topology) -> list[OwnPart]:
@@ -65,7 +59,7 @@ def own_parts_of(config: ExperimentFile, topology: Topology) -> list[OwnPart]:
 
 
 def own_files_of(parts: Iterable[Any]) -> dict[str, str]:
-    """The user's files that parts come from or use -> a digest of what each defines by itself.
+    """The user's files that parts come from or use -> a digest of what each computes.
 
     Files of parts that cannot be read as a whole are left out (see `code_of`), and the script that is run: it has to
     change so that it resumes a run.
@@ -74,45 +68,39 @@ def own_files_of(parts: Iterable[Any]) -> dict[str, str]:
     for part in parts:
         maker = type(part) if is_dataclass(part) and not isinstance(part, type) else part
         try:
-            modules = own_modules(_home(maker))
-            program, _, _ = _read(tuple(sorted((name, text) for name, (_, text) in modules.items())))
-        except (TypeError, AttributeError, OSError, SyntaxError, UnicodeDecodeError):
+            modules = _own_modules(_home(maker)).items()
+            found |= {
+                str(file): digest_of_code(text)
+                for name, (file, text) in modules
+                if name != "__main__" and not is_installed(file)
+            }
+        except _UNREADABLE:
             continue
-        digests = program.by_module()
-        for name, (file, _) in modules.items():
-            if name != "__main__" and not is_installed(file):
-                found[str(file)] = digests[name.removesuffix(".__init__")]
     return found
 
 
-def own_modules(home: ModuleType) -> dict[str, tuple[Path, bytes]]:
+def _own_modules(home: ModuleType) -> dict[str, tuple[Path, bytes]]:
     """A module and all own modules that it uses: name -> file and text.
 
-    They are found by what a module has names for and by the imports in its text, those in functions too. A package's
-    own module is called `package.__init__`.
+    They are found by what a module has names for and by the imports in its text, those in functions too.
 
     Raises:
-        TypeError, OSError, SyntaxError: one of them has no file that can be read.
+        TypeError, ImportError, OSError, SyntaxError, ValueError: one of them has no file that can be read.
     """
-    texts: dict[str, tuple[Path, bytes]] = {}
-    asked: set[str] = set()
+    found: dict[str, tuple[Path, bytes]] = {}
     waiting = {home.__name__: _source_of(home)}
     while waiting:
         name, file = waiting.popitem()
-        key = f"{name}.__init__" if file.name == "__init__.py" else name
-        if key not in texts:
-            text = file.read_bytes()
-            texts[key] = file, text
-            if not is_installed(file):
-                used = {*_used_by(sys.modules.get(name)), *imported_modules(text, key)}
-                waiting |= _own_files(used - asked)
-                asked |= used
-    return texts
+        found[name] = file, file.read_bytes()
+        if not is_installed(file):
+            used = {*_used_by(sys.modules.get(name)), *_imported(name, *found[name])}
+            waiting |= {module: path for module, path in _own_files(used).items() if module not in found}
+    return found
 
 
-def libraries_of(sources: Mapping[str, bytes]) -> list[str]:
+def _libraries_of(modules: Mapping[str, tuple[Path, bytes]]) -> list[str]:
     """The installed libraries that modules are of, or import, by the names of their distributions."""
-    names = {name for key, text in sources.items() for name in (key, *imported_modules(text, key))}
+    names = {name for module, source in modules.items() for name in (module, *_imported(module, *source))}
     roots = {name.partition(".")[0] for name in names} - {"h2fdp", *sys.stdlib_module_names}
     return sorted({name for root in roots for name in _distributions().get(root, ()) if name != "h2fdp"})
 
@@ -120,6 +108,20 @@ def libraries_of(sources: Mapping[str, bytes]) -> list[str]:
 @cache  # half a second
 def _distributions() -> Mapping[str, list[str]]:
     return packages_distributions()
+
+
+@lru_cache(maxsize=1024)
+def _imported(module: str, file: Path, text: bytes) -> frozenset[str]:
+    """Names that may be modules which a module imports, in functions too: of `from a import b` both `a` and `a.b`."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            found |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
+    return frozenset(found)
 
 
 def _home(part: Callable[..., Any]) -> ModuleType:

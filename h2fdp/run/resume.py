@@ -23,8 +23,15 @@ from h2fdp.records.directory import reopen
 from h2fdp.records.summary import SUMMARY
 from h2fdp.run import noise_key
 from h2fdp.run.api import Experiment
-from h2fdp.run.fingerprint import name_of_attempt, own_files, run_digest
-from h2fdp.run.identity import changed_files, differences, identity_of, stored_identity
+from h2fdp.run.fingerprint import (
+    changed_files,
+    differences,
+    identity_of,
+    name_of_attempt,
+    own_files,
+    run_digest,
+    stored_identity,
+)
 from h2fdp.run.loop import carry_out, full_disk_reported
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.python_progress import shown

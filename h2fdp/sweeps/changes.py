@@ -11,8 +11,7 @@ import yaml
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
 from h2fdp.records import RunDirectory
-from h2fdp.run.fingerprint import counted
-from h2fdp.run.identity import changed_files, stored_identity
+from h2fdp.run.fingerprint import changed_files, counted, stored_identity
 from h2fdp.run.own_code import own_files_of, own_parts_of
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry
 from h2fdp.sweeps.shared import SharedInputs

@@ -12,10 +12,10 @@ import yaml
 
 from h2fdp.config import Document
 from h2fdp.config.own_parts import own_parts_in
-from h2fdp.digests import hash_of
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, apply_settings, changed_topology, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.records.digests import hash_of
 from h2fdp.run.fingerprint import counted
 from h2fdp.run.own_code import code_of
 from h2fdp.run.recipe import intervals_of

@@ -13,8 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.streams import Streams, uniform_rows
-from h2fdp.streams.uniforms import PER_STEP
+from h2fdp.streams import PER_STEP, Streams, uniform_rows
 
 Sampling = Literal["poisson", "fixed"]
 _WHOLE_VECTORS = 4  # a width is a multiple of these, which processors compute with at once

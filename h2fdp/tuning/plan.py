@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from h2fdp.config import Document
-from h2fdp.digests import hash_of
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.tune_section import TuneSection
+from h2fdp.records.digests import hash_of
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.streams import Streams
 from h2fdp.sweeps.shared import SharedInputs

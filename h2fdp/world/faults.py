@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from h2fdp.rows import Rows
-from h2fdp.streams import Streams
+from h2fdp.streams import PER_STEP, Streams
 
-_PER_COUNTER = 4  # Philox yields four uniforms for each step of its counter
 _ROUNDING = 1e-9  # 0.1 of 30 steps is 3, also where a float says a little more
 
 
@@ -87,9 +86,9 @@ class Faults:
             return False
         first = max(0, interval + 1 - self.outage_intervals)
         bits = np.random.Philox(key=streams.key(edge, "outage"))  # the k-th number of one stream is interval k's
-        bits.advance(first // _PER_COUNTER)
-        begun = np.random.Generator(bits).random(first % _PER_COUNTER + interval + 1 - first)
-        return bool((begun[first % _PER_COUNTER :] < self.edge_outage).any())
+        bits.advance(first // PER_STEP)
+        begun = np.random.Generator(bits).random(first % PER_STEP + interval + 1 - first)
+        return bool((begun[first % PER_STEP :] < self.edge_outage).any())
 
     def device_faults(self, streams: Streams, edge: str, interval: int, size: int) -> DeviceFaults:
         """What befalls the devices of an edge server, or an access point, in an interval: all `size` of them."""

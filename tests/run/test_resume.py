@@ -23,6 +23,7 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import app, main
 from h2fdp.estimation import IntervalObservation
 from h2fdp.records import RunDirectory, summary
+from h2fdp.records.checked_json import read_checked_json, write_checked_json
 from h2fdp.records.directory import reopen
 from h2fdp.records.line_sums import write_sums
 from h2fdp.run import fingerprint, steps
@@ -265,6 +266,17 @@ def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_co
         assert told == pytest.approx(run.privacy.epsilon(observer))
         assert told > whole.metrics[f"epsilon_{observer}"].iloc[-1]
     assert run.summary["privacy"]["claimed"] is None  # more aggregations than the formula was asked to cover
+
+
+def test_a_run_of_a_version_with_other_digests_of_code_is_refused_in_one_line(left, monkeypatch):
+    identity = left / "checkpoint" / "identity.json"
+    values = read_checked_json(identity)
+    values["own files"] = values.pop("files of your own")
+    write_checked_json(identity, values)
+    monkeypatch.setattr(fingerprint, "package_digest", lambda: "another version")
+    with pytest.raises(UserError, match=r"the run's code changed since it began, so intervals from .* --fresh-noise"):
+        h2fdp.resume(left)
+    assert h2fdp.resume(left, fresh_noise=True).summary["state"] == "done"
 
 
 @pytest.mark.parametrize("library", ["ray", "opacus", "torchvision", "scikit-learn", "pyarrow", "h2fdp"])

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from h2fdp.config import Document, empty_document
-from h2fdp.digests import hash_of
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, named_document
+from h2fdp.records.digests import hash_of
 from h2fdp.reproduction.figures_file import Column
 from h2fdp.reproduction.plan import Reproduction
 from h2fdp.reproduction.results import SEED

@@ -12,9 +12,8 @@ import math
 
 import numpy as np
 
-from h2fdp.streams.compiled_once import CompiledOnce
 from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Integers, Memory, Network, Rules
-from h2fdp.training.compiled.jit import digest_of_sources, kernel
+from h2fdp.training.compiled.jit import CompiledOnce, digest_of_sources, kernel
 from h2fdp.training.compiled.layers import BLOCK, add_rows, backward, block_of, clear, forward
 from h2fdp.training.compiled.losses import loss_gradient
 from h2fdp.training.compiled.stored_records import fetch_block, loaded

@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from h2fdp.streams.compiled_once import CompiledOnce
 from h2fdp.training.compiled.arrays import Floats, Held, Network
 from h2fdp.training.compiled.chains import linear_chain
 from h2fdp.training.compiled.engine import held_by, network_of
-from h2fdp.training.compiled.jit import digest_of_sources
+from h2fdp.training.compiled.jit import CompiledOnce, digest_of_sources
 from h2fdp.training.compiled.layers import BLOCK, block_of, clear, forward
 from h2fdp.training.compiled.stored_records import loaded
 from h2fdp.training.compiled.vectors import borrowed

@@ -31,13 +31,14 @@ class _Borrowed(threading.local):
 
 _BORROWED = _Borrowed()
 _WORD = (1 << 64) - 1
+PER_STEP = 4  # 64-bit numbers, and so uniforms, for each step of Philox's counter
 
 
 def generator_of(key: int, skipped: int = 0) -> np.random.Generator:
     """The stream of a key, by the generator that this thread lends again at the next call; see `Streams.borrowed`.
 
     Args:
-        skipped: steps of the generator's counter, of four 64-bit numbers each, that are jumped over.
+        skipped: steps of the generator's counter, of `PER_STEP` 64-bit numbers each, that are jumped over.
     """
     inner = _BORROWED.state["state"]
     inner["key"][:] = key & _WORD, key >> 64
@@ -47,9 +48,38 @@ def generator_of(key: int, skipped: int = 0) -> np.random.Generator:
     return _BORROWED.generator
 
 
-def words_of(keys: Sequence[int]) -> NDArray[np.uint64]:
-    """(s, 2) keys as Philox holds them, the lower 64 bits first."""
-    return np.array([(key & _WORD, key >> 64) for key in keys], np.uint64).reshape(-1, 2)
+def standard_normal_rows(keys: Sequence[int], size: int) -> NDArray[np.float32]:
+    """(s, size) from N(0, 1): in each row the first numbers of the stream of this key."""
+    normals = np.empty((len(keys), size), np.float32)
+    for row, key in zip(normals, keys, strict=True):
+        generator_of(key).standard_normal(dtype=np.float32, out=row)
+    return normals
+
+
+def uniform_rows(
+    keys: Sequence[Sequence[int]], owners: NDArray[np.int64], steps: NDArray[np.int64], length: int
+) -> NDArray[np.float64]:
+    """(slots, rows, length) in [0, 1): each row from the stream of keys[slot][owners[row]].
+
+    Args:
+        keys: of streams, for each slot as many.
+        owners: (rows,) which of them each row is drawn from.
+        steps: (rows,) of the counter, that are jumped over before it.
+        length: a multiple of `PER_STEP`.
+
+    >>> drawn = uniform_rows([[1, 2]], np.array([0, 1, 1]), np.array([0, 0, 1]), 4)
+    >>> bool((drawn[0, 1:].ravel() == np.random.Generator(np.random.Philox(key=2)).random(8)).all())
+    True
+    """
+    assert length % PER_STEP == 0, "rows begin at whole steps"
+    drawn = np.empty((len(keys), len(owners), length))
+    # Rows that follow each other in a stream are read at once.
+    firsts = np.flatnonzero((np.diff(owners, prepend=-1) != 0) | (np.diff(steps, prepend=-1) != length // PER_STEP))
+    stops = [*firsts[1:].tolist(), len(owners)]
+    for of_slot, rows in zip(keys, drawn, strict=True):
+        for first, stop in zip(firsts.tolist(), stops, strict=False):
+            generator_of(of_slot[owners[first]], int(steps[first])).random(out=rows[first:stop])
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_it_is_compiled_under_a_lock_and_by_the_first_only(own: ModuleType) -> None:
-    from h2fdp.streams.compiled_once import CompiledOnce
+    from h2fdp.training.compiled.jit import CompiledOnce
 
     first, second = CompiledOnce(own.twice), CompiledOnce(own.twice)
     own.locks.append(first.lock)
@@ -61,13 +61,13 @@ def test_it_is_compiled_under_a_lock_and_by_the_first_only(own: ModuleType) -> N
 
 
 def test_without_a_lock_each_compiles(own: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    from h2fdp.streams import compiled_once
+    from h2fdp.training.compiled import jit
 
     def refuses(*_: object, **__: object) -> None:
         raise OSError("no locks on this file system")
 
-    monkeypatch.setattr(compiled_once, "FileLock", refuses)
-    alone = compiled_once.CompiledOnce(own.twice)
+    monkeypatch.setattr(jit, "FileLock", refuses)
+    alone = jit.CompiledOnce(own.twice)
     own.locks.append(alone.lock)
     assert alone(_VALUES) == 12.0
     assert own.held == [False]
