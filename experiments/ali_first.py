@@ -32,13 +32,13 @@ import yaml
 
 import h2fdp
 from experiments.mistakes import told
+from experiments.reproduction.conduct import commit_of
+from experiments.reproduction.evaluation import JudgedClaim
+from experiments.reproduction.quantities import Estimate
+from experiments.reproduction.verdict import remark, verdict
+from experiments.reproduction.wording import verdict_text
 from experiments.sections import between_markers
 from h2fdp.confidence import means_with_intervals
-from h2fdp.reproduction.conduct import commit_of
-from h2fdp.reproduction.evaluation import JudgedClaim
-from h2fdp.reproduction.quantities import Estimate
-from h2fdp.reproduction.verdict import remark, verdict
-from h2fdp.reproduction.wording import verdict_text
 from h2fdp.schedules.ali_rules import LONGEST
 from h2fdp.theory import DpSgdNoise, DriftConstants, ali_first_optimum
 

@@ -5,8 +5,8 @@
 Runs `ali-dpfl.yaml` under the papers' account, and one seed of its third column (epsilon = 2) by `pld`, with an R_c
 that is never overspent and sums divided by expected batches: what the same epsilon buys with a sound and tight account.
 Prints R_c of every epsilon and account, and the table with the difference to the paper. `OUT/ali-dpfl.csv` has the
-accuracy of every run: as `experiments/ali-dpfl.csv` it is what `h2fdp reproduce ali-dpfl` judges; `ali-dpfl-tau.png`
-draws tau.
+accuracy of every run: as `experiments/ali-dpfl.csv` it is what
+`python -m experiments.reproduce ali-dpfl` judges; `ali-dpfl-tau.png` draws tau.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 
 import h2fdp
 from experiments.mistakes import told
+from experiments.reproduction.conduct import commit_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounting.iteration_budget import iteration_budget
 from h2fdp.privacy.accounting.release_types import ReleaseType
-from h2fdp.reproduction.conduct import commit_of
 
 FILE = Path(__file__).parent / "ali-dpfl.yaml"
 EPSILONS = (1.55, 1.65, 1.75, 1.85, 2.0, 2.25, 2.5, 2.75, 3.25)  # of the papers' budget table

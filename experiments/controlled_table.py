@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from experiments.fixed_power import POWERS_DBM, costs_at
+from experiments.reproduction.panels import COLOURS
 from h2fdp import Run
-from h2fdp.reproduction.panels import COLOURS
 
 LEAST = 0.7
 POWER, CONTROL = "control with power", "control"

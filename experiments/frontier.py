@@ -29,8 +29,8 @@ import yaml
 
 import h2fdp
 from experiments.frontier_mechanisms import EPSILONS, MECHANISMS, MODELS, PLAIN, TRUST, Mechanism, Trial, part_of
+from experiments.reproduction.conduct import commit_of
 from h2fdp.records.atomic import write_text
-from h2fdp.reproduction.conduct import commit_of
 
 FILE = Path(__file__).parent / "frontier.yaml"
 RUNS, TRIALS = "frontier.csv", "frontier-search.csv"

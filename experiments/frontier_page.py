@@ -22,7 +22,7 @@ from scipy import stats
 
 from experiments.frontier import RUNS, TRIALS, trust_word
 from experiments.frontier_mechanisms import ANY, EPSILONS, MECHANISMS, PLAIN, SECURE_SUM, TRUST
-from h2fdp.reproduction.panels import COLOURS
+from experiments.reproduction.panels import COLOURS
 
 ROOT = Path(__file__).parents[1]
 PAGE, README, PICTURE = ROOT / "docs" / "frontier.md", ROOT / "README.md", ROOT / "docs" / "figures" / "frontier.png"

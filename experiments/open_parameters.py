@@ -29,10 +29,10 @@ import pandas as pd
 import yaml
 
 import h2fdp
+from experiments.reproduction.measures import cost_until, smoothed
 from h2fdp import Experiment
 from h2fdp.privacy.accounted import scaled, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.reproduction.measures import cost_until, smoothed
 from h2fdp.run.forecast import planned_accounts
 
 FOLDER = Path(__file__).parent

@@ -28,9 +28,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from experiments.reproduction.conduct import commit_of
 from experiments.sections import between_markers
 from h2fdp import Experiment
-from h2fdp.reproduction.conduct import commit_of
 from h2fdp.schedules import Decision, OwnSchedule
 from h2fdp.schedules.step_decay import decayed
 

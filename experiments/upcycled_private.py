@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.mistakes import told
+from experiments.reproduction.conduct import commit_of
 from experiments.upcycled_runs import SYNTHETIC, Choice, Job, final, run_all, words
 from experiments.upcycled_stored import UPCYCLED, Cell
 from experiments.upcycled_table import searched
-from h2fdp.reproduction.conduct import commit_of
 
 SEEDS = range(1, 9)
 ROUNDS = {"": 80, UPCYCLED: 40}

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from experiments.reproduction.results import makers_of, table_runs
 from h2fdp.errors import UserError
-from h2fdp.reproduction.results import makers_of, table_runs
 
 Cell = tuple[str, str]  # data set, method
 Runs = dict[tuple[str, str, int], float]  # (data set, method with its prefix, seed) -> accuracy in per cent

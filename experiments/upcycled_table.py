@@ -20,7 +20,8 @@ names some of them, as iid:scaffold). The grids are searched for these alone, an
 it must be the stored one.
 
 `DIR/upcycled.csv` (with 30 % stragglers `upcycled-30.csv`) has the accuracy of every run: as `experiments/upcycled.csv`
-it is what `h2fdp reproduce upcycled` judges, and both are what `python -m experiments.upcycled_page` writes about.
+it is what `python -m experiments.reproduce upcycled` judges, and both are what
+`python -m experiments.upcycled_page` writes about.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.mistakes import told
+from experiments.reproduction.conduct import commit_of
 from experiments.upcycled_rule import ROUNDS, ended, seeds_afresh
 from experiments.upcycled_runs import (
     DATA_SETS,
@@ -48,7 +50,6 @@ from experiments.upcycled_runs import (
     words,
 )
 from experiments.upcycled_stored import UPCYCLED, Cell, Runs, cells_named, read_runs, require_same
-from h2fdp.reproduction.conduct import commit_of
 
 SHARES = (1.0, 0.3)
 GRIDS: dict[str, list[dict[str, Any]]] = {  # keys of the method; `step` is a factor on FedAvg's step size
@@ -214,7 +215,7 @@ def name_of_table(stragglers: float) -> str:
 
 
 def write_runs(file: Path, runs: Runs, made: Sequence[str] = (), *, afresh: bool = False) -> None:
-    """The accuracies at the end of all runs, as `h2fdp reproduce` reads a table; `made` says what made earlier ones."""
+    """The accuracies at the end of all runs, a table of `experiments.reproduce`; `made` says what made earlier ones."""
     stored = (" --stored FILE" if made else "") + " --afresh" * afresh
     now = f"`python -m experiments.upcycled_table DATA --out DIR{stored}` at {commit_of(Path(__file__).parent)}"
     lines = [*(f"# {each}" for each in dict.fromkeys((*made, now))), "data_set,method,seed,accuracy"]

@@ -8,9 +8,9 @@ that the authors measured (their program's configuration); they draw times about
 has the same admission, the same shorter last interval, and its best model is returned, too.
 
 DIR has MNIST's files, as torchvision lays them out. Both parts are sweeps in OUT: the same command continues after an
-interruption. `OUT/wang.csv` has the accuracy of every run: as `experiments/wang.csv` it is what `h2fdp reproduce wang`
-judges. Draws docs/figures/wang.png from it and writes between the markers of docs/resource-budget.md;
-`--page` does only that, from `experiments/wang.csv`.
+interruption. `OUT/wang.csv` has the accuracy of every run: as `experiments/wang.csv` it is what `python -m
+experiments.reproduce wang` judges. Draws docs/figures/wang.png from it and writes between the markers of
+docs/resource-budget.md; `--page` does only that, from `experiments/wang.csv`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ import h2fdp
 from experiments.frontier import flow
 from experiments.frontier_page import Mean
 from experiments.mistakes import told
+from experiments.reproduction.conduct import commit_of
+from experiments.reproduction.panels import COLOURS
 from experiments.wang_svm import CASES, holdings
 from h2fdp.data.images import Mnist
 from h2fdp.data.records import Records
 from h2fdp.records.atomic import write_text
-from h2fdp.reproduction.conduct import commit_of
-from h2fdp.reproduction.panels import COLOURS
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent

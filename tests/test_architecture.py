@@ -42,7 +42,6 @@ FLOORS = {
     "run": 7,
     "audit": 8,
     "sweeps": 9,
-    "reproduction": 10,
     "tuning": 10,
     "integrity": 10,
     "cli": 11,

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import h2fdp
 from experiments.questions.study import Question, accounted, by_seed, difference, ends, mean, picture
-from h2fdp.reproduction.panels import COLOURS
+from experiments.reproduction.panels import COLOURS
 
 NETWORKS = {  # words, and how many nodes add the noise of a message to the cloud
     "none": ("8 edge servers,\nnone trusted", 48),

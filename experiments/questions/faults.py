@@ -30,7 +30,7 @@ from experiments.questions.study import (
     values_at,
 )
 from experiments.questions.trust import Trust
-from h2fdp.reproduction.panels import COLOURS
+from experiments.reproduction.panels import COLOURS
 
 NOTHING, DROPPED, OFFLINE, SLOW = "nothing fails", "30 % drop out", "27 % offline", "half are stragglers"
 MARKS, PLACES = {DROPPED: "v", OFFLINE: "X"}, {DROPPED: 1.08, OFFLINE: 0.93}  # beside the curve

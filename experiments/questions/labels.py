@@ -24,7 +24,7 @@ from experiments.questions.study import (
     rhythm_word,
     values_at,
 )
-from h2fdp.reproduction.panels import COLOURS
+from experiments.reproduction.panels import COLOURS
 
 NO_NOISE, EPSILON = "no noise", "epsilon 0.3"
 

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 import h2fdp
 from experiments.frontier_page import Mean
+from experiments.reproduction.conduct import commit_of
+from experiments.reproduction.panels import COLOURS
 from h2fdp.records.atomic import write_text
-from h2fdp.reproduction.conduct import commit_of
-from h2fdp.reproduction.panels import COLOURS
 
 FOLDER = Path(__file__).parent
 DOCS = FOLDER.parents[1] / "docs"

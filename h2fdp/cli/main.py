@@ -7,17 +7,20 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from h2fdp import __version__
-from h2fdp.cli import catalogue, check, data, paper, plan, privacy, reproduce, run, runs, starter, sweep, topology, tune
+from h2fdp.cli import catalogue, check, data, paper, plan, privacy, run, runs, starter, sweep, topology, tune
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
 
 
-class _Commands(TyperGroup):
-    """The subcommands, which Ctrl-C ends in a line; what runs for long takes signals itself, and says how to go on."""
+class Command(TyperCommand):
+    """A command that Ctrl-C ends in a line; what runs for long takes signals itself, and says how to go on.
+
+    Its usage names its arguments alike in all versions of Typer: FILE, [DIR], RUN...
+    """
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         try:
@@ -26,17 +29,12 @@ class _Commands(TyperGroup):
             print("stopped", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
 
-
-class _Command(TyperCommand):
-    """A command whose usage names its arguments alike in all versions of Typer: FILE, [DIR], RUN..."""
-
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         pieces = super().collect_usage_pieces(ctx)
         return [piece.replace("{", "").replace("}", "").replace("......", "...") for piece in pieces]
 
 
 app = typer.Typer(
-    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -45,7 +43,6 @@ app.command("init")(starter.init_command)
 app.command("run")(run.run_command)
 app.command("sweep")(sweep.sweep_command)
 app.command("tune")(tune.tune_command)
-app.command("reproduce")(reproduce.reproduce_command)
 app.command("resume")(run.resume_command)
 app.command("plan")(plan.plan_command)
 app.command("runs")(runs.runs_command)
@@ -62,7 +59,7 @@ app.command("datasets")(catalogue.datasets_command)
 app.command("schema")(catalogue.schema_command)
 for group in (app, topology.app, data.app, privacy.app):
     for command in group.registered_commands:
-        command.cls = _Command
+        command.cls = Command
 
 
 def _version(wanted: bool) -> None:
@@ -80,8 +77,8 @@ def _root(
     """Simulate hierarchical federated learning with differential privacy."""
 
 
-def main() -> None:
-    """Run the command line; a user's mistakes are reported in short lines, our own bugs keep their traceback."""
+def main(app: typer.Typer = app) -> None:
+    """Run a command line; a user's mistakes are reported in short lines, our own bugs keep their traceback."""
     try:
         app()
     except UserError as error:

@@ -39,7 +39,7 @@ from h2fdp.runtime.hardware import ARITHMETIC, COMPILERS, description, processor
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
 _NOT_COUNTED = ("name", "runtime", "sweep", "tracking", "tune")
 # What chooses configurations or shows results: no bit of a run is made by it.
-ABOVE_RUNS = ("audit", "cli", "integrity", "reports", "reproduction", "sweeps", "tuning", "__init__.py", "__main__.py")
+ABOVE_RUNS = ("audit", "cli", "integrity", "reports", "sweeps", "tuning", "__init__.py", "__main__.py")
 
 IDENTITY = "identity.json"
 _OWN = "code of your own"

@@ -7,79 +7,15 @@ numbers are that paper's. Every function is vectorised over its numbers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from h2fdp.theory.dp_sgd import DpSgdNoise
-from h2fdp.theory.ranges import require, require_between
+from h2fdp.theory.ranges import require_between
 
 Numbers = np.ndarray | float
 OptimumForm = Literal["paper", "program"]
-
-
-@dataclass(frozen=True)
-class StronglyConvexLosses:
-    """The assumptions on the devices' losses in numbers.
-
-    Attributes:
-        smoothness: L.
-        curvature: mu, of strong convexity.
-        heterogeneity: Gamma = F* - sum_i p_i F_i*, 0 where devices are alike.
-        start_distance: Delta_1 = E ||w_1 - w*||^2.
-
-    Raises:
-        UserError: a number out of its range.
-    """
-
-    smoothness: float
-    curvature: float
-    heterogeneity: float
-    start_distance: float
-
-    def __post_init__(self) -> None:
-        for name in ("smoothness", "curvature"):
-            require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "a finite number above 0")
-        for name in ("heterogeneity", "start_distance"):
-            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "a finite number of at least 0")
-
-
-def ali_bound(
-    local_steps: Numbers, iterations: Numbers, step_size: float, losses: StronglyConvexLosses, noise: DpSgdNoise
-) -> np.ndarray:
-    """h(tau) of (8): the bound on E F(w_T) - F* after T iterations, tau of them between two aggregations.
-
-    Args:
-        local_steps: tau; broadcasts against `iterations`, T.
-
-    Raises:
-        UserError: tau or T below 1, a step size that is none.
-
-    >>> losses = StronglyConvexLosses(smoothness=1.0, curvature=2.0, heterogeneity=0.0, start_distance=1.0)
-    >>> ali_bound(np.array([1, 3]), 100, 0.5, losses, DpSgdNoise(1.0, 0.0, 10, 1))
-    array([0.025, 0.095])
-    """
-    require_between(iterations, 1, math.inf, "iterations", "at least one iteration")
-    tau = np.asarray(local_steps, float)
-    return np.asarray(tau / np.asarray(iterations, float) * ali_bound_of_rounds(tau, step_size, losses, noise))
-
-
-def ali_bound_of_rounds(
-    local_steps: Numbers, step_size: float, losses: StronglyConvexLosses, noise: DpSgdNoise
-) -> np.ndarray:
-    """G(tau) of (11), h(tau) = (tau / T) G(tau) (10): over the number of rounds T / tau, the bound.
-
-    Raises:
-        UserError: tau below 1, a step size that is none.
-    """
-    require_between(local_steps, 1, math.inf, "local_steps", "at least one local step")
-    require(0 < step_size < math.inf, "step_size", step_size, "a finite number above 0")
-    tau = np.asarray(local_steps, float)
-    drift = (2 + step_size * losses.curvature) * noise.step_energy
-    fixed = _fixed(losses.curvature, 2 * losses.heterogeneity / step_size, noise)
-    half = losses.smoothness / 2
-    return np.asarray(half * (drift * tau + losses.start_distance - 2 * drift + (drift + fixed) / tau))
 
 
 def ali_optimum(
@@ -89,7 +25,7 @@ def ali_optimum(
     noise: DpSgdNoise,
     form: OptimumForm = "paper",
 ) -> np.ndarray:
-    """tau* of (9), a real number of at least 1: where G is least when the step size is 1 / (mu T).
+    """tau* of (9), a real number of at least 1: where the bound G of (11) is least when the step size is 1 / (mu T).
 
     Args:
         iterations: T; all three broadcast.

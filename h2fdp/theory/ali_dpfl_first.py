@@ -13,7 +13,7 @@ import numpy as np
 
 from h2fdp.theory.dp_sgd import DpSgdNoise
 from h2fdp.theory.ranges import require_count
-from h2fdp.theory.resource_budget import DriftConstants, Numbers, drift_bound, loss_bound
+from h2fdp.theory.resource_budget import DriftConstants, Numbers, loss_bound
 
 
 def with_noise(constants: DriftConstants, noise: DpSgdNoise) -> DriftConstants:
@@ -23,20 +23,6 @@ def with_noise(constants: DriftConstants, noise: DpSgdNoise) -> DriftConstants:
     3.0
     """
     return replace(constants, divergence=constants.divergence + 2 * math.sqrt(noise.energy))
-
-
-def ali_first_drift(steps: Numbers, step_size: float, constants: DriftConstants, noise: DpSgdNoise) -> np.ndarray:
-    """h(x) of (11), its brackets as Theorem 1 derives them: the expected distance from centralised DP-SGD.
-
-    Args:
-        steps: x, whole numbers of at least 0; h(0) = h(1) = 0.
-        constants: without the noise.
-
-    >>> still = DriftConstants(1.0, smoothness=2.0, divergence=0.0)
-    >>> ali_first_drift(np.array([0, 1, 2, 3]), 0.5, still, DpSgdNoise(1.0, 1.0, parameters=4, batch=1))
-    array([0., 0., 2., 8.])
-    """
-    return drift_bound(steps, step_size, with_noise(constants, noise))
 
 
 def ali_first_bound(

@@ -1,4 +1,4 @@
-"""The privacy gap nu: part (b) of Theorem 4.3, what noise alone keeps between training and a stationary point.
+"""The privacy gap nu: part (b) of H2FDP's Theorem 4.3, what noise alone keeps between training and a stationary point.
 
 Given tau, it is a sum over subnets, nu = scale(tau) sum_c w_c(s_c): what a controller minimises, one subnet at a time.
 """
@@ -6,11 +6,55 @@ Given tau, it is a sum over subnets, nu = scale(tau) sum_c w_c(s_c): what a cont
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.theory.ranges import require_between
-from h2fdp.theory.setting import PrivacyTerms
+from h2fdp.theory.ranges import require, require_between, require_count
+
+
+@dataclass(frozen=True)
+class PrivacyTerms:
+    """What the noise is made from (Prop. 3.1), the same in all subnets.
+
+    Attributes:
+        parameters: M, the coordinates of the model.
+        sampling_rate: q, the largest share of its records that a device draws for a step.
+        clip_norm: G, the bound on each gradient's norm (20).
+        epsilon: the target; infinity means no noise.
+        delta: the target.
+        c2: the paper's unnamed constant in (15), for noise at a trusted edge server.
+        v2: its twin for noise at the devices.
+
+    Raises:
+        UserError: a number out of its range.
+    """
+
+    parameters: int
+    sampling_rate: float
+    clip_norm: float
+    epsilon: float
+    delta: float
+    c2: float = math.sqrt(2)
+    v2: float = math.sqrt(2)
+
+    def __post_init__(self) -> None:
+        require_count(self.parameters, 1, "parameters")
+        require(0 < self.sampling_rate <= 1, "sampling_rate", self.sampling_rate, "a share above 0 and at most 1")
+        require(self.epsilon > 0, "epsilon", self.epsilon, "a number above 0")
+        require(0 < self.delta < 1, "delta", self.delta, "a number between 0 and 1")
+        for name in ("clip_norm", "c2", "v2"):
+            require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "a finite number above 0")
+
+    @property
+    def noise_energy(self) -> float:
+        """M q^2 G^2 log(1/delta) / epsilon^2: what all noise energies are multiples of, a squared gradient.
+
+        >>> round(PrivacyTerms(100, 0.1, 2.0, epsilon=2.0, delta=math.exp(-9)).noise_energy, 9)
+        9.0
+        """
+        relative = self.sampling_rate * self.clip_norm / self.epsilon
+        return self.parameters * relative**2 * math.log(1 / self.delta)
 
 
 def gap_scale(
@@ -40,53 +84,10 @@ def gap_scale(
     return np.asarray(4 * terms.noise_energy * growth / np.asarray(active_subnets, float) ** 2)
 
 
-def gap_weight(trust: np.ndarray | float, size: np.ndarray | float, c2: float, v2: float) -> np.ndarray:
-    """w_c(s) = p_c c2^2 / s^2 + (1 - p_c) v2^2 / s, infinite at s = 0; shapes broadcast.
+def largest_first_step_size(smoothness: float, local_steps: int, intervals: int) -> float:
+    """gamma = min{1/tau, 1/K_g} / beta, the largest that Theorem 4.3 allows.
 
-    Args:
-        trust: p_c, the probability that the edge server is trusted; 1 or 0 where it is known.
-        size: s_c^k, the devices that take part.
-
-    Raises:
-        UserError: trust outside 0 .. 1, a size below 0.
-
-    >>> gap_weight(trust=np.array([[1.0], [0.0]]), size=np.array([0, 1, 2]), c2=2.0, v2=1.0)
-    array([[inf, 4. , 1. ],
-           [inf, 1. , 0.5]])
+    >>> largest_first_step_size(smoothness=2.0, local_steps=20, intervals=200)
+    0.0025
     """
-    require_between(trust, 0, 1, "trust", "a probability between 0 and 1")
-    require_between(size, 0, math.inf, "sizes", "a number of devices of at least 0")
-    trust, size = np.asarray(trust, float), np.asarray(size, float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        weight = (trust * c2**2 / size + (1 - trust) * v2**2) / size
-    return np.where(size > 0, weight, np.inf)
-
-
-def privacy_gap(
-    terms: PrivacyTerms,
-    local_steps: np.ndarray | float,
-    local_aggregations: np.ndarray | float,
-    trust: np.ndarray,
-    sizes: np.ndarray,
-) -> np.ndarray:
-    """nu of whole networks (H2FDP, Eq. 33, part b), a squared gradient; infinite where a subnet has no device.
-
-    Args:
-        local_steps: tau; broadcasts against the leading axes of `sizes`, as (T, 1) against (S, N) to give (T, S).
-        local_aggregations: K_l, broadcasts likewise.
-        trust: (N,) or (..., N) p_c.
-        sizes: (..., N) s_c^k, all N subnets take part.
-
-    Raises:
-        UserError: an argument out of its range, as in `gap_scale` and `gap_weight`.
-
-    >>> terms = PrivacyTerms(100, 0.1, 2.0, epsilon=2.0, delta=math.exp(-9), c2=1.0, v2=1.0)
-    >>> privacy_gap(terms, np.array([1, 2]), 0, trust=np.array([1.0, 0.0, 0.5]), sizes=np.array([2, 4, 1]))
-    array([ 6., 12.])
-    """
-    weights = gap_weight(trust, sizes, terms.c2, terms.v2).sum(axis=-1)
-    subnets = np.broadcast_shapes(np.shape(trust), np.shape(sizes))[-1]
-    scale = gap_scale(terms, local_steps, local_aggregations, subnets)
-    with np.errstate(invalid="ignore"):  # without noise the scale is 0, and 0 times infinity is no number
-        gap = scale * weights
-    return np.where(np.isinf(weights), np.inf, gap)
+    return 1.0 / (smoothness * max(local_steps, intervals))

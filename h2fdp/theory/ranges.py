@@ -36,8 +36,3 @@ def require_between(values: np.ndarray | float, lowest: float, highest: float, a
 def require_count(value: int, lowest: int, argument: str) -> None:
     """Raise a `UserError` unless `value` is a whole number of at least `lowest`."""
     require(value >= lowest and value % 1 == 0, argument, value, f"a whole number of at least {lowest}")
-
-
-def require_subnets(values: np.ndarray, subnets: int, argument: str) -> None:
-    """Raise a `UserError` unless `values` has one entry for each subnet."""
-    require(values.shape == (subnets,), argument, f"shape {values.shape}", f"one value for each of {subnets} subnets")

@@ -5,10 +5,12 @@ import shlex
 import pytest
 import typer
 
+from experiments.reproduce import app as reproduce
 from h2fdp.cli.main import app
 from tests.docs.blocks import blocks_of
 from tests.docs.reader import REPOSITORY, Reader
 
+PROGRAMS = {"h2fdp ": app, "python -m experiments.reproduce ": reproduce}
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
@@ -16,14 +18,15 @@ def commands_of(page):
     for block in blocks_of(page):
         for number, line in enumerate(block.text.splitlines(), start=block.line):
             command = line.removeprefix("$ ")
-            if block.language == "console" and command.startswith("h2fdp "):
-                yield pytest.param(command, id=f"{page.name}:{number}")
+            for program, takes in PROGRAMS.items():
+                if block.language == "console" and command.startswith(program):
+                    yield pytest.param(takes, command.removeprefix(program), id=f"{page.name}:{number}")
 
 
-@pytest.mark.parametrize("command", [each for page in PAGES for each in commands_of(page)])
-def test_the_command_line_takes_what_a_page_shows(command):
-    words = shlex.split(command, comments=True)[1:]
-    parser = typer.main.get_command(app)
+@pytest.mark.parametrize(("program", "command"), [each for page in PAGES for each in commands_of(page)])
+def test_the_command_line_takes_what_a_page_shows(program, command):
+    words = shlex.split(command, comments=True)
+    parser = typer.main.get_command(program)
     context = parser.make_context("h2fdp", words[:1], resilient_parsing=True)
     while hasattr(parser, "get_command"):
         parser = parser.get_command(context, words.pop(0))

@@ -2,8 +2,8 @@
 
 import re
 
-from h2fdp.reproduction.regions import RESULTS, begin
-from h2fdp.reproduction.verdict import Verdict
+from experiments.reproduction.regions import RESULTS, begin
+from experiments.reproduction.verdict import Verdict
 from tests.docs.reader import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from experiments.reproduction.claims import ClaimsFile
+from experiments.reproduction.plan import read_reproduction
 from h2fdp import UserError
-from h2fdp.reproduction.claims import ClaimsFile
-from h2fdp.reproduction.plan import read_reproduction
 from h2fdp.sweeps.shared import SharedInputs
 from tests.reproduction.small import folder
 

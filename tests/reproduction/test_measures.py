@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from h2fdp.reproduction.measures import MEASURES, reachable
+from experiments.reproduction.measures import MEASURES, reachable
 
 
 def rows(accuracy, **columns):

@@ -6,15 +6,15 @@ import math
 
 import pytest
 
+from experiments.reproduction.cells import cell, share_cell
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.evaluation import JudgedClaim, Row
+from experiments.reproduction.quantities import Estimate, Finding
+from experiments.reproduction.results import NO_RUNS
+from experiments.reproduction.verdict import Verdict
+from experiments.reproduction.verdict_store import CHANGED, Provenance, VerdictStore, read_verdicts
+from experiments.reproduction.wording import found_words
 from h2fdp.errors import UserError
-from h2fdp.reproduction.cells import cell, share_cell
-from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.evaluation import JudgedClaim, Row
-from h2fdp.reproduction.quantities import Estimate, Finding
-from h2fdp.reproduction.results import NO_RUNS
-from h2fdp.reproduction.verdict import Verdict
-from h2fdp.reproduction.verdict_store import CHANGED, Provenance, VerdictStore, read_verdicts
-from h2fdp.reproduction.wording import found_words
 
 CLAIM = Claim(
     id="a",

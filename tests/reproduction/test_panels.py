@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from h2fdp.reproduction.figures_file import Bars
-from h2fdp.reproduction.panels import draw_panel
-from h2fdp.reproduction.results import Results
+from experiments.reproduction.figures_file import Bars
+from experiments.reproduction.panels import draw_panel
+from experiments.reproduction.results import Results
 
 PANEL = Bars.model_validate(
     {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from h2fdp.reproduction import student
-from h2fdp.reproduction.quantities import COMPARISONS, find
+from experiments.reproduction import student
+from experiments.reproduction.quantities import COMPARISONS, find
 
 SEEDS = np.array([[70.0, 60.0, 55.0], [72.0, 61.0, 57.0], [68.0, 62.0, 53.0]])  # three points, means 70, 61, 55
 ladders = arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(2, 5)), elements=st.floats(1, 100))

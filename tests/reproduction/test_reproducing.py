@@ -9,11 +9,11 @@ import pytest
 from matplotlib.image import imread
 from typer.testing import CliRunner
 
+from experiments.reproduce import app
+from experiments.reproduction.decisions import decisions
+from experiments.reproduction.regions import RESULTS, VERDICTS, begin, end
 from h2fdp import Experiment
-from h2fdp.cli.main import app
 from h2fdp.errors import UserError
-from h2fdp.reproduction.decisions import decisions
-from h2fdp.reproduction.regions import RESULTS, VERDICTS, begin, end
 from h2fdp.run.setup import RunSetup
 from tests.reproduction.small import folder
 
@@ -22,7 +22,7 @@ BEGIN, END = begin(RESULTS), end(RESULTS)
 
 def reproduce(path, *arguments, experiments=None):
     fixed = ["--inline", "--experiments", str(experiments or path / "experiments"), "--out", str(path / "out")]
-    return CliRunner().invoke(app, ["reproduce", *arguments, *fixed], env={"COLUMNS": "100"})
+    return CliRunner().invoke(app, [*arguments, *fixed], env={"COLUMNS": "100"})
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
     assert "| noise costs accuracy | Sec. 1 | Digits | ≤ 500 points |" in page
     assert "| tau rises | Sec. 3 | Digits | every step |" in page
     assert "Other" not in page  # it has a page of its own
-    assert "Made by `h2fdp" in page
+    assert "Made by `python -m experiments.reproduce" in page
     runs = path / "out" / "full" / "digits" / "accounted" / "two" / "runs"
     summaries = [json.loads(each.read_text())["privacy"]["worst"] for each in runs.glob("*/summary.json")]
     largest = max(min(row["rdp"], row["pld"]) for each in summaries for row in each.values())

@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from h2fdp import UserError
-from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.evaluation import JudgedClaim, judge
-from h2fdp.reproduction.measures import final_accuracy
-from h2fdp.reproduction.plan import read_reproduction
-from h2fdp.reproduction.quantities import Estimate, Finding
-from h2fdp.reproduction.settings.design import Axis, Design, drawn
-from h2fdp.reproduction.settings.file import Requirement, read_settings
-from h2fdp.reproduction.settings.judged import (
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.evaluation import JudgedClaim, judge
+from experiments.reproduction.measures import final_accuracy
+from experiments.reproduction.plan import read_reproduction
+from experiments.reproduction.quantities import Estimate, Finding
+from experiments.reproduction.settings.design import Axis, Design, drawn
+from experiments.reproduction.settings.file import Requirement, read_settings
+from experiments.reproduction.settings.judged import (
     FAVOURABLE,
     PLAUSIBLE,
     JudgedSetting,
@@ -27,9 +26,10 @@ from h2fdp.reproduction.settings.judged import (
     why_not,
     within,
 )
-from h2fdp.reproduction.settings.stored_runs import RunHead, RunStore, read_runs, results_from, stored
-from h2fdp.reproduction.settings.studies import SettingStudies, check_figures
-from h2fdp.reproduction.verdict import Verdict
+from experiments.reproduction.settings.stored_runs import RunHead, RunStore, read_runs, results_from, stored
+from experiments.reproduction.settings.studies import SettingStudies, check_figures
+from experiments.reproduction.verdict import Verdict
+from h2fdp import UserError
 from tests.docs.reader import REPOSITORY
 from tests.reproduction.settings_file import SETTINGS, folder_with_settings
 

@@ -1,4 +1,4 @@
-"""`h2fdp reproduce settings` on digits: tried, made once, judged, written, and known in another folder from its CSV."""
+"""`reproduce settings` on digits: tried, made once, judged, written, and known in another folder from its CSV."""
 
 import csv
 import json
@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from h2fdp.reproduction.regions import SETTINGS, VERDICTS, begin, end
+from experiments.reproduction.regions import SETTINGS, VERDICTS, begin, end
 from tests.reproduction.settings_file import folder_with_settings
 from tests.reproduction.test_reproducing import reproduce
 

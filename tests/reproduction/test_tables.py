@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from experiments.reproduction.plan import read_reproduction
+from experiments.reproduction.results import from_table
 from h2fdp import UserError
-from h2fdp.reproduction.plan import read_reproduction
-from h2fdp.reproduction.results import from_table
 from tests.reproduction.small import folder
 from tests.reproduction.test_reproducing import reproduce
 

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.evaluation import judge
-from h2fdp.reproduction.results import Results
-from h2fdp.reproduction.verdict import Verdict
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.evaluation import judge
+from experiments.reproduction.results import Results
+from experiments.reproduction.verdict import Verdict
 
 CLAIM = Claim.model_validate(
     {

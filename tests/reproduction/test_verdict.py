@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.reproduction.quantities import Estimate
-from h2fdp.reproduction.verdict import BY_LESS, LESS_IF_ANY, UNDECIDED, Verdict, remark, verdict
+from experiments.reproduction.quantities import Estimate
+from experiments.reproduction.verdict import BY_LESS, LESS_IF_ANY, UNDECIDED, Verdict, remark, verdict
 
 numbers = st.floats(-100, 100)
 lengths = st.floats(0, 50)

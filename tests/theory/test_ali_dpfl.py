@@ -1,6 +1,7 @@
 """ALI-DPFL's closed form for tau (second version) and its search (first version)."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,16 +12,24 @@ from h2fdp.errors import UserError
 from h2fdp.theory import (
     DpSgdNoise,
     DriftConstants,
-    StronglyConvexLosses,
-    ali_bound,
-    ali_bound_of_rounds,
     ali_first_bound,
-    ali_first_drift,
     ali_first_optimum,
     ali_optimum,
+    drift_bound,
     iterations_in_reach,
     least_batch,
 )
+from h2fdp.theory.ali_dpfl_first import with_noise
+
+
+class Losses(NamedTuple):
+    """L, mu, Gamma, Delta_1 of the second version."""
+
+    smoothness: float
+    curvature: float
+    heterogeneity: float
+    start_distance: float
+
 
 MODEL = 26_010  # parameters of the papers' CNN
 PAPER_NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=MODEL, batch=75)
@@ -33,37 +42,15 @@ noises = st.builds(
     st.floats(1, 500),
 )
 magnitudes = st.floats(1e-3, 1e3)
-losses = st.builds(StronglyConvexLosses, magnitudes, st.floats(0.05, 20), st.floats(0, 20), magnitudes)
+losses = st.builds(Losses, magnitudes, st.floats(0.05, 20), st.floats(0, 20), magnitudes)
 
 
-def bound_by_hand(tau, total, eta, of, noise):
-    """(8) as printed: a quadratic in tau."""
+def bound_of_rounds(tau, eta, of, noise):
+    """G(tau) of (11); the bound h(tau) of (8) is tau / T times it."""
     s2 = noise.noise_multiplier**2 * noise.clip_norm**2 * noise.parameters / noise.batch**2
     a = (2 + eta * of.curvature) * (noise.clip_norm**2 + s2)
     rest = a + 4 / of.curvature**2 + 3 * noise.clip_norm**2 + 2 * of.heterogeneity / eta + s2
-    square = of.smoothness * a / (2 * total) * tau**2
-    linear = (of.smoothness * of.start_distance - 2 * of.smoothness * a) / (2 * total) * tau
-    return square + linear + of.smoothness * rest / (2 * total)
-
-
-@given(st.integers(1, 200), st.integers(1, 10_000), st.floats(1e-3, 2), losses, noises)
-def test_the_bound_is_the_papers_quadratic(tau, total, eta, of, noise):
-    expected = bound_by_hand(tau, total, eta, of, noise)
-    scale = 1e-9 * bound_by_hand(1, total, eta, of, noise) * tau**2  # of the terms that cancel
-    assert ali_bound(tau, total, eta, of, noise) == pytest.approx(expected, rel=1e-9, abs=scale)
-
-
-@given(st.integers(1, 200), st.integers(1, 10_000), st.floats(1e-3, 2), losses, noises)
-def test_over_the_number_of_rounds_it_is_the_same_bound(tau, total, eta, of, noise):
-    rounds = total / tau
-    assert ali_bound_of_rounds(tau, eta, of, noise) / rounds == pytest.approx(ali_bound(tau, total, eta, of, noise))
-
-
-def test_bounds_of_many_interval_lengths_come_at_once():
-    of, taus = StronglyConvexLosses(1.0, 0.5, 2.0, 3.0), np.arange(1, 30)
-    grid = ali_bound(taus[:, None], np.array([100, 200]), 0.5, of, PAPER_NOISE)
-    assert grid.shape == (29, 2)
-    assert grid[6, 1] == pytest.approx(ali_bound(7, 200, 0.5, of, PAPER_NOISE))
+    return of.smoothness / 2 * (a * tau + of.start_distance - 2 * a + rest / tau)
 
 
 @given(st.integers(1, 2000), losses, noises)
@@ -71,7 +58,7 @@ def test_with_rounds_fixed_the_closed_form_is_where_the_bound_is_least(total, of
     # (9) is (11) minimised at the step size 1 / (mu T).
     best = float(ali_optimum(total, of.curvature, of.heterogeneity, noise))
     taus = np.arange(1, min(math.ceil(best), 10**6) + 3)
-    values = ali_bound_of_rounds(taus, 1 / (of.curvature * total), of, noise)
+    values = bound_of_rounds(taus, 1 / (of.curvature * total), of, noise)
     if best < 10**6:
         below, above = values[math.floor(best) - 1], values[math.ceil(best) - 1]
         assert min(below, above) <= values.min() * (1 + 1e-12)
@@ -80,7 +67,8 @@ def test_with_rounds_fixed_the_closed_form_is_where_the_bound_is_least(total, of
 @given(losses, noises, st.integers(1, 2000))
 def test_with_iterations_fixed_one_local_step_is_best(of, noise, total):
     """Lemma 1."""
-    values = ali_bound(np.arange(1, 50), total, 1 / (of.curvature * total), of, noise)
+    taus = np.arange(1, 50)
+    values = taus / total * bound_of_rounds(taus, 1 / (of.curvature * total), of, noise)
     assert values.argmin() == 0
 
 
@@ -127,14 +115,14 @@ def test_the_first_versions_drift_is_the_papers_with_its_brackets_mended(steps, 
     xi = of.divergence + 2 * math.sqrt(noise.parameters) * noise.noise_multiplier * noise.clip_norm / noise.batch
     rate = eta * of.smoothness
     expected = eta * xi * math.fsum((1 + rate) ** z - 1 for z in range(steps))  # the sum that the proof starts from
-    found = float(ali_first_drift(steps, eta, of, noise))
+    found = float(drift_bound(steps, eta, with_noise(of, noise)))
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-6 * eta * xi)
     assert found == 0 or steps > 1
 
 
 def first_bound_by_hand(tau, total, eta, of, noise, omega, least):
     phi = omega * (1 - of.smoothness * eta / 2)
-    bracket = eta * phi - of.lipschitz * float(ali_first_drift(tau, eta, of, noise)) / (tau * least**2)
+    bracket = eta * phi - of.lipschitz * float(drift_bound(tau, eta, with_noise(of, noise))) / (tau * least**2)
     return 1 / (total * bracket) + math.sqrt(3) / 3 if bracket > 0 else math.inf
 
 
@@ -192,7 +180,6 @@ def test_the_first_versions_bound_of_many_lengths_comes_at_once():
         (lambda: DpSgdNoise(1.0, 1.0, 1, 0.5), "batch: expected a finite number of at least 1, found 0.5"),
         (lambda: ali_optimum(0, 1.0, 0.0, PAPER_NOISE), "iterations: expected at least one iteration, found 0"),
         (lambda: ali_optimum(1, -1.0, 0.0, PAPER_NOISE), "curvature: expected a number of at least 0, found -1.0"),
-        (lambda: StronglyConvexLosses(1.0, 0.0, 0.0, 0.0), "curvature: expected a finite number above 0, found 0.0"),
         (
             lambda: ali_first_optimum(5, 0, 9, 0.1, DriftConstants(1, 1, 1), PAPER_NOISE, 1.0, 1.0),
             "rounds: expected a whole number of at least 1, found 0",

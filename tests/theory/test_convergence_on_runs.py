@@ -6,14 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp.theory import (
-    LossConstants,
-    PrivacyTerms,
-    Timing,
-    convergence_bound,
-    dispersion_bounds,
-    largest_first_step_size,
-)
+from experiments.convergence import LossConstants, Timing, convergence_bound, dispersion_bounds
+from h2fdp.theory import PrivacyTerms, largest_first_step_size
 from tests.theory.protocol import Quadratics, Setting, draw_losses, run, run_unclipped
 
 INSTANCES = 120

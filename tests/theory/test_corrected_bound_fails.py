@@ -3,8 +3,8 @@
 All devices share one loss on one parameter, F'(w) = beta w cut to [-G/3, G]: smooth, with bounded gradients, without
 dispersion; training starts at its minimum. The noise of local aggregations makes the gradients on its way those of a
 smeared loss, whose minimum is elsewhere, and averaging over any number of subnets does not help. The bound pays for
-that in B2^2 only, which vanishes against G^2 in units of length so large that beta is small (see `dispersion.py`), and
-in part (b), which vanishes with the number of subnets.
+that in B2^2 only, which vanishes against G^2 in units of length so large that beta is small (see `dispersion_bounds`),
+and in part (b), which vanishes with the number of subnets.
 """
 
 import math
@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from h2fdp.theory import LossConstants, PrivacyTerms, Timing, convergence_bound
+from experiments.convergence import LossConstants, Timing, convergence_bound
+from h2fdp.theory import PrivacyTerms
 
 SUBNETS = 3_000_000  # of one device
 LOCAL_STEPS, INTERVALS, AGGREGATED = 50, 400, (12, 25, 38)

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from experiments.reproduction.measures import MEASURES
+from experiments.reproduction.points import At, Ladder
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Number, Text
-from h2fdp.reproduction.measures import MEASURES
-from h2fdp.reproduction.points import At, Ladder
 
 Column = Literal["claimed", "accounted"]
 COLUMNS: dict[Column, str] = {

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from experiments.reproduction.evaluation import JudgedClaim
+from experiments.reproduction.figures_file import Column
+from experiments.reproduction.quantities import Estimate, Finding
+from experiments.reproduction.verdict import Verdict
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, NonNegative, Number, Text
-from h2fdp.reproduction.evaluation import JudgedClaim
-from h2fdp.reproduction.figures_file import Column
-from h2fdp.reproduction.quantities import Estimate, Finding
-from h2fdp.reproduction.verdict import Verdict
 
 Numbers = Annotated[
     list[float | Literal["inf", "-inf"] | None],

@@ -9,16 +9,16 @@ from itertools import combinations
 
 from scipy.stats import spearmanr
 
-from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.evaluation import JudgedClaim, judge, numbers_at
-from h2fdp.reproduction.figures_file import Column
-from h2fdp.reproduction.points import Point, is_at, points_of
-from h2fdp.reproduction.quantities import Estimate
-from h2fdp.reproduction.results import Results
-from h2fdp.reproduction.settings.design import Axis, Setting
-from h2fdp.reproduction.settings.file import Requirement
-from h2fdp.reproduction.settings.stored_runs import StoredRun, in_words_of_claims, results_from
-from h2fdp.reproduction.verdict import OPEN, Verdict
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.evaluation import JudgedClaim, judge, numbers_at
+from experiments.reproduction.figures_file import Column
+from experiments.reproduction.points import Point, is_at, points_of
+from experiments.reproduction.quantities import Estimate
+from experiments.reproduction.results import Results
+from experiments.reproduction.settings.design import Axis, Setting
+from experiments.reproduction.settings.file import Requirement
+from experiments.reproduction.settings.stored_runs import StoredRun, in_words_of_claims, results_from
+from experiments.reproduction.verdict import OPEN, Verdict
 
 _LEAST_SETTINGS = 6  # below, no correlation is worth a word
 _LEVEL = 0.05

@@ -9,14 +9,14 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from experiments.reproduction.figures_file import Column
+from experiments.reproduction.plan import Reproduction
+from experiments.reproduction.results import SEED
+from experiments.reproduction.settings.file import SETTINGS, SettingsFile
 from h2fdp.config import Document, empty_document
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, named_document
 from h2fdp.records.digests import hash_of
-from h2fdp.reproduction.figures_file import Column
-from h2fdp.reproduction.plan import Reproduction
-from h2fdp.reproduction.results import SEED
-from h2fdp.reproduction.settings.file import SETTINGS, SettingsFile
 from h2fdp.sweeps.grid import SWEEP, points_of
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study, study_of

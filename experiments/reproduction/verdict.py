@@ -6,7 +6,7 @@ import math
 from enum import StrEnum
 from typing import Literal
 
-from h2fdp.reproduction.quantities import Estimate
+from experiments.reproduction.quantities import Estimate
 
 UNDECIDED, LESS_IF_ANY, BY_LESS = "undecided", "by less, if at all", "by less"
 OPEN = (UNDECIDED, LESS_IF_ANY)  # remarks on claims that do not hold, but might with more seeds, at least in direction

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from h2fdp.reproduction.cells import cell, share_cell
-from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.figures_file import COLUMNS
-from h2fdp.reproduction.settings.design import Axis, Setting
-from h2fdp.reproduction.settings.judged import ClaimOverSettings, JudgedSetting, SettingsResults, never_together
-from h2fdp.reproduction.wording import claimed_words, found_words, verdict_text
+from experiments.reproduction.cells import cell, share_cell
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.figures_file import COLUMNS
+from experiments.reproduction.settings.design import Axis, Setting
+from experiments.reproduction.settings.judged import ClaimOverSettings, JudgedSetting, SettingsResults, never_together
+from experiments.reproduction.wording import claimed_words, found_words, verdict_text
 
 
 def settings_region(

@@ -2,7 +2,7 @@
 
 Points are compared under the same seeds: what differs between seeds - networks, trust, data - does not blur a
 difference within them. An interval lies between the 2.5 and 97.5 percentiles of the comparison of drawn means
-(`h2fdp.reproduction.student`). The least of k numbers is below a bound as soon as one of them is, and above it only if
+(`student.py`). The least of k numbers is below a bound as soon as one of them is, and above it only if
 all are: its interval goes from the least of their low ends to the least of their high ends, these taken at the level
 divided by k (Bonferroni); the largest is its mirror image. Where seeds were added after looks at the intervals, the
 level is divided by the number of looks too: the interval at which one stopped then covers at least as often as one of
@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.reproduction.student import drawn_means
 from h2fdp.confidence import CONFIDENCE
-from h2fdp.reproduction.student import drawn_means
 
 Floats = NDArray[np.float64]
 _LEAST_SEEDS = 2

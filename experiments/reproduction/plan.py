@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.reproduction.claims import ClaimsFile
+from experiments.reproduction.figures_file import COLUMNS, Column, FiguresFile
+from experiments.reproduction.points import points_of
+from experiments.reproduction.results import combinations_at, from_table
 from h2fdp.config import Document, check, read_document
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, named_document
-from h2fdp.reproduction.claims import ClaimsFile
-from h2fdp.reproduction.figures_file import COLUMNS, Column, FiguresFile
-from h2fdp.reproduction.points import points_of
-from h2fdp.reproduction.results import combinations_at, from_table
 from h2fdp.sweeps.grid import points_of as grid_of
 from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.shared import SharedInputs

@@ -1,4 +1,4 @@
-"""`h2fdp reproduce settings`: a paper's claims in many settings of what it leaves open."""
+"""`python -m experiments.reproduce settings`: a paper's claims in many settings of what it leaves open."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from h2fdp.cli.tables import print_facts, print_json, print_table
 from h2fdp.errors import UserError
 
 if TYPE_CHECKING:
+    from experiments.reproduction.session import Session
+    from experiments.reproduction.settings.judged import ClaimOverSettings
+    from experiments.reproduction.settings.session import SettingsSession
     from h2fdp.cli.session import Interrupt
-    from h2fdp.reproduction.session import Session
-    from h2fdp.reproduction.settings.judged import ClaimOverSettings
-    from h2fdp.reproduction.settings.session import SettingsSession
     from h2fdp.sweeps.work_options import WorkOptions
 
 
 def settings_of(session: Session, *, stored: bool) -> SettingsSession | None:
     """The settings of a folder of experiments; None of one that has none."""
-    from h2fdp.reproduction.settings.file import SETTINGS, read_settings
-    from h2fdp.reproduction.settings.session import SettingsSession
-    from h2fdp.reproduction.settings.studies import check_figures
+    from experiments.reproduction.settings.file import SETTINGS, read_settings
+    from experiments.reproduction.settings.session import SettingsSession
+    from experiments.reproduction.settings.studies import check_figures
 
     if not (session.of.folder / SETTINGS).is_file():
         return None
@@ -51,8 +51,8 @@ def reproduce_settings(
         page: where the verdicts are written; None writes none.
         keeps: the runs are stored beside the experiments.
     """
-    from h2fdp.reproduction.settings.file import SETTINGS
-    from h2fdp.reproduction.settings.session import RUNS
+    from experiments.reproduction.settings.file import SETTINGS
+    from experiments.reproduction.settings.session import RUNS
 
     if settings is None:
         raise UserError(f"no {SETTINGS} here; expected one beside figures.yaml", str(session.of.folder))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from experiments.reproduction.evaluation import LEAST_TARGET, numbers_at, target_of
+from experiments.reproduction.figures_file import Bars, Curves, LadderPanel
+from experiments.reproduction.measures import MEASURES, PERCENT
+from experiments.reproduction.points import points_of
+from experiments.reproduction.results import Results
 from h2fdp.confidence import MeanIntervals, means_with_intervals
-from h2fdp.reproduction.evaluation import LEAST_TARGET, numbers_at, target_of
-from h2fdp.reproduction.figures_file import Bars, Curves, LadderPanel
-from h2fdp.reproduction.measures import MEASURES, PERCENT
-from h2fdp.reproduction.points import points_of
-from h2fdp.reproduction.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from h2fdp.reproduction.cells import cell, legend, share_cell
-from h2fdp.reproduction.evaluation import Row, has_runs
-from h2fdp.reproduction.figures_file import COLUMNS, Column
-from h2fdp.reproduction.plan import Reproduction
-from h2fdp.reproduction.settings.judged import ClaimOverSettings, SettingsResults
-from h2fdp.reproduction.wording import paper_words
+from experiments.reproduction.cells import cell, legend, share_cell
+from experiments.reproduction.evaluation import Row, has_runs
+from experiments.reproduction.figures_file import COLUMNS, Column
+from experiments.reproduction.plan import Reproduction
+from experiments.reproduction.settings.judged import ClaimOverSettings, SettingsResults
+from experiments.reproduction.wording import paper_words
 
 _SHORT: Mapping[Column, str] = {"claimed": "formula", "accounted": "account"}
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.figures_file import COLUMNS, Column
-from h2fdp.reproduction.measures import MEASURES, reachable
-from h2fdp.reproduction.plan import FigurePart
-from h2fdp.reproduction.points import Point, points_of
-from h2fdp.reproduction.quantities import Finding, find
-from h2fdp.reproduction.results import NO_RUNS, Results
-from h2fdp.reproduction.verdict import Verdict, remark, verdict
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.figures_file import COLUMNS, Column
+from experiments.reproduction.measures import MEASURES, reachable
+from experiments.reproduction.plan import FigurePart
+from experiments.reproduction.points import Point, points_of
+from experiments.reproduction.quantities import Finding, find
+from experiments.reproduction.results import NO_RUNS, Results
+from experiments.reproduction.verdict import Verdict, remark, verdict
 
 
 class NoColumn(str):

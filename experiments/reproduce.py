@@ -1,4 +1,9 @@
-"""`h2fdp reproduce`: a paper's figures run and drawn, its claims judged."""
+"""A paper's figures run and drawn, its claims judged.
+
+    python -m experiments.reproduce fig4 --quick
+
+NAME is a figure of figures.yaml, or all, settings or stored; --help has the options.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from h2fdp.cli.main import Command, main
 from h2fdp.cli.options import AsJson, DataRoot
 from h2fdp.cli.several_runs import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
 from h2fdp.cli.tables import print_facts, print_json, print_table
@@ -17,17 +23,18 @@ from h2fdp.errors import UserError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from experiments.reproduction.evaluation import JudgedClaim, Row
     from h2fdp.cli.session import Interrupt
-    from h2fdp.reproduction.evaluation import JudgedClaim, Row
     from h2fdp.sweeps.work_options import WorkOptions
 
 ALL, SETTINGS, STORED = "all", "settings", "stored"
-PACKAGE_FOLDER = Path(__file__).parents[2] / "experiments"  # of a checkout
+FOLDER = Path(__file__).parent
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def _told(judged: JudgedClaim) -> str:
     """The verdict with what it leaves out."""
-    from h2fdp.reproduction.verdict import OPEN
+    from experiments.reproduction.verdict import OPEN
 
     if judged.remark in OPEN:
         return judged.remark
@@ -35,7 +42,8 @@ def _told(judged: JudgedClaim) -> str:
     return f"{judged.verdict} ({more})" if more else str(judged.verdict)
 
 
-def reproduce_command(
+@app.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})
+def reproduce(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A figure of figures.yaml, as fig4; all; settings; or stored.")
     ],
@@ -49,7 +57,7 @@ def reproduce_command(
     jobs: Jobs = None,
     inline: Inline = False,
     overwrite: OverwriteRuns = False,
-    experiments: Annotated[Path | None, typer.Option(help="Folder with figures.yaml and claims.yaml.")] = None,
+    experiments: Annotated[Path, typer.Option(help="Folder with figures.yaml and claims.yaml.")] = FOLDER,
     page: Annotated[
         Path | None, typer.Option(help="The page of --check; with --data-set it has these data sets only.")
     ] = None,
@@ -62,12 +70,11 @@ def reproduce_command(
     `stored` runs nothing: what was found before is judged by the claims as they are now.
     --check writes all claims into docs/reproduction.md beside the experiments; with --quick into the folder of --out.
     """
-    from h2fdp.cli.reproduce_settings import reproduce_settings, settings_of
-    from h2fdp.reproduction.plan import read_reproduction
-    from h2fdp.reproduction.session import Session
+    from experiments.reproduction.plan import read_reproduction
+    from experiments.reproduction.session import Session
+    from experiments.reproduction.settings.command import reproduce_settings, settings_of
 
-    folder = experiments or (PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else Path("experiments"))
-    of = read_reproduction(folder)
+    of = read_reproduction(experiments)
     if name == SETTINGS and (quick or data_set):
         raise UserError("settings have the length and the data set that settings.yaml says", "--quick, --data-set")
     ours = [figure for figure, shown in of.file.figures.items() if not shown.apart]
@@ -80,11 +87,11 @@ def reproduce_command(
     only = tuple(data_sets) if page is not None and data_set else None
     session = Session(of, out / ("quick" if quick else "full"), quick, _command(), only, name == STORED)
     if check:
-        page = _page(session, folder, quick, page)
+        page = _page(session, experiments, quick, page)
     elif page is not None:
         raise UserError("needs --check, which writes the page", "--page")
     # Verdicts are kept for pages to come where this one is of the documentation.
-    keeps = page is not None and not quick and page.resolve().parent == (folder.resolve().parent / "docs")
+    keeps = page is not None and not quick and page.resolve().parent == (experiments.resolve().parent / "docs")
     settings = None if quick else settings_of(session, stored=not (overwrite and name == SETTINGS))
 
     def watching(interrupt: Interrupt) -> AbstractContextManager[WorkOptions]:
@@ -143,7 +150,7 @@ def _known(names: list[str], known: Any, where: str, *more: str) -> list[str]:
 
 
 def _command() -> str:
-    return shlex.join(["h2fdp", *sys.argv[1:]])
+    return shlex.join(["python", "-m", "experiments.reproduce", *sys.argv[1:]])
 
 
 def _page(session: Any, folder: Path, quick: bool, page: Path | None) -> Path:
@@ -166,7 +173,7 @@ def _as_json(row: Row) -> dict[str, Any]:
 
 
 def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
-    from h2fdp.reproduction.wording import found_words, paper_words
+    from experiments.reproduction.wording import found_words, paper_words
 
     print_table(
         [
@@ -188,3 +195,7 @@ def _show(rows: list[Row], pictures: list[Path], page: Path | None) -> None:
         facts["page"] = page
     if facts:
         print_facts(facts)
+
+
+if __name__ == "__main__":
+    main(app)

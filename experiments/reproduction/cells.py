@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.evaluation import JudgedClaim
-from h2fdp.reproduction.verdict import LESS_IF_ANY, UNDECIDED, Verdict
-from h2fdp.reproduction.wording import found_words, number_words, verdict_text
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.evaluation import JudgedClaim
+from experiments.reproduction.verdict import LESS_IF_ANY, UNDECIDED, Verdict
+from experiments.reproduction.wording import found_words, number_words, verdict_text
 
 # Colour is never all: a sign says the same. Pages that keep no classes show the signs alone.
 _LOOKS = {

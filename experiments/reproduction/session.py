@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from h2fdp.reproduction.conduct import made_by, make, results_of
-from h2fdp.reproduction.evaluation import Found, NoColumn, Row, evaluate
-from h2fdp.reproduction.figures_file import Column
-from h2fdp.reproduction.overview import overview
-from h2fdp.reproduction.page import FigureResults, details
-from h2fdp.reproduction.plan import FigurePart, Reproduction
-from h2fdp.reproduction.points import points_of
-from h2fdp.reproduction.regions import RESULTS, SETTINGS, write_regions
-from h2fdp.reproduction.regions import VERDICTS as VERDICTS_REGION
-from h2fdp.reproduction.results import Results, from_table, largest_accounted, makers_of, require_whole
-from h2fdp.reproduction.settings.markup import settings_region
-from h2fdp.reproduction.settings.session import SettingsSession
-from h2fdp.reproduction.verdict_store import VERDICTS, Place, Provenance, VerdictStore, read_verdicts
+from experiments.reproduction.conduct import made_by, make, results_of
+from experiments.reproduction.evaluation import Found, NoColumn, Row, evaluate
+from experiments.reproduction.figures_file import Column
+from experiments.reproduction.overview import overview
+from experiments.reproduction.page import FigureResults, details
+from experiments.reproduction.plan import FigurePart, Reproduction
+from experiments.reproduction.points import points_of
+from experiments.reproduction.regions import RESULTS, SETTINGS, write_regions
+from experiments.reproduction.regions import VERDICTS as VERDICTS_REGION
+from experiments.reproduction.results import Results, from_table, largest_accounted, makers_of, require_whole
+from experiments.reproduction.settings.markup import settings_region
+from experiments.reproduction.settings.session import SettingsSession
+from experiments.reproduction.verdict_store import VERDICTS, Place, Provenance, VerdictStore, read_verdicts
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study
@@ -103,7 +103,7 @@ class Session:
 
     def draw(self, figures: Iterable[str], data_sets: Container[str] | None = None) -> list[Path]:
         """Draw figures, of some data sets alone if asked; those that could be."""
-        from h2fdp.reproduction.pictures import draw  # matplotlib, for those who draw
+        from experiments.reproduction.pictures import draw  # matplotlib, for those who draw
 
         results = {
             part: found

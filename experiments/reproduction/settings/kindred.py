@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from h2fdp.reproduction.settings.stored_runs import StoredRun
-from h2fdp.reproduction.settings.studies import SettingStudy
+from experiments.reproduction.settings.stored_runs import StoredRun
+from experiments.reproduction.settings.studies import SettingStudy
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study
 

@@ -13,7 +13,7 @@ ALL = (VERDICTS, SETTINGS, RESULTS)  # in the order of a page that is made anew
 
 def begin(name: str) -> str:
     """The marker before a region."""
-    return f"<!-- {name} begin: h2fdp reproduce --check writes them -->"
+    return f"<!-- {name} begin: python -m experiments.reproduce --check writes them -->"
 
 
 def end(name: str) -> str:

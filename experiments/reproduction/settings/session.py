@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.conduct import commit_of
-from h2fdp.reproduction.decisions import decide
-from h2fdp.reproduction.evaluation import JudgedClaim
-from h2fdp.reproduction.figures_file import Column, Curves
-from h2fdp.reproduction.measures import MEASURES
-from h2fdp.reproduction.plan import Reproduction
-from h2fdp.reproduction.reuse import borrow
-from h2fdp.reproduction.settings.design import Setting, drawn
-from h2fdp.reproduction.settings.file import SettingsFile
-from h2fdp.reproduction.settings.judged import (
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.conduct import commit_of
+from experiments.reproduction.decisions import decide
+from experiments.reproduction.evaluation import JudgedClaim
+from experiments.reproduction.figures_file import Column, Curves
+from experiments.reproduction.measures import MEASURES
+from experiments.reproduction.plan import Reproduction
+from experiments.reproduction.reuse import borrow
+from experiments.reproduction.settings.design import Setting, drawn
+from experiments.reproduction.settings.file import SettingsFile
+from experiments.reproduction.settings.judged import (
     ClaimOverSettings,
     JudgedSetting,
     SettingsResults,
@@ -29,9 +29,9 @@ from h2fdp.reproduction.settings.judged import (
     over_settings,
     why_not,
 )
-from h2fdp.reproduction.settings.kindred import kindred_runs
-from h2fdp.reproduction.settings.stored_runs import RunHead, RunStore, StoredRun, read_runs, stored
-from h2fdp.reproduction.settings.studies import SettingStudies, SettingStudy
+from experiments.reproduction.settings.kindred import kindred_runs
+from experiments.reproduction.settings.stored_runs import RunHead, RunStore, StoredRun, read_runs, stored
+from experiments.reproduction.settings.studies import SettingStudies, SettingStudy
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.shared import SharedInputs

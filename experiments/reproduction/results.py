@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from experiments.reproduction.points import Point, is_at
 from h2fdp.errors import UserError
 from h2fdp.records import read_summary
-from h2fdp.reproduction.points import Point, is_at
 from h2fdp.sweeps.grid import word
 
 if TYPE_CHECKING:

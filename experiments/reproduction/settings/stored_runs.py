@@ -23,10 +23,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.reproduction.figures_file import COLUMNS, Column
+from experiments.reproduction.results import SEED, Results
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
-from h2fdp.reproduction.figures_file import COLUMNS, Column
-from h2fdp.reproduction.results import SEED, Results
 
 if TYPE_CHECKING:
     import pandas as pd

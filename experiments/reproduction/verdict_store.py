@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.reproduction.evaluation import JudgedClaim, Row, concluded
+from experiments.reproduction.figures_file import COLUMNS, Column
+from experiments.reproduction.results import NO_RUNS
+from experiments.reproduction.verdict import Verdict
+from experiments.reproduction.verdict_file import StoredFinding, VerdictsFile
 from h2fdp.config import check, read_document
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
-from h2fdp.reproduction.evaluation import JudgedClaim, Row, concluded
-from h2fdp.reproduction.figures_file import COLUMNS, Column
-from h2fdp.reproduction.results import NO_RUNS
-from h2fdp.reproduction.verdict import Verdict
-from h2fdp.reproduction.verdict_file import StoredFinding, VerdictsFile
 
 VERDICTS = "verdicts.json"
 CHANGED = "claims.yaml compares other points, or otherwise, than when it was found; its figure is to be run again"

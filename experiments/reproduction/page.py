@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from h2fdp.reproduction.evaluation import JudgedClaim, Row, has_runs
-from h2fdp.reproduction.figures_file import COLUMNS, Column
-from h2fdp.reproduction.plan import Reproduction
-from h2fdp.reproduction.verdict import OPEN, Verdict
-from h2fdp.reproduction.wording import found_words, paper_words
+from experiments.reproduction.evaluation import JudgedClaim, Row, has_runs
+from experiments.reproduction.figures_file import COLUMNS, Column
+from experiments.reproduction.plan import Reproduction
+from experiments.reproduction.verdict import OPEN, Verdict
+from experiments.reproduction.wording import found_words, paper_words
 
 
 @dataclass(frozen=True)

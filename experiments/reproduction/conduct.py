@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from experiments.reproduction.decisions import decide
+from experiments.reproduction.plan import FigurePart, Reproduction
+from experiments.reproduction.results import NO_RUNS, Results
+from experiments.reproduction.reuse import borrow
 from h2fdp.records.atomic import write_text
-from h2fdp.reproduction.decisions import decide
-from h2fdp.reproduction.plan import FigurePart, Reproduction
-from h2fdp.reproduction.results import NO_RUNS, Results
-from h2fdp.reproduction.reuse import borrow
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.directory import SweepDirectory, read_entries

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from experiments.reproduction.points import At
+from experiments.reproduction.settings.design import Axes, Design
 from h2fdp.config import Section, check, read_document
 from h2fdp.config.fields import Count, Expect, Number, Text, Whole
 from h2fdp.errors import UserError
-from h2fdp.reproduction.points import At
-from h2fdp.reproduction.settings.design import Axes, Design
 
 SETTINGS = "settings.yaml"
 Keys = Annotated[dict[Text, Any], Expect("dotted keys with values")]

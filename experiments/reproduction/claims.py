@@ -8,12 +8,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from experiments.reproduction.measures import MEASURES
+from experiments.reproduction.points import Ladder, points_of
+from experiments.reproduction.quantities import COMPARISONS, Comparison
+from experiments.reproduction.verdict import Relation
 from h2fdp.config import Section
 from h2fdp.config.fields import Expect, NonNegative, Number, Text
-from h2fdp.reproduction.measures import MEASURES
-from h2fdp.reproduction.points import Ladder, points_of
-from h2fdp.reproduction.quantities import COMPARISONS, Comparison
-from h2fdp.reproduction.verdict import Relation
 
 _MEASURES, _COMPARISONS = ", ".join(MEASURES), ", ".join(COMPARISONS)
 Percent = Annotated[float, Field(gt=0, lt=100), Expect("a percentage above 0 and below 100")]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from h2fdp.reproduction.claims import Claim
-from h2fdp.reproduction.evaluation import JudgedClaim, Row
-from h2fdp.reproduction.measures import MEASURES
-from h2fdp.reproduction.quantities import Estimate
-from h2fdp.reproduction.verdict import OPEN
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.evaluation import JudgedClaim, Row
+from experiments.reproduction.measures import MEASURES
+from experiments.reproduction.quantities import Estimate
+from experiments.reproduction.verdict import OPEN
 
 _SIGNS = {"at least": "≥", "at most": "≤"}
 

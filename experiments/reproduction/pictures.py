@@ -8,11 +8,11 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Picture
 
+from experiments.reproduction.figures_file import COLUMNS
+from experiments.reproduction.panels import draw_panel, symbols
+from experiments.reproduction.plan import FigurePart, Reproduction
+from experiments.reproduction.results import Results
 from h2fdp.errors import UserError
-from h2fdp.reproduction.figures_file import COLUMNS
-from h2fdp.reproduction.panels import draw_panel, symbols
-from h2fdp.reproduction.plan import FigurePart, Reproduction
-from h2fdp.reproduction.results import Results
 
 _PANEL_IN = (3.3, 3.0)
 
