@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NEEDED = {canonicalize_name(each.name): each for each in map(Requirement, PROJECT["dependencies"])}
 EXTRA = {
-    canonicalize_name(Requirement(each).name) for name in ("mlflow",) for each in PROJECT["optional-dependencies"][name]
+    canonicalize_name(Requirement(each).name) for name in ("mlflow", "tensorboard") for each in PROJECT["optional-dependencies"][name]
 }
 
 
