@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("mlflow",)  # that users ask for
+EXTRAS = ("mlflow", "tensorboard")  # that users ask for
 
 
 def dependencies() -> list[Requirement]:

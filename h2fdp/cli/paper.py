@@ -36,32 +36,22 @@ def table_command(
     ] = None,
     where: Where = None,
     label: Labels = None,
-    form: Annotated[str | None, typer.Option("--format", help="latex, csv or markdown.", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it: .tex, .csv or .md.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
-    from h2fdp.errors import UserError
     from h2fdp.records.atomic import write_text
     from h2fdp.reports.output_file import check_suffix, output_file
     from h2fdp.reports.paper_table import FORMATS, paper_table
     from h2fdp.reports.study_numbers import study_numbers
 
-    if form is None and out is not None:
-        suffixes = {".tex": "latex", ".csv": "csv", ".md": "markdown"}
-        check_suffix(out, list(suffixes), ", or --format")
-        form = suffixes[out.suffix]
-    if form is not None and form not in FORMATS:
-        raise UserError(f"expected one of {', '.join(FORMATS)}, found {form}", "--format")
+    if out is not None:
+        check_suffix(out, list(FORMATS))
     numbers = study_numbers(sweep, target, against).where(where or [])
     table = paper_table(numbers, show or [], across, labels_of(label or []))
-    if form is not None:
-        text = FORMATS[form](table)
-        if out is None:
-            typer.echo(text, nl=False)
-            return
+    if out is not None:
         with output_file(out):
-            write_text(out, text)
+            write_text(out, FORMATS[out.suffix](table))
         typer.echo(str(out))
     elif as_json:
         print_json(table.values())
@@ -79,19 +69,16 @@ def plot_command(
     line: Annotated[str | None, typer.Option(metavar="KEY", help="A swept key with a line for each value.")] = None,
     y: Annotated[str, typer.Option(metavar="MEASURE", help="accuracy, loss, epsilon, energy_j, ...")] = "accuracy",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=".pdf, .png, or .pgf for LaTeX.", show_default="in SWEEP")
+        Path | None, typer.Option(metavar="FILE", help=".pdf, .png, .svg, or .pgf for LaTeX.", show_default="in SWEEP")
     ] = None,
     target: Target = None,
     where: Where = None,
     label: Labels = None,
-    log: Annotated[bool | None, typer.Option("--log/--linear", help="The x axis.", show_default=False)] = None,
-    width: Annotated[float, typer.Option(min=1, max=20, help="In inches.")] = 3.5,
 ) -> None:
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
     from h2fdp.errors import UserError
     from h2fdp.reports.figures import AXES
-    from h2fdp.reports.paper_drawing import write_figure
-    from h2fdp.reports.paper_figure import along_runs, over_key
+    from h2fdp.reports.paper_figure import along_runs, over_key, write_figure
     from h2fdp.reports.study_numbers import plain_word, study_numbers
     from h2fdp.reports.sweep_view import SweepView
 
@@ -103,10 +90,10 @@ def plot_command(
         numbers.check_labels(words, list(AXES))
         conditions = dict(each.partition("=")[::2] for each in where or [])
         chosen = {numbers.key(key.strip(), "--where"): plain_word(value) for key, value in conditions.items()}
-        figure = along_runs(SweepView.read(sweep), x, y, chosen, words, bool(log))
+        figure = along_runs(SweepView.read(sweep), x, y, chosen, words)
     else:
-        figure = over_key(numbers, x, line, y, words, log)
-    typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf", width)))
+        figure = over_key(numbers, x, line, y, words)
+    typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))
 
 
 def labels_of(texts: list[str]) -> dict[str, str]:

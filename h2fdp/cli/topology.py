@@ -49,7 +49,7 @@ def new_command(
     """Write a network made to order, distances drawn; trust is left to each run's seed unless --state-trust."""
     from h2fdp.errors import UserError
     from h2fdp.topology import write
-    from h2fdp.topology.picture import trust_counts
+    from h2fdp.topology.summary import trust_counts
 
     if out.exists() and not overwrite:
         raise UserError("the file exists already; --overwrite replaces it", str(out))
@@ -162,30 +162,18 @@ def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
 
 
 def _print_tree(topology: Topology) -> None:
-    from h2fdp.topology.picture import trust_counts, trust_words
-    from h2fdp.topology.summary import ASCII, UNICODE, listing
+    from h2fdp.topology.summary import ASCII, SYMBOLS, headline, listing, trust_words
 
-    glyphs = UNICODE if (sys.stdout.encoding or "").lower().startswith("utf") else ASCII
-    servers = list(topology.servers())
-    tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
-    heading = (
-        f"{topology.name}: {counted(len(servers), 'edge server')}{tiers}, {trust_counts(topology)}; "
-        f"{counted(topology.devices, 'device')}"
-    )
-    if glyphs is ASCII:
-        heading = heading.encode("ascii", "replace").decode()
-    typer.echo(heading)
-    colours = {
-        "trusted": typer.colors.BLUE,
-        "secure-sum": typer.colors.GREEN,
-        "untrusted": typer.colors.YELLOW,
-        None: None,
-    }
-    for line in listing(topology, glyphs):
-        text = line.text if glyphs is UNICODE else line.text.encode("ascii", "replace").decode()
-        typer.secho(text.rstrip(), fg=colours[line.trust])
-    words = trust_words(topology)
-    signs = [f"{glyphs.trusted} trusted: {words['trusted']}", f"{glyphs.untrusted} untrusted: {words['untrusted']}"]
-    if any(server.trust == "secure-sum" for server in servers):
-        signs.insert(1, f"{glyphs.secure_sum} secure-sum: {words['secure-sum']}")
-    typer.echo(("   " if topology.depth == 1 and len(signs) == 2 else "\n").join(signs))
+    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+
+    def echo(text: str, colour: str | None = None) -> None:
+        text = text.translate(ASCII).encode("ascii", "replace").decode() if plain else text
+        typer.secho(text.rstrip(), fg=colour)
+
+    colours = {"trusted": typer.colors.BLUE, "secure-sum": typer.colors.GREEN, "untrusted": typer.colors.YELLOW}
+    echo(f"{topology.name}: {headline(topology)}")
+    for line in listing(topology):
+        echo(line.text, colours[line.trust] if line.trust else None)
+    used = {"trusted", "untrusted", *(server.trust for server in topology.servers())}
+    signs = [f"{sign} {trust}: {trust_words(topology)[trust]}" for trust, sign in SYMBOLS.items() if trust in used]
+    echo(("   " if topology.depth == 1 and len(signs) == 2 else "\n").join(signs))

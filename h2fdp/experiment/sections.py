@@ -137,11 +137,11 @@ class TrackingSection(Section):
     """`tracking:`, which changes nothing about a run but who watches it.
 
     Attributes:
-        tensorboard: events in the run directory.
+        tensorboard: events in the run directory; null: where TensorBoard is installed.
         mlflow: a server's or a folder's URI; null for none.
     """
 
-    tensorboard: Flag = True
+    tensorboard: Flag | None = None
     mlflow: Text | None = None
 
 

@@ -100,23 +100,13 @@ class Heatmap:
 
 
 @dataclass(frozen=True)
-class ShapeDrawing:
-    """Shapes in a plane with equal units along both axes.
-
-    Attributes:
-        traces: in plotly's form; a text that begins with ``@`` names a colour of the theme.
-        labels: texts to write: x, y, text, degrees.
-        cloud: where the cloud stands.
-        legend: (word of the glyph, text) for each line of the legend.
-    """
+class Drawing:
+    """A picture that needs no script: `svg` is an element of the page."""
 
     key: str
     title: str
     caption: str
-    traces: Sequence[Mapping[str, Any]]
-    labels: Sequence[tuple[float, float, str, float]]
-    cloud: tuple[float, float]
-    legend: Sequence[tuple[str, str]]
+    svg: str
 
 
 @dataclass(frozen=True)
@@ -137,7 +127,7 @@ class Explorer:
     metrics: Mapping[str, tuple[str, Sequence[tuple[float, float, float] | None]]]
 
 
-Figure = CurveChart | Heatmap | ShapeDrawing | Explorer
+Figure = CurveChart | Heatmap | Drawing | Explorer
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from h2fdp.reports.figures import CurveChart, Explorer, Figure, ReportSection, Series, ShapeDrawing, Table, number
+from h2fdp.reports.figures import CurveChart, Drawing, Explorer, Figure, ReportSection, Series, Table, number
 from h2fdp.reports.palette import DASHES, MARKERS
 
 _MOST_ROWS = 100  # of a table that is shown as a whole
@@ -107,25 +107,24 @@ def section(content: ReportSection, every: Sequence[Series]) -> str:
 
 
 def figure(content: Figure, every: Sequence[Series]) -> str:
-    """A figure with its heading, controls, legend, caption and numbers; the script draws it."""
-    wide = ' class="wide"' if isinstance(content, (ShapeDrawing, Explorer)) else ""
+    """A figure with its heading, controls, legend, caption and numbers; the script draws it, unless it is a drawing."""
+    wide = ' class="wide"' if isinstance(content, (Drawing, Explorer)) else ""
     logarithm = ""
     if isinstance(content, CurveChart) and content.scale != "plain":
         checked = " checked" if content.scale == "log" else ""
         logarithm = f'<label class="switch"><input type="checkbox" data-log="{content.key}"{checked}> log scale</label>'
     controls = f'<div class="chosen" id="choices-{content.key}"></div>' if isinstance(content, Explorer) else ""
+    plot, inside = ("drawing", content.svg) if isinstance(content, Drawing) else ("plot", "")
     return (
         f'<figure{wide} id="figure-{content.key}"><div class="head"><h3>{escape(content.title)}</h3>{logarithm}</div>'
-        f'{controls}{_legend(content, every)}<div class="plot" id="plot-{content.key}" role="img" '
-        f'aria-label="{escape(content.title)}. {escape(content.caption)}"></div>'
+        f'{controls}{_legend(content, every)}<div class="{plot}" id="plot-{content.key}" role="img" '
+        f'aria-label="{escape(content.title)}. {escape(content.caption)}">{inside}</div>'
         f"<figcaption>{escape(content.caption)}</figcaption>{_numbers(content, every)}</figure>"
     )
 
 
 def _legend(content: Figure, every: Sequence[Series]) -> str:
-    if isinstance(content, ShapeDrawing):
-        entries = [(_node(word), text) for word, text in content.legend]
-    elif isinstance(content, CurveChart) and len(content.labels()) > 1:
+    if isinstance(content, CurveChart) and len(content.labels()) > 1:
         alone = len(every) == 1
         entries = [
             (
@@ -137,17 +136,6 @@ def _legend(content: Figure, every: Sequence[Series]) -> str:
     else:
         return ""
     return f'<ul class="legend">{"".join(f"<li>{glyph} {escape(text)}</li>" for glyph, text in entries)}</ul>'
-
-
-def _node(word: str) -> str:
-    stroke = f'stroke="var(--{word})" stroke-width="2.5"'
-    shape, dash = {
-        "trusted": ('<rect x="11" y="2" width="10" height="10" fill="var(--trusted)"/>', "solid"),
-        "secure_sum": (f'<path d="M16 1l6 6l-6 6l-6-6z" fill="var(--grid)" {stroke}/>', "dashdot"),
-        "untrusted": (f'<circle cx="16" cy="7" r="5" fill="var(--card)" {stroke}/>', "dash"),
-    }[word]
-    line = f'<path d="M0 7h32" stroke="var(--{word})" stroke-width="2" stroke-dasharray="{_SVG_DASHES[dash]}"/>'
-    return f'<svg class="sample" width="32" height="14" aria-hidden="true">{line}{shape}</svg>'
 
 
 def _numbers(content: Figure, every: Sequence[Series]) -> str:

@@ -11,11 +11,8 @@ from h2fdp.errors import UserError
 OUT = "--out"
 
 
-def check_suffix(path: Path, suffixes: Sequence[str], otherwise: str = "") -> None:
+def check_suffix(path: Path, suffixes: Sequence[str]) -> None:
     """Refuse what cannot be a file of one of these forms.
-
-    Args:
-        otherwise: what would do too, in words.
 
     Raises:
         UserError: a folder, or another suffix.
@@ -23,7 +20,7 @@ def check_suffix(path: Path, suffixes: Sequence[str], otherwise: str = "") -> No
     if path.is_dir():
         raise UserError(f"is a folder; expected a file, as {path / f'name{suffixes[0]}'}", str(path), OUT)
     if path.suffix not in suffixes:
-        raise UserError(f"expected a file that ends in {', '.join(suffixes)}{otherwise}, found {path.name}", OUT)
+        raise UserError(f"expected a file that ends in {', '.join(suffixes)}, found {path.name}", OUT)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from h2fdp.records.json_lines import json_values
-from h2fdp.reports.figures import AXES, CurveChart, Explorer, Figure, Heatmap, ReportSection, Series, ShapeDrawing
+from h2fdp.reports.figures import AXES, CurveChart, Drawing, Explorer, Figure, Heatmap, ReportSection, Series
 from h2fdp.reports.markup import marker_of, properties, run_sample, section
 from h2fdp.reports.palette import DARK, DASHES, LIGHT
 
@@ -72,7 +72,7 @@ def _data(figures: Sequence[Figure], every: Sequence[Series]) -> dict[str, Any]:
             }
             for at, each in enumerate(every)
         ],
-        "figures": [_figure(each) for each in figures],
+        "figures": [_figure(each) for each in figures if not isinstance(each, Drawing)],
     }
 
 
@@ -92,8 +92,8 @@ def _rounded(values: Sequence[Any]) -> list[Any]:
 
 
 def _figure(content: Figure) -> dict[str, Any]:
-    kinds = {CurveChart: "curves", Heatmap: "heat", ShapeDrawing: "drawing", Explorer: "explorer"}
-    values = {key: value for key, value in vars(content).items() if key not in ("caption", "legend")}
+    kinds = {CurveChart: "curves", Heatmap: "heat", Explorer: "explorer"}
+    values = {key: value for key, value in vars(content).items() if key != "caption"}
     if isinstance(content, CurveChart):
         values["curves"] = [vars(curve) for curve in content.curves]
     return {"kind": kinds[type(content)], **values}

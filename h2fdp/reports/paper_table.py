@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +16,6 @@ TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
 _PLUS_MINUS = "±"
 _MORE_DIGITS = 2  # that a cell may have beyond two of its interval, so that a column has equal decimals
 _NONE = "-"  # where there is no cell
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-}
 
 
 @dataclass(frozen=True)
@@ -62,31 +54,38 @@ class PaperTable:
         return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
     def latex(self) -> str:
-        """A `tabular` with the rules of the package booktabs."""
+        """A `tabular` with the rules of the package booktabs; formulas between dollars stay as they are."""
+        import pandas as pd
+
+        rows = [
+            [f"${text.replace(_PLUS_MINUS, chr(92) + 'pm')}$" if _PLUS_MINUS in text else text for text in row]
+            for row in self._texts()
+        ]
+        style = pd.DataFrame(rows, columns=list(self.heads)).style.hide(axis="index")
+        style = style.format(escape="latex-math").format_index(escape="latex-math", axis=1)
         columns = "".join("r" if measure else "l" for measure in self.measures)
-        heads = " & ".join(map(_head, self.heads))
-        pairs = (zip(row, texts, strict=True) for row, texts in zip(self.rows, self._texts(), strict=True))
-        body = "\n".join(" & ".join(_latex(*each) for each in row) + r" \\" for row in pairs)
-        begin = f"% \\usepackage{{booktabs}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule"
-        return f"{begin}\n{heads} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+        return f"% \\usepackage{{booktabs}}\n{style.to_latex(hrules=True, column_format=columns)}"
 
     def csv(self) -> str:
         """Comma-separated, every digit: a cell is a column of means, and one for each end of its interval."""
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            [text for head, measure in zip(self.heads, self.measures, strict=True) for text in _heads(head, measure)]
-        )
-        for row in self.rows:
-            pairs = zip(row, self.measures, strict=True)
-            writer.writerow([text for each, measure in pairs for text in _plain(each, measure)])
-        return file.getvalue()
+        import pandas as pd
+
+        columns: dict[str, list[Any]] = {}
+        for head, measure, *column in zip(self.heads, self.measures, *self.rows, strict=True):
+            if not measure:
+                columns[head] = [text_of(each) for each in column]
+                continue
+            cells = [each if isinstance(each, Cell) else Cell(math.nan, math.nan, math.nan, 0, 0) for each in column]
+            columns[head] = [each.mean for each in cells]
+            columns |= {f"{head}, {end}": [getattr(each, end) for each in cells] for end in ("low", "high")}
+            columns[f"{head}, runs"] = [each.known for each in cells]
+        return pd.DataFrame(columns).to_csv(index=False)
 
 
 FORMATS: Mapping[str, Callable[[PaperTable], str]] = {
-    "markdown": PaperTable.markdown,
-    "latex": PaperTable.latex,
-    "csv": PaperTable.csv,
+    ".tex": PaperTable.latex,
+    ".csv": PaperTable.csv,
+    ".md": PaperTable.markdown,
 }
 
 
@@ -199,31 +198,6 @@ def text_of(each: Any, decimals: int | None = None) -> str:
         return f"{each.mean:.4g}"
     decimals = _decimals(each) if decimals is None else decimals
     return f"{each.mean:.{decimals}f} {_PLUS_MINUS} {each.half:.{decimals}f}"
-
-
-def _latex(each: Any, text: str) -> str:
-    if not isinstance(each, Cell):
-        return _head(text)
-    return f"${text.replace(_PLUS_MINUS, chr(92) + 'pm')}$" if _PLUS_MINUS in text else _escaped(text)
-
-
-def _head(text: str) -> str:
-    """Words; with formulas between dollars they are the user's own LaTeX."""
-    return text if text.count("$") >= 2 else _escaped(text)
-
-
-def _escaped(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text)
-
-
-def _heads(head: str, measure: str) -> list[str]:
-    return [head, f"{head}, low", f"{head}, high", f"{head}, runs"] if measure else [head]
-
-
-def _plain(each: Any, measure: str) -> list[Any]:
-    if not isinstance(each, Cell):
-        return ["", "", "", 0] if measure else [text_of(each)]
-    return [*("" if math.isnan(end) else repr(end) for end in (each.mean, each.low, each.high)), each.known]
 
 
 def _value(each: Any, measure: str) -> Any:

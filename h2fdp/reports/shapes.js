@@ -1,4 +1,4 @@
-// Matrices in colours, and drawings of networks.
+// Matrices in colours.
 const bar = (title) => ({ title: { text: title, side: "right", font: { size: 13 } }, thickness: 12, outlinewidth: 0, len: 1 });
 
 function drawHeat(figure) {
@@ -17,29 +17,3 @@ function drawHeat(figure) {
 }
 
 const shortened = (name) => (name.length > 18 ? name.slice(0, 17) + "…" : name);
-
-/** Texts that begin with @ name colours of the theme. */
-function themed(value) {
-  if (typeof value === "string" && value.startsWith("@")) return colour(value.slice(1));
-  if (Array.isArray(value)) return value;
-  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, themed(each)]));
-  return value;
-}
-
-function drawDrawing(figure) {
-  const traces = figure.traces.map((trace) => ({
-    ...themed(trace),
-    ...(trace.text ? { hovertemplate: "%{text}<extra></extra>" } : { hoverinfo: "skip" }),
-    name: "",
-  }));
-  const font = { size: compact() ? 10 : 12 };
-  const annotations = figure.labels.map(([x, y, text, turned]) => ({
-    x, y, text: plain(text), textangle: -turned, showarrow: false, bgcolor: colour("card"), borderpad: 1, font,
-  }));
-  annotations.push({ x: figure.cloud[0], y: figure.cloud[1], text: "cloud", showarrow: false, bgcolor: colour("card"),
-    bordercolor: colour("ink"), borderwidth: 1.5, borderpad: compact() ? 3 : 6, font });
-  const hidden = { visible: false };
-  const size = Math.min(620, Math.max(300, plotOf(figure).clientWidth));
-  const yaxis = { ...hidden, scaleanchor: "x", scaleratio: 1 };
-  Plotly.react(plotOf(figure), traces, layout({ height: size, margin: { l: 4, r: 4, t: 4, b: 4 }, xaxis: hidden, yaxis, annotations }), settings);
-}

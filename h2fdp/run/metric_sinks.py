@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from h2fdp.errors import UserError
@@ -16,12 +18,11 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import RunDirectory, about
 from h2fdp.records.atomic import write_text
-from h2fdp.records.events import EventFile
 from h2fdp.run.inputs import accountant_of
 from h2fdp.run.recorders import Recorder, Row
 
 _log = logging.getLogger(__name__)
-_EVENTS = "tensorboard/events.out.tfevents.0.h2fdp"
+_EVENTS = "tensorboard"
 _MLFLOW_RUN = "mlflow-run"
 _PLACES = ("interval",)  # columns that say where a row is, and measure nothing
 
@@ -37,16 +38,30 @@ class _TensorBoard(Sink):
     """Rewritten from the recorded rows when a run is resumed, so that no step appears twice."""
 
     def __init__(self, directory: RunDirectory, rows: Iterable[Row], accountant: str) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            text = "TensorBoard is not installed; run pip install 'h2fdp[tensorboard]', or set this to false"
+            raise UserError(text, key="tracking.tensorboard") from None
         self._accountant = accountant
         self._time = time.time() - sum(row["wall_s"] for row in rows)
-        self._file = EventFile(directory.path / _EVENTS, [self._event(row) for row in rows])
+        folder = directory.path / _EVENTS
+        shutil.rmtree(folder, ignore_errors=True)
+        self._writer = SummaryWriter(str(folder))
+        for row in rows:
+            self._add(row)
 
-    def _event(self, row: Row) -> tuple[float, int, dict[str, float]]:
+    def _add(self, row: Row) -> None:
         self._time += row["wall_s"]
-        return self._time, row["interval"], scalars(row, self._accountant)
+        for tag, value in scalars(row, self._accountant).items():
+            self._writer.add_scalar(tag, value, row["interval"], self._time)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        self._file.add(*self._event(row))
+        self._add(row)
+        self._writer.flush()
+
+    def close(self, end: str) -> None:
+        self._writer.close()
 
 
 class _MLflow(Sink):
@@ -114,7 +129,9 @@ def _tag(column: str, accountant: str) -> str:
 
 
 def _tensorboard(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:
-    return _TensorBoard(directory, rows, accountant_of(config)) if config.tracking.tensorboard else None
+    wanted = config.tracking.tensorboard
+    wanted = find_spec("tensorboard") is not None if wanted is None else wanted
+    return _TensorBoard(directory, rows, accountant_of(config)) if wanted else None
 
 
 def _mlflow(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:

@@ -11,8 +11,7 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.file import named_document, parse_setting
 from h2fdp.notebook import table_html
 from h2fdp.records.tables import read_table
-from h2fdp.reports.paper_drawing import write_figure
-from h2fdp.reports.paper_figure import over_key
+from h2fdp.reports.paper_figure import over_key, write_figure
 from h2fdp.reports.paper_table import paper_table
 from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.run.api import Experiment
@@ -76,7 +75,7 @@ class Sweep:
         return pd.DataFrame(paper_table(study_numbers(self.directory, target, against)).texts())
 
     def plot(self, path: str | Path, x: str | None = None, line: str | None = None, y: str = "accuracy") -> Path:
-        """Draw a measure over a swept key with 95 % error bars into a .pdf, .png or .pgf file.
+        """Draw a measure over a swept key with 95 % error bars into a .pdf, .png, .svg or .pgf file.
 
         Args:
             x: a swept key; null for the only one.

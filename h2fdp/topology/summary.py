@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from h2fdp.topology.network import Aggregator, Subnet
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.trust import TRUSTS, Trust
+from h2fdp.wording import counted
 
 MOST_LINES = 40
 FIRST_LINES = 12
@@ -85,24 +86,42 @@ def _range(values: Any) -> dict[str, float]:
     return {"lowest": float(np.min(values)), "median": float(np.median(values)), "highest": float(np.max(values))}
 
 
-@dataclass(frozen=True)
-class TreeGlyphs:
-    """What the tree is made of."""
+def headline(topology: Topology) -> str:
+    """How many edge servers and devices there are, in one line.
 
-    trusted: str
-    secure_sum: str
-    untrusted: str
-    device: str
-    noisy_device: str
-    branch: str
-    last: str
-    stem: str
-    more: str
-    dash: str
+    >>> headline(Topology.regular(edges=4, devices=5, trust=1.0))
+    '4 edge servers, 4 trusted; 20 devices'
+    """
+    servers = counted(topology.edges + len(topology.aggregators), "edge server")
+    tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
+    return f"{servers}{tiers}, {trust_counts(topology)}; {counted(topology.devices, 'device')}"
 
 
-UNICODE = TreeGlyphs("■", "◆", "○", "•", "◦", "├── ", "└── ", "│", "…", "–")
-ASCII = TreeGlyphs("#", "+", "o", "*", ".", "|-- ", "`-- ", "|", "..", "-")
+def trust_counts(topology: Topology) -> str:
+    """How many edge servers of all tiers there are of each level above untrusted, as in "3 trusted"."""
+    trusts = [server.trust for server in topology.servers()]
+    secure = trusts.count("secure-sum")
+    return f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
+
+
+def trust_words(topology: Topology) -> dict[Trust, str]:
+    """What trust means for the noise, for a legend."""
+    if topology.aggregators:
+        return {
+            "trusted": "noise is added where trust ends, at it or above",
+            "secure-sum": "it sees a sum, noisy already",
+            "untrusted": "what reaches it is noisy already",
+        }
+    return {
+        "trusted": "the edge server adds the noise",
+        "secure-sum": "devices share one noise, it sees their sum",
+        "untrusted": "every device adds noise",
+    }
+
+
+ASCII = str.maketrans({"■": "#", "◆": "+", "○": "o", "•": "*", "◦": ".", "├": "|", "└": "`", "─": "-", "│": "|",
+                       "…": "..", "–": "-"})  # fmt: skip
+SYMBOLS: Mapping[Trust, str] = {"trusted": "■", "secure-sum": "◆", "untrusted": "○"}
 
 
 @dataclass(frozen=True)
@@ -113,8 +132,8 @@ class TreeLine:
     trust: Trust | None = None
 
 
-def listing(topology: Topology, glyphs: TreeGlyphs = UNICODE) -> list[TreeLine]:
-    """The tree; of a large network the two groups and the first edge servers.
+def listing(topology: Topology) -> list[TreeLine]:
+    """The tree, each edge server below the node above it; of a large network the first ones.
 
     >>> for line in listing(Topology.regular(edges=2, devices=3, trust=1.0)):
     ...     print(line.text.rstrip())
@@ -122,117 +141,29 @@ def listing(topology: Topology, glyphs: TreeGlyphs = UNICODE) -> list[TreeLine]:
     ├── ■ edge-1  trusted    3 devices  30–73 m   •••
     └── ■ edge-2  trusted    3 devices  31–46 m   •••
     """
-    words = _widest_word(topology)
-    if topology.aggregators and topology.edges + len(topology.aggregators) <= MOST_LINES:
-        return [TreeLine("cloud"), *_deep_tree(topology, glyphs)]
-    if topology.edges <= MOST_LINES and not topology.aggregators:
-        return [TreeLine("cloud"), *_tree(topology.subnets, topology.edges, words, glyphs)]
-    groups = [
-        _group([subnet for subnet in topology.subnets if subnet.trust == trust], trust, glyphs)
-        for trust in reversed(TRUSTS)
-    ]
-    return [
-        TreeLine("cloud"),
-        *_upper_tiers(topology, glyphs),
-        *(line for line in groups if line is not None),
-        TreeLine("first edge servers:"),
-        *_tree(topology.subnets[:FIRST_LINES], topology.edges, words, glyphs),
-    ]
-
-
-def _tree(subnets: Sequence[Subnet], of: int, words: int, glyphs: TreeGlyphs) -> list[TreeLine]:
-    """A line for each of these edge servers, of so many; `words` is the width of the levels of trust."""
-    names = [_short(subnet.name, glyphs) for subnet in subnets]
-    width = max(map(len, names))
-    digits = max(len(str(subnet.size)) for subnet in subnets)
-    lines = []
-    for position, (subnet, name) in enumerate(zip(subnets, names, strict=True), start=1):
-        stem = glyphs.last if position == of else glyphs.branch
-        symbol, word, dot = _signs(subnet.trust, glyphs)
-        dots = dot * min(subnet.size, _MOST_DOTS) + (glyphs.more if subnet.size > _MOST_DOTS else "")
-        lines.append(
-            TreeLine(
-                f"{stem}{symbol} {name:<{width}}  {word:<{words}}  {_devices(subnet.size, digits)}  "
-                f"{_metres([subnet], glyphs):<8}  {dots}",
-                subnet.trust,
-            )
-        )
-    if len(subnets) < of:
-        lines.append(TreeLine(f"{glyphs.last}{glyphs.more} {of - len(subnets):,} more (--json lists all)"))
-    return lines
-
-
-def _deep_tree(topology: Topology, glyphs: TreeGlyphs) -> list[TreeLine]:
-    """Every edge server of every tier, each below the one above it."""
-    nodes = {server.name: server for server in topology.servers()}
+    servers = list(topology.servers())
+    shown = servers if len(servers) <= MOST_LINES else servers[:FIRST_LINES]
     stems: dict[str | None, str] = {None: ""}
-    left: list[tuple[str, Subnet | Aggregator]] = []
-    for server in nodes.values():
-        last = topology.children(server.parent)[-1] == server.name
-        stem = stems[server.parent]
-        stems[server.name] = stem + (" " * len(glyphs.last) if last else glyphs.stem + " " * (len(glyphs.last) - 1))
-        symbol, *_ = _signs(server.trust, glyphs)
-        left.append((f"{stem}{glyphs.last if last else glyphs.branch}{symbol} {_short(server.name, glyphs)}", server))
-    width = min(max(len(text) for text, _ in left), _WIDEST_TREE)
-    digits = max(len(str(subnet.size)) for subnet in topology.subnets)
-    words = _widest_word(topology)
-    lines = []
-    for text, server in left:
-        _, word, _ = _signs(server.trust, glyphs)
-        facts = ""
+    names = []
+    for server in shown:
+        stem, last = stems[server.parent], topology.children(server.parent)[-1] == server.name
+        stems[server.name] = stem + ("    " if last else "│   ")
+        name = server.name if len(server.name) <= _LONGEST_NAME else f"{server.name[: _LONGEST_NAME - 2]}…"
+        names.append(f"{stem}{'└── ' if last else '├── '}{SYMBOLS[server.trust]} {name}")
+    width = min(max(map(len, names)), _WIDEST_TREE)
+    words = max(len("untrusted"), *(len(server.trust) for server in shown))
+    digits = len(str(max((server.size for server in shown if isinstance(server, Subnet)), default=0)))
+    lines = [TreeLine("cloud")]
+    for name, server in zip(names, shown, strict=True):
+        text = f"{name if len(name) <= width else f'{name[: width - 2]}…':<{width}}  {server.trust:<{words}}"
         if isinstance(server, Subnet):
-            facts = f"  {_devices(server.size, digits)}  {_metres([server], glyphs):<8}"
-        cut = text if len(text) <= width else text[: width - len(glyphs.more)] + glyphs.more
-        lines.append(TreeLine(f"{cut:<{width}}  {word:<{words}}{facts}", server.trust))
+            low, high = round(float(server.distance_m.min())), round(float(server.distance_m.max()))
+            devices = f"{server.size:>{digits}} {'device ' if server.size == 1 else 'devices'}"
+            text += f"  {devices}  {f'{low} m' if low == high else f'{low}–{high} m':<8}"
+            if topology.depth == 1:
+                dot = "•" if server.trusted else "◦"
+                text += f"  {dot * min(server.size, _MOST_DOTS)}{'…' if server.size > _MOST_DOTS else ''}"
+        lines.append(TreeLine(text, server.trust))
+    if len(shown) < len(servers):
+        lines.append(TreeLine(f"└── … {len(servers) - len(shown):,} more (--json lists all)"))
     return lines
-
-
-def _upper_tiers(topology: Topology, glyphs: TreeGlyphs) -> list[TreeLine]:
-    """A line for each tier above the lowest and each kind of trust, of a large network."""
-    lines = []
-    for height in range(topology.depth, 1, -1):
-        tier = [each for each in topology.aggregators if topology.height(each.name) == height]
-        for trust in reversed(TRUSTS):
-            count = sum(each.trust == trust for each in tier)
-            symbol, word, _ = _signs(trust, glyphs)
-            if count:
-                lines.append(TreeLine(f"{glyphs.branch}{symbol} {count:>6,} {word:<10} of tier {height}", trust))
-    return lines
-
-
-def _group(subnets: list[Subnet], trust: Trust, glyphs: TreeGlyphs) -> TreeLine | None:
-    if not subnets:
-        return None
-    symbol, word, _ = _signs(trust, glyphs)
-    sizes = [subnet.size for subnet in subnets]
-    spread = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)}{glyphs.dash}{max(sizes)}"
-    return TreeLine(
-        f"{glyphs.branch}{symbol} {len(subnets):>6,} {word:<10} {sum(sizes):>9,} devices  {spread} each  "
-        f"{_metres(subnets, glyphs)}",
-        trust,
-    )
-
-
-def _signs(trust: Trust, glyphs: TreeGlyphs) -> tuple[str, str, str]:
-    if trust == "trusted":
-        return glyphs.trusted, trust, glyphs.device
-    return glyphs.secure_sum if trust == "secure-sum" else glyphs.untrusted, trust, glyphs.noisy_device
-
-
-def _widest_word(topology: Topology) -> int:
-    """Of the levels of trust in a list."""
-    return max(len("untrusted"), *(len(server.trust) for server in topology.servers()))
-
-
-def _devices(size: int, digits: int) -> str:
-    return f"{size:>{digits}} {'device ' if size == 1 else 'devices'}"
-
-
-def _metres(subnets: Sequence[Subnet], glyphs: TreeGlyphs) -> str:
-    lowest = round(min(float(subnet.distance_m.min()) for subnet in subnets))
-    highest = round(max(float(subnet.distance_m.max()) for subnet in subnets))
-    return f"{lowest} m" if lowest == highest else f"{lowest}{glyphs.dash}{highest} m"
-
-
-def _short(name: str, glyphs: TreeGlyphs) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - len(glyphs.more)] + glyphs.more

@@ -169,7 +169,7 @@ def test_the_key_is_its_owners_beside_the_checkpoints_until_the_run_is_complete(
 
 def test_no_other_file_has_the_key(tmp_path):
     with keys_are(known):
-        run = stopped(tmp_path / "run", tracking={"tensorboard": True})
+        run = stopped(tmp_path / "run")
     report(run.directory)
     for path in run.directory.rglob("*"):
         if path.is_file() and path.name != "noise-key":

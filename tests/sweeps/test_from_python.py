@@ -34,7 +34,7 @@ def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
     assert swept.metrics["loss"].tolist() == alone.metrics["loss"].tolist()
     assert found.results()["step_size"].tolist() == ["0.1", "0.5"]
     assert found.results(against="step_size=0.1")["step_size"].tolist() == ["0.5"]
-    assert found.plot(tmp_path / "a.pgf").is_file()
+    assert found.plot(tmp_path / "a.svg").is_file()
     assert found.report() == tmp_path / "all" / "report.html"
     assert "4 of 4 runs" in found._repr_html_()
     again = sweep(

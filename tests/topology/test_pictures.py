@@ -7,10 +7,9 @@ import pytest
 
 from h2fdp.errors import UserError
 from h2fdp.topology import Topology, draw, read
-from h2fdp.topology.picture import STYLES
+from h2fdp.topology.drawing import MOST_NAMED, STYLES, arrange
 from h2fdp.topology.summary import ASCII, listing
 from h2fdp.topology.trust import TRUSTS
-from h2fdp.topology.wheel import arcs, parts
 
 FOLDER = Path(__file__).parents[2] / "topologies"
 SMALL = Topology.regular(edges=4, devices=3, trust=0.3, secure_sum=0.3)  # of all three levels
@@ -49,7 +48,7 @@ def test_networks_of_every_shape_are_drawn(network):
 
 
 def test_trust_differs_in_shape_filling_and_line():
-    for part in ("marker", "fill", "line", "hatch", "colour", "device"):
+    for part in ("marker", "fill", "line", "colour", "device"):
         assert len({getattr(style, part) for style in STYLES}) == len(TRUSTS)
 
 
@@ -69,10 +68,11 @@ def test_a_picture_that_cannot_be_written(tmp_path, path):
     ids=lambda network: f"{network.edges}-{network.devices}",
 )
 def test_a_tree_of_text_fits_80_columns_and_25_lines_of_a_large_network(network):
-    for lines in (listing(network), listing(network, ASCII)):
-        assert max(len(line.text.rstrip()) for line in lines) <= 80
-        assert len(lines) <= 41
-    assert all(line.text.isascii() for line in listing(network, ASCII))
+    lines = [line.text.rstrip() for line in listing(network)]
+    plain = [line.translate(ASCII) for line in lines]
+    assert max(map(len, [*lines, *plain])) <= 80
+    assert len(lines) <= 41
+    assert all(line.isascii() for line in plain)
 
 
 def test_every_line_of_an_edge_server_says_its_trust_by_symbol_and_word():
@@ -91,15 +91,26 @@ def test_in_a_tree_of_text_each_server_stands_below_the_one_above():
     assert lines[-1] == "└── ○ gate              untrusted  3 devices  20 m"
 
 
-def test_the_rings_of_a_large_tree_lie_inside_each_other_and_span_what_is_below():
-    network = Topology.deep((4, 6, 5, 7))
-    rings = {arc.name: arc for arc in arcs(network)}
-    for name, arc in rings.items():
-        below = network.below(name)
-        assert arc.starts - arc.stops == pytest.approx(2 * np.pi * len(below) / network.edges)
-        assert 0 < arc.inner < arc.outer < 1
-        parent = network.path(name)[1:2]
-        assert not parent or rings[parent[0]].outer < arc.inner
-    beside = [part.numbers for part in parts(network)]
-    assert sorted(np.concatenate(beside).tolist()) == list(range(network.edges))
-    assert all(len({network.subnets[at].parent for at in numbers}) == 1 for numbers in beside)
+def test_edge_servers_stand_on_a_ring_by_trust_and_size_where_there_are_many():
+    network = Topology.deep((4, 6, 5, 7), secure_sum=0.2)
+    assert network.edges > MOST_NAMED
+    places = arrange(network).servers
+    angles = {each.name: np.arctan2(*places[each.name]) % (2 * np.pi) for each in network.subnets}
+    around = sorted(network.subnets, key=lambda each: round(angles[each.name], 9))  # clockwise from the top
+    assert [each.parent for each in around] == [each.parent for each in network.subnets]
+    levels = [style.trust for style in STYLES]
+    for parent in {each.parent for each in around}:
+        kinds = [levels.index(each.trust) for each in around if each.parent == parent]
+        assert kinds == sorted(kinds)
+    for server in network.servers():
+        at, above = places[server.name], places[server.parent]
+        assert np.hypot(*above) < np.hypot(*at) <= 1 + 1e-9
+
+
+def test_distances_are_to_scale():
+    network = Topology.regular(edges=5, devices=7)
+    layout = arrange(network)
+    farthest = max(subnet.distance_m.max() for subnet in network.subnets)
+    for subnet in network.subnets:
+        away = np.hypot(*(layout.devices[subnet.name] - layout.servers[subnet.name]).T)
+        assert (away - 0.22) / 0.78 == pytest.approx(subnet.distance_m / farthest)
