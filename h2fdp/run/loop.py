@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from h2fdp.errors import UserError
+from h2fdp.methods import name_of
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
 from h2fdp.run import noise_key, steps
@@ -20,7 +21,7 @@ from h2fdp.run.forecast import noise_choice
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import model_scores
-from h2fdp.run.notices import notices
+from h2fdp.run.privacy_report import claim_warning
 from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
@@ -28,6 +29,38 @@ from h2fdp.run.state import Checkpoints, HostsDiffer, RunState
 from h2fdp.run.summary import FINISHED, summary_of, write_inputs, write_results
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.hardware import alike
+from h2fdp.training.local_objective import comparison_of
+
+
+def notices(setup: RunSetup) -> list[str]:
+    """Sentences; none for most runs."""
+    claim = claim_warning(setup)
+    return [*_without_effect(setup), *_featureless(setup), *_capped(setup), *([] if claim is None else [claim])]
+
+
+def _without_effect(setup: RunSetup) -> Iterator[str]:
+    """An epsilon that was stated for a method that adds no noise."""
+    if setup.noise is None and "epsilon" in setup.config.privacy.model_fields_set:
+        yield f"privacy.epsilon has no effect: the method {name_of(setup.config.method)} adds no noise"
+
+
+def _featureless(setup: RunSetup) -> Iterator[str]:
+    """An objective that compares models by features, with a model that has none: they are the records themselves."""
+    objective = setup.config.method.objective
+    if comparison_of(setup.blueprint.objective) is None:
+        return
+    if sum(any(True for _ in layer.parameters(recurse=False)) for layer in setup.blueprint.module().modules()) == 1:
+        text = f"method.objective: {objective.name} has no effect with the model {setup.config.model.name}"
+        yield f"{text}, which has no hidden layers: what enters its last layer is the same under all models"
+
+
+def _capped(setup: RunSetup) -> Iterator[str]:
+    """A stated batch that is larger than the data of a device."""
+    training, least = setup.config.training, int(setup.data.sizes.min())
+    if "batch_size" in training.model_fields_set and (training.batch_size or 0) > least:
+        text = f"training.batch_size: {training.batch_size} is more than the {least} records of the smallest device"
+        yield f"{text}; such devices use all their records at each step"
+
 
 End = Literal["done", "interrupted", "budget spent", "accuracy reached"]  # else `stopped` by a callback, or `failed`
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

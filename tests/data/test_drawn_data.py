@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.data import DATA_SETS, load
-from h2fdp.data.on_demand import DrawnData
+from h2fdp.data.federate import DrawnData
 from h2fdp.streams import Streams
 
 GROUPS = [("a", 3), ("b", 1), ("c", 4), ("d", 2)]

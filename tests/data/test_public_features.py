@@ -12,13 +12,12 @@ import torch
 from scipy.signal import fftconvolve
 from sklearn.datasets import load_sample_images
 
-from h2fdp.data import load, photographs, public_features
-from h2fdp.data.dead_leaves import dead_leaves
+from h2fdp.data import load, public_features, public_images
 from h2fdp.data.digits import Digits
-from h2fdp.data.public_features import BIAS, PublicFeatures, pixel_bounds, with_features
+from h2fdp.data.public_features import BIAS, PublicFeatures, Whitening, pixel_bounds, with_features
+from h2fdp.data.public_images import dead_leaves
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.scattering import ANGLES, AVERAGES, cells_of, morlet, scattering
-from h2fdp.data.whitening import Whitening
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -100,9 +99,9 @@ def test_cells_are_of_four_pixels_or_more_and_few(colours, side):
 
 
 def test_crops_are_parts_of_the_photographs_and_the_same_each_time():
-    found = photographs.crops(400, 16)
-    np.testing.assert_array_equal(found, photographs.crops(400, 16))
-    assert (found != photographs.crops(400, 16, seed=1)).any()
+    found = public_images.crops(400, 16)
+    np.testing.assert_array_equal(found, public_images.crops(400, 16))
+    assert (found != public_images.crops(400, 16, seed=1)).any()
     whole = np.concatenate([image.mean(2).ravel() for image in load_sample_images().images])
     assert found.mean() == pytest.approx(whole.mean(), abs=15)  # 400 parts, whose own means differ by some 60
     near, far = (np.abs(np.diff(found[..., ::gap].astype(float), axis=-1)).mean() for gap in (1, 8))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from h2fdp.privacy.discrete_gaussian import LARGEST_STD, _bernoulli_exp, discrete_gaussian
+from h2fdp.privacy.modular_sums import LARGEST_STD, _bernoulli_exp, discrete_gaussian
 
 ERROR_RATE = 1e-6
 

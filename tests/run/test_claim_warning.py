@@ -8,7 +8,7 @@ import pytest
 import h2fdp
 from h2fdp import Experiment, Topology
 from h2fdp.run.dry_run import estimate
-from h2fdp.run.notices import notices
+from h2fdp.run.loop import notices
 from h2fdp.run.privacy_report import claim_warning, privacy_report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)

@@ -10,8 +10,7 @@ from scipy import stats
 
 from h2fdp.streams import Streams
 from h2fdp.world import Faults, completed_work, reached
-from h2fdp.world.arrivals import work_of
-from h2fdp.world.faults import DeviceFaults
+from h2fdp.world.arrivals import DeviceFaults, work_of
 
 STREAMS = Streams(seed=5)
 ERROR_RATE = 1e-6
