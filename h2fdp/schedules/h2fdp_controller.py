@@ -15,7 +15,6 @@ from h2fdp.radio import MessageCosts, NetworkCosts
 from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Horizon
-from h2fdp.schedules.multiplier_controller import MultiplierController
 from h2fdp.schedules.options import ScheduleOptions
 from h2fdp.schedules.problem import ControlledNetwork, ControlProblem, Counts, prices
 from h2fdp.schedules.schedule import Decision, Schedule
@@ -262,7 +261,5 @@ class H2fdpOptions(ScheduleOptions):
         return step_size if local_steps is None else step_size * max(local_steps, intervals) / intervals
 
     def build(self, context: ScheduleContext) -> Schedule:
-        """Algorithm 1, or a controller that finds its weights, or chooses its devices, or plans turns, itself."""
-        if context.control.is_algorithm_1:
-            return H2fdpController.of(context)
-        return MultiplierController(context) if context.control.turns is None else TurnsController(context)
+        """Algorithm 1, or the controller of budgets and targets."""
+        return H2fdpController.of(context) if context.control.is_algorithm_1 else TurnsController(context)
