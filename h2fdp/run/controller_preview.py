@@ -43,8 +43,8 @@ class ObjectiveMap:
 class FirstDecision:
     """What the controller decides for the first interval, and why.
 
-    Algorithm 1 decides under mean costs, and everything that it takes to recompute it is here; the controller of budgets
-    and targets decides under the channels of the first interval.
+    Algorithm 1 decides under mean costs, and everything that it takes to recompute it is here; the controller of
+    budgets and targets decides under the channels of the first interval.
 
     Attributes:
         tau: interval length.

@@ -86,8 +86,8 @@ class ControlSection(Section):
         budget: instead of the alphas: least noise for what may be spent.
         target: instead of the alphas: least cost until an accuracy is reached.
         turns: with a budget or a target, the share of the edge servers in each interval, in turns; null takes 0.2.
-        trust: with a budget or a target, whether trusted edge servers are `used`, so that they add one noise to the sum of their
-            devices, or it is `weighed` whether devices rather add noise to their own steps and send less.
+        trust: with a budget or a target, whether trusted edge servers are `used`, so that they add one noise to the
+            sum of their devices, or it is `weighed` whether devices rather add noise to their own steps and send less.
         power: let each device choose its transmit power in each interval, by its channel and by what a joule and a
             second weigh; null sends with that of the topology file.
         alpha1: weight of energy in problem P.
