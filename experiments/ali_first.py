@@ -39,7 +39,7 @@ from h2fdp.reproduction.evaluation import JudgedClaim
 from h2fdp.reproduction.quantities import Estimate
 from h2fdp.reproduction.verdict import remark, verdict
 from h2fdp.reproduction.wording import verdict_text
-from h2fdp.schedules.ali_rules import LONGEST
+from h2fdp.schedules.ali_dpfl import LONGEST
 from h2fdp.theory import DpSgdNoise, DriftConstants, ali_first_optimum
 
 FILE = Path(__file__).parent / "ali-first.yaml"

@@ -1,17 +1,20 @@
 """The papers' theory in numbers: how far models drift, where training ends, how long intervals should be."""
 
 from h2fdp.theory.ali_dpfl import (
+    DpSgdNoise,
     OptimumForm,
     StronglyConvexLosses,
     ali_bound,
     ali_bound_of_rounds,
+    ali_first_bound,
+    ali_first_drift,
+    ali_first_optimum,
     ali_optimum,
     iterations_in_reach,
+    least_batch,
 )
-from h2fdp.theory.ali_dpfl_first import ali_first_bound, ali_first_drift, ali_first_optimum
 from h2fdp.theory.convergence import BoundForm, ConvergenceBound, convergence_bound
 from h2fdp.theory.dispersion import DispersionBounds, dispersion_bounds
-from h2fdp.theory.dp_sgd import DpSgdNoise, least_batch
 from h2fdp.theory.privacy_gap import gap_scale, gap_weight, privacy_gap
 from h2fdp.theory.resource_budget import (
     BudgetPrices,
