@@ -33,12 +33,6 @@ SHARED = (
 METHODS = {
     # Searched on seed 1 among nine pairs, alpha3 being 1.
     "control": ("method=h2fdp-adaptive", "control.alpha1=0.3", "control.alpha2=0.01"),
-    # Weights that the controller finds by itself; 95 % is never reached, so that no run ends early.
-    "target": ("method=h2fdp-adaptive", "control={target: {accuracy: 0.95, joules: 1, seconds: 1}}"),
-    "target, by channel": (
-        "method=h2fdp-adaptive",
-        "control={devices: channel, target: {accuracy: 0.95, joules: 1, seconds: 1}}",
-    ),
     "no control": ("method=h2fdp",),
     "hfl-dp": ("method=hfl-dp",),
     "pedpfl": ("method=pedpfl",),

@@ -1,11 +1,11 @@
 """What the controller chooses as the weights of problem P change (H2FDP, Figs. 8 and 10), on Fashion-MNIST.
 
-`python -m experiments.control_weights --data-root DIR [--seeds 3] [--train] [--tight] [--channel]`
+`python -m experiments.control_weights --data-root DIR [--seeds 3] [--train] [--tight]`
 
 tau_max = 40 and 15 devices in each of 10 subnets, as in the paper. tau_k and s_c^k depend on the channels, the slot and
 the constants of the noise, on nothing that is learned: so they are computed without training. With --train, one value
 of each weight is also trained for every seed and must give the same decisions. --tight takes the setting in which
-Figure 5 holds (`control_savings`), --channel lets devices take part by their channels.
+Figure 5 holds (`control_savings`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def decided(run: RunSetup, weight: str, value: float) -> list[tuple[int, list[in
             break
         decision = schedule.decide(interval, slot)
         slot += decision.local_steps
-        schedule.skipped(interval, decision.local_steps, {})  # by channel, turns follow from who took part
+        schedule.skipped(interval, decision.local_steps, {})
         found.append((decision.local_steps, decision.participation.tolist()))
     return found
 
@@ -82,18 +82,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--tight", action="store_true")
-    parser.add_argument("--channel", action="store_true")
     asked = parser.parse_args()
     base, settings = (TIGHT_BASE, TIGHT) if asked.tight else (BASE, {})
-    devices_by = {"devices": "channel"} if asked.channel else {}
     rows = []
     for seed in range(1, asked.seeds + 1):
-        run = experiment(seed, settings, {**base, **devices_by}).prepare(asked.data_root)
+        run = experiment(seed, settings, base).prepare(asked.data_root)
         for weight, values in VALUES.items():
             for value in values:
                 found = decided(run, weight, value)
                 if asked.train and value == values[len(values) // 2]:
-                    of = experiment(seed, settings, {**base, **devices_by, weight: value})
+                    of = experiment(seed, settings, {**base, weight: value})
                     assert found == trained(of, asked.data_root), (seed, weight, value)
                     print(f"seed {seed}, {weight} {value:g}: a trained run decides the same {len(found)} times")
                 tau, devices = [np.mean([each[part] for each in found]) for part in (0, 1)]

@@ -21,7 +21,8 @@ from h2fdp.schedules.registry import ScheduleSection
 
 _ALI_STEPS = {"name": "dp-sgd", "noise_multiplier": 1.1}
 _ALI_PAPER = {"name": "ali-dpfl", "curvature_from": "gradients", "heterogeneity": 10.0, "form": "paper"}
-_FACTOR = 0.5  # of the named upcycled methods
+UPCYCLED = "upcycled-"  # before a name: the same method with a second server update
+_FACTOR = 0.5  # of such a method
 _PRICES = {"units": 1000.0, "step_cost": 1.0, "aggregation_cost": 5.0}  # of the named resource budget
 Shape = Literal["tree", "star"]
 
@@ -54,7 +55,7 @@ def _point(objective: Any = "plain", privacy: Any = "none", server: Any = "avera
     return Method.model_validate(choices | axes)
 
 
-_PLAIN: dict[str, tuple[Method, str]] = {
+_NAMED: dict[str, tuple[Method, str]] = {
     "hfl": (_point(), "hierarchical FedAvg without noise, the upper bound (Liu et al. 2020)"),
     "hfl-dp": (_point(privacy="local"), "hierarchical, with noise from every device (Shi et al. 2021)"),
     "h2fdp": (
@@ -70,8 +71,6 @@ _PLAIN: dict[str, tuple[Method, str]] = {
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
     **{name: (_point(**point.axes), point.description) for name, point in NAMED_METHODS.items()},
-}
-_OTHERS: dict[str, tuple[Method, str]] = {
     "adaptive-fl": (
         _point(schedule={"name": "resource-budget", **_PRICES}, topology="star"),
         "tau chosen from the remaining resource budget (Wang et al. 2019)",
@@ -101,16 +100,16 @@ _OTHERS: dict[str, tuple[Method, str]] = {
         "DP-SGD, tau by search over the bound of the first version (ALI-DPFL, first version)",
     ),
 }
-_UPCYCLED = {
-    f"upcycled-{name}": (
-        method.model_copy(update={"upcycle": UpcycleSection(factor=_FACTOR)}),
-        f"{name}, with a second server update after each interval (Upcycled-FL)",
-    )
-    for name, (method, _) in _PLAIN.items()
-}
 _FIRST = ("h2fdp", "hfl", "fedavg")  # of methods that are equally near
-_NAMED = _PLAIN | _UPCYCLED | _OTHERS
 METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items()}
+
+
+def _named(name: Any) -> Method | None:
+    """The method of a name, or of a name after `upcycled-`."""
+    plain = METHODS.get(name.removeprefix(UPCYCLED)) if isinstance(name, str) else None
+    if plain is None or not name.startswith(UPCYCLED):
+        return plain
+    return plain.model_copy(update={"upcycle": UpcycleSection(factor=_FACTOR)})
 
 
 class MethodSection(Method, NamedSection):
@@ -130,26 +129,30 @@ class MethodSection(Method, NamedSection):
         """The axes, and `extends`, which is gone once the section is checked."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         text = descriptions_of_keys(cls)["extends"]
-        schema["anyOf"][1]["properties"]["extends"] = {"type": "string", "enum": list(METHODS), "description": text}
+        upcycled = {"pattern": f"^{UPCYCLED}({'|'.join(METHODS)})$"}
+        names = [{"enum": list(METHODS)}, upcycled]
+        schema["anyOf"][1]["properties"]["extends"] = {"type": "string", "anyOf": names, "description": text}
         return schema
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, value: Any) -> Any:
+    def _extended(cls, value: Any) -> Any:
         stated = {"extends": value} if isinstance(value, str) else value
         if not isinstance(stated, dict) or "extends" not in stated:
             return stated
         base = stated["extends"]
-        if not isinstance(base, str) or base not in METHODS:
+        if (method := _named(base)) is None:
             close = difflib.get_close_matches(base, METHODS, n=1) if isinstance(base, str) else []
             hint = f"; did you mean `{close[0]}`?" if close else ""
-            names = ", ".join(name for name in METHODS if name not in _UPCYCLED)
-            raise ValueError(f"expected one of {names}, or upcycled- before a name; found {quote(base)}{hint}")
-        return METHODS[base].model_dump() | {axis: choice for axis, choice in stated.items() if axis != "extends"}
+            names = f"expected one of {', '.join(METHODS)}, or {UPCYCLED} before a name"
+            raise ValueError(f"{names}; found {quote(base)}{hint}")
+        return method.model_dump() | {axis: choice for axis, choice in stated.items() if axis != "extends"}
 
 
 def name_of(method: Method) -> str:
     """The method's name; of a mixture that of the nearest method, and what is otherwise: `h2fdp, privacy dp-sgd`."""
+    if method.upcycle is not None:
+        return UPCYCLED + name_of(method.model_copy(update={"upcycle": None}))
     point = axes_of(method)
     alike = [name for name, known in METHODS.items() if axes_of(known) == point]
     exact = [name for name in alike if Method.model_validate(method.model_dump()) == METHODS[name]]
@@ -164,10 +167,12 @@ def name_of(method: Method) -> str:
 def axes_of(method: Method) -> dict[str, str]:
     """The choice on each axis by name; parameters do not make another method."""
     found = method.model_dump(exclude={"upcycle"})
-    point = {axis: choice["name"] if isinstance(choice, dict) else choice for axis, choice in found.items()}
-    return point | ({} if method.upcycle is None else {"server": f"{point['server']}, upcycled"})
+    return {axis: choice["name"] if isinstance(choice, dict) else choice for axis, choice in found.items()}
 
 
 def describe_methods() -> list[dict[str, str]]:
-    """A row for each named method: its axes and its source."""
-    return [{"name": name, **axes_of(method), "description": text} for name, (method, text) in _NAMED.items()]
+    """A row for each named method, its axes and its source, and one for the prefix."""
+    rows = [{"name": name, **axes_of(method), "description": text} for name, (method, text) in _NAMED.items()]
+    axes = dict.fromkeys(axes_of(METHODS["hfl"]), "same")
+    text = "any of these, with a second server update after each interval (Upcycled-FL)"
+    return [*rows, {"name": f"{UPCYCLED}NAME", **axes, "server": "same, upcycled", "description": text}]

@@ -74,7 +74,7 @@ def decisions(run: RunSetup) -> list[dict[str, Any]]:
         UserError: control that is told what finished intervals cost, which only training can tell.
     """
     if not run.config.control.is_algorithm_1:
-        text = "these depend on what finished intervals cost; expected no budget and no target, and devices: random"
+        text = "these depend on what finished intervals cost; expected no budget and no target"
         raise UserError(text, run.config.name, "control")
     schedule, slot, found = run.schedule(), 0, []
     for interval in range(run.config.training.intervals):

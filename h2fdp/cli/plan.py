@@ -20,7 +20,6 @@ _HYPOTHETICAL = (
 )
 _MOST_COLUMNS = 66
 _MOST_EDGES_SHOWN = 30
-_COST_ALONE = 1e6  # how much more than noise cost must weigh for a multiplier to be no number of interest
 
 
 def plan_command(
@@ -66,9 +65,9 @@ def _show(plan: FirstDecision) -> None:
         typer.echo(f"and {len(plan.edges) - len(rows)} more edge servers (--json has them all)")
     facts: dict[str, Any] = {
         "tau": plan.tau,
-        **(_whole_run(plan) if plan.hindsight is not None else _interval(plan)),
+        **(_whole_run(plan) if exact else _interval(plan)),
         **_powers(plan),
-        **(_hindsight(plan) or _costs(plan)),
+        **_costs(plan),
         "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
     }
     print_facts(facts)
@@ -81,8 +80,7 @@ def _interval(plan: FirstDecision) -> dict[str, str]:
     return {
         "objective": f"{plan.objective:.6g} = energy {terms.energy:.4g} + delay {terms.delay:.4g} "
         f"+ privacy gap {terms.gap:.4g} (each weighed; without a unit)",
-        **_weighed(plan),
-        "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}{_cost(other)}",
+        "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}",
     }
 
 
@@ -92,24 +90,14 @@ def _whole_run(plan: FirstDecision) -> dict[str, str]:
     weights = ", ".join(f"a {unit} weighs {value:.4g}" for unit, value in (plan.multipliers or {}).items())
     runner_up = "no other plan fits"
     if other is not None:
-        runner_up = f"{other['intervals']} intervals of {other['tau']} steps{_cost(other)}"
+        cost = f"{other['joules']:.4g} J, {other['seconds']:.4g} s, noise {other['noise']:.4g}"
+        runner_up = f"{other['intervals']} intervals of {other['tau']} steps: {cost}"
     return {
         "expected cost": f"{terms.energy + terms.delay:.4g} = energy {terms.energy:.4g} + delay {terms.delay:.4g}; "
         f"{weights}",
         "expected noise": f"{terms.gap:.4g} of the way that the model goes",
         "runner-up": runner_up,
     }
-
-
-def _weighed(plan: FirstDecision) -> dict[str, str]:
-    """What the interval costs, and what cost is worth, where the controller found that itself."""
-    if plan.weighed is None or plan.multipliers is None:
-        return {}
-    worth = ", ".join(f"a {unit} is worth {value:.4g}" for unit, value in plan.multipliers.items() if value)
-    found = f"{worth or 'cost is worth nothing'} of noise"
-    if plan.terms.energy + plan.terms.delay > _COST_ALONE * plan.terms.gap:
-        found = "cost alone counts: the budget pays for the cheapest intervals at most, and perhaps not for all of them"
-    return {"interval": _cost(plan.weighed).removeprefix(": "), "found": found}
 
 
 def _powers(plan: FirstDecision) -> dict[str, str]:
@@ -120,30 +108,12 @@ def _powers(plan: FirstDecision) -> dict[str, str]:
     return {"power": f"{text} (all devices, channels of the first interval)"}
 
 
-def _hindsight(plan: FirstDecision) -> dict[str, str]:
-    """What the turns of the whole run cost, and two ways of choosing them between which the controller's lies."""
-    if (of := plan.hindsight) is None:
-        return {}
-    return {
-        "whole run": f"{of.intervals} intervals, {of.joules:.4g} J, {of.seconds:.4g} s; turns regardless of channels "
-        f"{of.expected_joules:.4g} J, {of.expected_seconds:.4g} s on average; all channels known beforehand "
-        f"{of.least_joules:.4g} J, {of.least_seconds:.4g} s",
-    }
-
-
 def _costs(plan: FirstDecision) -> dict[str, str]:
     """What the whole run would cost under the controller."""
     from h2fdp.run.dry_run import costs_in_words
 
     assert plan.network is not None, "a plan of a file has the costs of its run"
     return {"whole run": ", ".join(f"{what} {value}" for what, value in costs_in_words(plan.network).items())}
-
-
-def _cost(of: dict[str, float]) -> str:
-    """The cost and the noise of an interval, where they are known."""
-    if "joules" not in of:
-        return ""
-    return f": {of['joules']:.4g} J, {of['seconds']:.4g} s, noise {of['noise']:.4g}"
 
 
 def _word(value: float) -> str:

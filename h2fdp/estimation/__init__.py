@@ -2,14 +2,14 @@
 
 from h2fdp.estimation.device_estimates import gradient_dispersion, minibatch_deviation, secant_smoothness
 from h2fdp.estimation.feedback import DeviceSecants, IntervalObservation, Measurements
-from h2fdp.estimation.from_releases import (
+from h2fdp.estimation.loss_constants import (
     Denoised,
     ReleasedConstants,
     ReleasedInterval,
+    Smoothed,
     denoised_norm,
     released_constants,
 )
-from h2fdp.estimation.loss_constants import Smoothed
 
 __all__ = [
     "Denoised",

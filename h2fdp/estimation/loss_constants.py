@@ -1,4 +1,8 @@
-"""The controller's view of beta, sigma, zeta and zeta_c: averages that settle over the intervals (H2FDP, Sec. 10)."""
+"""The controller's view of beta, sigma, zeta and zeta_c (H2FDP, Sec. 10).
+
+Constants of the loss from what the cloud receives anyway, noisy uploads and its own models, at no cost of privacy; and
+averages of these, or of measured ones, that settle over the intervals.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,130 @@ from typing import Any
 import numpy as np
 import torch
 
-from h2fdp.estimation.device_estimates import gradient_dispersion
+from h2fdp.estimation.device_estimates import SHORTEST_SECANT, gradient_dispersion
 from h2fdp.estimation.feedback import IntervalObservation, Measurements
-from h2fdp.estimation.from_releases import ReleasedInterval, released_constants
 from h2fdp.theory.ranges import require
+
+
+@dataclass(frozen=True)
+class ReleasedInterval:
+    """What the cloud holds after interval k, for the n >= 1 subnets that took part.
+
+    Attributes:
+        uploads: (n, M) U_c, everything subnet c accumulated, about eta_k tau_k times a gradient, plus noise.
+        noise_variance: (n,) of each coordinate of U_c, all noises of the interval together.
+        weights: (n,) varrho_c, summing to 1.
+        step_size: eta_k.
+        local_steps: tau_k, or (n,) the gradients that each U_c accumulates where some devices did fewer steps.
+        model: (M,) w(t_k), from which the interval started.
+    """
+
+    uploads: np.ndarray
+    noise_variance: np.ndarray
+    weights: np.ndarray
+    step_size: float
+    local_steps: float | np.ndarray
+    model: np.ndarray
+
+    @property
+    def _per_gradient(self) -> np.ndarray:
+        """(n,) or ()"""
+        return np.asarray(1.0 / (self.step_size * self.local_steps))
+
+    @property
+    def gradients(self) -> np.ndarray:
+        """(n, M) g_c = U_c / (eta_k tau_k): gradients averaged along the interval's path."""
+        return np.asarray(self.uploads * self._per_gradient[..., None])
+
+    @property
+    def gradient_variance(self) -> np.ndarray:
+        """(n,) of each coordinate of g_c."""
+        return np.asarray(self.noise_variance * self._per_gradient**2)
+
+
+@dataclass(frozen=True)
+class Denoised:
+    """A norm without the noise's expected share.
+
+    Attributes:
+        norm: the root of the squared norm less the expected noise energy, 0 when nothing is left.
+        swamped: what is left is within three standard deviations of what noise alone leaves.
+    """
+
+    norm: float
+    swamped: bool
+
+    @property
+    def clear(self) -> float | None:
+        """The norm, or None when noise swamps it: what a `Smoothed` takes in."""
+        return None if self.swamped else self.norm
+
+
+@dataclass(frozen=True)
+class ReleasedConstants:
+    """Estimates of beta and zeta with what noise leaves of them.
+
+    Attributes:
+        smoothness: beta; None when there is nothing to compare with: no interval before, or a model that stood still.
+        network_dispersion: zeta.
+    """
+
+    smoothness: Denoised | None
+    network_dispersion: Denoised
+
+
+def released_constants(current: ReleasedInterval, previous: ReleasedInterval | None) -> ReleasedConstants:
+    """Estimates after interval k from its releases and those of interval k - 1.
+
+    beta = ||g^k - g^{k-1}|| / ||w(t_k) - w(t_{k-1})|| with g^k the weighted mean of g_c; zeta = max_c ||g_c - g^k||.
+    Both norms without the expected energy of their noise.
+
+    beta errs to the safe side, upwards: the noise of g^{k-1} also moved w(t_k), so that the squared change of
+    gradients has, beyond both noises' energies, about 2 eta tau v^{k-1} tr(H), H the Hessian and v^{k-1} the noise
+    variance of g^{k-1}. It is as noisy as one secant along one direction is.
+    """
+    secant = None if previous is None else _secant(current, previous)
+    return ReleasedConstants(secant, _network_dispersion(current))
+
+
+def _secant(current: ReleasedInterval, previous: ReleasedInterval) -> Denoised | None:
+    distance = float(np.linalg.norm(current.model - previous.model))
+    if distance < SHORTEST_SECANT:
+        return None
+    change = current.weights @ current.gradients - previous.weights @ previous.gradients
+    variance = sum(float(held.weights**2 @ held.gradient_variance) for held in (current, previous))
+    return denoised_norm(change / distance, variance / distance**2)
+
+
+def _network_dispersion(held: ReleasedInterval) -> Denoised:
+    """The largest norm that noise does not swamp; the largest of all when it swamps each."""
+    apart = held.gradients - held.weights @ held.gradients
+    of_mean = held.weights**2 * held.gradient_variance
+    # n_c is in the mean too: (1 - w_c)^2 v_c + sum over d != c of w_d^2 v_d.
+    variances = (1 - held.weights) ** 2 * held.gradient_variance + (of_mean.sum() - of_mean)
+    norms = [denoised_norm(vector, float(v)) for vector, v in zip(apart, variances, strict=True)]
+    return max(norms, key=lambda denoised: (not denoised.swamped, denoised.norm))
+
+
+def denoised_norm(noisy: np.ndarray, noise_variance: float) -> Denoised:
+    """||d|| from d + n, n Gaussian with variance v in each of M coordinates.
+
+    ||d + n||^2 has mean ||d||^2 + M v and variance 2 M v^2 + 4 v ||d||^2. Its excess over M v, unbiased for ||d||^2,
+    counts as signal only above three standard deviations, ||d||^2 in the variance replaced by the excess: solved for
+    the excess, above (18 + sqrt(324 + 18 M)) v. Noise alone passes with a probability below 0.00135 at any M.
+
+    Args:
+        noisy: (M,) d + n.
+        noise_variance: v, scaled as the vector is.
+
+    >>> denoised_norm(np.array([3.0, 4.0]), noise_variance=0.0), denoised_norm(np.array([3.0, 4.0]), 12.0)
+    (Denoised(norm=5.0, swamped=False), Denoised(norm=1.0, swamped=True))
+    """
+    excess = float(noisy @ noisy) - noisy.size * noise_variance
+    left = max(excess, 0.0)
+    spread = math.sqrt(2 * noisy.size * noise_variance**2 + 4 * noise_variance * left)
+    return Denoised(math.sqrt(left), swamped=noise_variance > 0 and excess <= 3 * spread)
+
 
 NAMES = ("beta", "sigma", "zeta", "zeta_c")
 _WEIGHT = 0.2  # of the newest value: about the last five intervals count

@@ -98,19 +98,19 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
 
 
 def _check_search(experiment: ExperimentFile, document: Document) -> None:
-    """Raise for what a controller cannot do that finds its weights, or chooses its devices, itself."""
+    """Raise for what the controller of budgets and targets cannot do."""
     control, privacy = experiment.control, experiment.privacy
     if control.estimates != "released":
-        text = "with budget, target or devices: channel nothing is estimated; expected released"
+        text = "with a budget or a target nothing is estimated; expected released"
         raise UserError(
             f"{text}, found {control.estimates}", document.where(("control", "estimates")), "control.estimates"
         )
     if control.allow_idle or control.solver != "exact":
         key = "allow_idle" if control.allow_idle else "solver"
-        text = "budget, target and devices: channel need every subnet and solve exactly; expected the default"
+        text = "budget and target plan without problem P; expected the default"
         raise UserError(text, document.where(("control", key)), f"control.{key}")
-    if control.turns is not None and experiment.training.participation != 1:
-        text = "with turns all devices of an edge server take part; expected 1"
+    if experiment.training.participation != 1:
+        text = "with a budget or a target all devices of an edge server take part; expected 1"
         where = document.where(("training", "participation"))
         raise UserError(f"{text}, found {experiment.training.participation:g}", where, "training.participation")
     if control.trust == "weighed" and not _may_leave_trust(experiment):

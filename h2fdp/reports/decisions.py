@@ -10,7 +10,6 @@ from h2fdp.reports.figures import Column, Heatmap, Table, number, places
 MOST_ROWS = 60  # of the table of decisions
 MOST_SHOWN = 400  # intervals along a heat map, and edge servers up it
 TERMS = ("energy", "delay", "gap")
-_TAKEN = {"channel": "cheapest channels first", "turns": "edge servers in turns, the cheapest channels first"}
 
 
 def decision_columns(decisions: Sequence[Mapping[str, Any]], intervals: Sequence[int]) -> dict[str, Column]:
@@ -59,12 +58,6 @@ def _of_the_interval(row: Mapping[str, Any]) -> list[str]:
     parts.append(
         f"next best tau = {other['tau']} with {number(other['objective'])}" if other else "no other tau possible"
     )
-    if (cost := row.get("weighed")) is not None:
-        found = row["multipliers"]
-        parts.insert(1, f"{_cost(cost)}; a joule is worth {number(found['joule'])}, a second {number(found['second'])}")
-        if other:
-            parts.append(f"which would cost {_cost(other)}")
-        parts.append(_TAKEN.get(str(row.get("devices")), "devices drawn at random"))
     return parts
 
 
@@ -81,7 +74,7 @@ def _of_the_run(row: Mapping[str, Any]) -> list[str]:
         parts.append(f"next best {other['intervals']} intervals of {other['tau']} steps: {_cost(other)}")
     else:
         parts.append("no other plan fits")
-    return [*parts, _TAKEN["turns"]]
+    return [*parts, "edge servers in turns, the cheapest channels first"]
 
 
 def _cost(of: Mapping[str, float]) -> str:

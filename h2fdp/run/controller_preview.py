@@ -16,11 +16,8 @@ from h2fdp.run.dry_run import planned_work
 from h2fdp.run.interval_meter import range_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
-from h2fdp.schedules.hindsight import Hindsight, in_hindsight
-from h2fdp.schedules.multiplier_controller import MultiplierController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
 from h2fdp.schedules.registry import chosen
-from h2fdp.schedules.schedule import Decision
 from h2fdp.schedules.solvers import solve
 from h2fdp.schedules.turns_controller import TurnsController
 
@@ -46,22 +43,21 @@ class ObjectiveMap:
 class FirstDecision:
     """What the controller decides for the first interval, and why.
 
-    Algorithm 1 decides under mean costs, and everything that it takes to recompute it is here; a controller that finds
-    its weights, or chooses its devices, decides under the channels of the first interval.
+    Algorithm 1 decides under mean costs, and everything that it takes to recompute it is here; the controller of
+    budgets and targets decides under the channels of the first interval.
 
     Attributes:
         tau: interval length.
         participation: edge server -> devices that take part.
         objective: of problem P, the sum of `terms`.
         terms: energy, delay and gap, weighted by the alphas.
-        runner_up: the best of any other tau; where joules, seconds and noise were weighed exactly, with these.
+        runner_up: the best of any other tau, or the best plan of another number of intervals with what it would cost.
         constants: by their letters in the paper.
         edges: edge server -> trust, whether one noise covers its sum, devices, mean cost of a device's message, cost of
             its own message.
         map: the objective elsewhere.
-        weighed: joules, seconds and noise (its variance at a step size of 1) of the interval; None under Algorithm 1.
-        multipliers: noise that a joule and a second are worth; None under Algorithm 1.
-        hindsight: what the turns of the whole run cost, and would have, with all channels known; None without turns.
+        weighed: joules and seconds of the interval, and noise as a share of the way; None under Algorithm 1.
+        multipliers: what a joule and a second weigh; None under Algorithm 1.
         power_dbm: the least, mean and most dBm of all devices under the channels of the first interval; None where
             each sends with its own power.
         stated: whether the experiment asks for this controller; where it does not, its own schedule decides in a run.
@@ -78,7 +74,6 @@ class FirstDecision:
     map: ObjectiveMap
     weighed: dict[str, float] | None = None
     multipliers: dict[str, float] | None = None
-    hindsight: Hindsight | None = None
     power_dbm: dict[str, float] | None = None
     stated: bool = True
     network: dict[str, Any] | None = None
@@ -135,7 +130,7 @@ def _with_costs(run: RunSetup, *, stated: bool) -> FirstDecision:
 def first_decision(run: RunSetup) -> FirstDecision:
     """See `plan`."""
     if not run.config.control.is_algorithm_1:
-        return _searched_decision(run)
+        return _planned_decision(run)
     section = run.config.control.model_copy(update={"channel": "expected"})
     schedule, costs = H2fdpController.of(replace(run.context, control=section)), run.costs.expected()
     problem = schedule.problem(0, costs)
@@ -156,34 +151,14 @@ def first_decision(run: RunSetup) -> FirstDecision:
     )
 
 
-def _searched_decision(run: RunSetup) -> FirstDecision:
-    if isinstance(planned := run.schedule(), TurnsController):
-        return _planned_decision(run, planned)
-    schedule = MultiplierController(run.context)
-    decision, offered = schedule.decide(0, 0), schedule.offered(0, 0)
-    why = decision.reasons
-    assert why is not None, "a controller says why"
-    joule, second = why["multipliers"]["joule"], why["multipliers"]["second"]
-    most = int(run.context.participation.max())
-    levels = sorted({int(level) for level in np.linspace(1, most, min(most, _MOST_LEVELS)).round()})
-    rows = []
-    for level in levels:
-        found = [(each.tau, *each.totals(np.minimum(level, run.context.participation))) for each in offered]
-        rows.append([(noise + joule * joules + second * seconds) / tau for tau, joules, seconds, noise in found])
-    return _explained(run, decision, ObjectiveMap([each.tau for each in offered], levels, rows))
-
-
-def _planned_decision(run: RunSetup, schedule: TurnsController) -> FirstDecision:
+def _planned_decision(run: RunSetup) -> FirstDecision:
     """That of a run that is planned as a whole: its map has the plans that were weighed, by their interval length."""
+    schedule = run.schedule()
+    assert isinstance(schedule, TurnsController), "budgets and targets have a controller of their own"
     weighed = {each.tau: schedule.told(each)["objective"] for each in sorted(schedule.weighed, key=lambda of: -of.tau)}
     lengths = sorted(weighed)
     objectives = ObjectiveMap(lengths, [int(run.context.sizes.max())], [[weighed[tau] for tau in lengths]])
-    first = _explained(run, schedule.decide(0, 0), objectives)
-    return replace(first, hindsight=in_hindsight(schedule))
-
-
-def _explained(run: RunSetup, decision: Decision, objectives: ObjectiveMap) -> FirstDecision:
-    """A decision with the reasons that its controller gave."""
+    decision = schedule.decide(0, 0)
     why = decision.reasons
     assert why is not None, "a controller says why"
     names = [subnet.name for subnet in run.topology.subnets]

@@ -1,8 +1,7 @@
 """Schedules: how long an interval is, when aggregators aggregate, who takes part, with which step size."""
 
 from h2fdp.schedules.aggregation_times import AggregationTimes
-from h2fdp.schedules.ali_dpfl import AliSchedule
-from h2fdp.schedules.ali_rules import ClosedFormRule, SearchRule
+from h2fdp.schedules.ali_dpfl import AliSchedule, ClosedFormRule, SearchRule
 from h2fdp.schedules.client_sampling import draw_participants
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Estimates, Horizon

@@ -18,11 +18,6 @@ def draw_participants(streams: Streams, edge: str, interval: int, size: int, cou
     return np.sort(streams.open(edge, "participation", interval).choice(size, count, replace=False))
 
 
-def drawn_order(streams: Streams, edge: str, interval: int, size: int) -> np.ndarray:
-    """(size,) the rows of all devices in a random order, the first of which take part."""
-    return streams.open(edge, "participation", interval).permutation(size)
-
-
 def share_of(sizes: np.ndarray, share: float) -> np.ndarray:
     """(N,) this share of each subnet's devices s_c (N,), rounded, at least one.
 

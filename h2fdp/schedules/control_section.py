@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative, Positive, Probability, Share
+from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative, Positive, Share
 from h2fdp.radio import PowerRule
-from h2fdp.schedules.device_choice import DeviceRule
 
 TURNS = 0.2  # the share of edge servers in an interval, of runs that are planned as a whole
 Estimates = Literal["released", "private", "oracle"]
@@ -44,8 +43,8 @@ class TargetForm(Section):
         accuracy: the run ends with the first interval whose model has it on the test data.
         joules: weight of energy.
         seconds: weight of delay.
-        noise: with `turns`, the most that there may be in the model, as a share of the way that it goes; null weighs
-            cost against noise.
+        noise: the most that there may be in the model, as a share of the way that it goes; null weighs cost against
+            noise.
     """
 
     accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
@@ -76,8 +75,8 @@ _SHORT = ("joules", "seconds", "accuracy")
 class ControlSection(Section):
     """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off, when `power` is refused.
 
-    `control: {joules: 3}` is short for a budget, `control: {accuracy: 0.8}` for a target, of a run that is planned as a
-    whole, with edge servers in turns: {enabled: true, budget: {joules: 3}, turns: 0.2}.
+    `control: {joules: 3}` is short for a budget, `control: {accuracy: 0.8}` for a target: {enabled: true, budget:
+    {joules: 3}}. With either of them the whole run is planned beforehand, with edge servers in turns.
 
     Attributes:
         enabled: let the cloud plan each interval: its length, who takes part, the step size.
@@ -86,12 +85,9 @@ class ControlSection(Section):
         accuracy: short for a target.
         budget: instead of the alphas: least noise for what may be spent.
         target: instead of the alphas: least cost until an accuracy is reached.
-        devices: which take part: drawn at `random`, or those whose `channel` is cheapest in the interval.
-        fairness: with `channel`, the share of its equal part of the turns that each device gets at least.
-        turns: plan the whole run beforehand, with this share of the edge servers in each interval, in turns; null plans
-            interval by interval, with all of them.
-        trust: with `turns`, whether trusted edge servers are `used`, so that they add one noise to the sum of their
-            devices, or it is `weighed` whether devices rather add noise to their own steps and send less.
+        turns: with a budget or a target, the share of the edge servers in each interval, in turns; null takes 0.2.
+        trust: with a budget or a target, whether trusted edge servers are `used`, so that they add one noise to the
+            sum of their devices, or it is `weighed` whether devices rather add noise to their own steps and send less.
         power: let each device choose its transmit power in each interval, by its channel and by what a joule and a
             second weigh; null sends with that of the topology file.
         alpha1: weight of energy in problem P.
@@ -134,8 +130,6 @@ class ControlSection(Section):
     beta_max: Magnitude | None = None
     budget: BudgetForm | None = None
     target: TargetForm | None = None
-    devices: DeviceRule = "random"
-    fairness: Probability = 0.5
     turns: Share | None = None
     trust: Literal["used", "weighed"] = "used"
     power: PowerForm | None = None
@@ -143,10 +137,13 @@ class ControlSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _write_out(cls, value: Any) -> Any:
-        """What the short keys stand for; `enabled` and `turns` may be stated; a written-out file has all."""
-        short = {key: value[key] for key in _SHORT if value.get(key) is not None} if isinstance(value, dict) else {}
-        if not short:
+        """What the short keys stand for, and the turns of what is planned as a whole; a written-out file has all."""
+        if not isinstance(value, dict):
             return value
+        short = {key: value[key] for key in _SHORT if value.get(key) is not None}
+        if not short:
+            planned = value.get("turns") is None and (value.get("budget") or value.get("target")) is not None
+            return {**value, "turns": TURNS} if planned else value
         budget = {key: amount for key, amount in short.items() if key != "accuracy"}
         meant = {"budget": budget, "target": {"accuracy": short["accuracy"]} if "accuracy" in short else {}}
         for key, schema in (("budget", BudgetForm), ("target", TargetForm)):
@@ -160,13 +157,8 @@ class ControlSection(Section):
 
     @property
     def is_algorithm_1(self) -> bool:
-        """Whether the operator states the weights, and devices are drawn: then the step size is Theorem 4.3's."""
-        return not self.searches and self.devices == "random"
-
-    @property
-    def searches(self) -> bool:
-        """Whether the controller finds the weights itself."""
-        return self.budget is not None or self.target is not None
+        """Whether the operator states the weights, not a budget or a target: then the step size is Theorem 4.3's."""
+        return self.budget is None and self.target is None
 
     @property
     def cost_weights(self) -> tuple[float, float]:
@@ -196,20 +188,18 @@ class ControlSection(Section):
         weights = [key for key in ("alpha1", "alpha2", "alpha3", "phi") if getattr(self, key) != fields[key].default]
         if self.budget is not None and self.target is not None:
             raise ValueError("expected budget or target, found both")
-        if self.searches and weights:
+        if self.is_algorithm_1:
+            if self.turns is not None:
+                raise ValueError("turns need a budget or a target")
+            if self.trust == "weighed":
+                raise ValueError("trust: weighed needs a budget or a target")
+            return self
+        if weights:
             raise ValueError(f"budget and target find the weights; expected no {', '.join(weights)}")
-        if self.devices == "channel" and self.channel != "known":
-            raise ValueError("devices: channel needs channel: known, found expected")
-        if self.searches and self.channel != "known":
+        if self.channel != "known":
             raise ValueError("budget and target need channel: known, found expected")
-        if self.turns is not None and not self.searches:
-            raise ValueError("turns need a budget or a target")
-        if self.turns is not None and (self.devices != "random" or self.slots is not None):
-            raise ValueError("turns choose whole edge servers, and the slots; expected no devices, no slots")
-        if self.turns is None and self.target is not None and self.target.noise is not None:
-            raise ValueError("target.noise is of a run that is planned as a whole; expected turns")
-        if self.trust == "weighed" and self.turns is None:
-            raise ValueError("trust: weighed needs turns, found null")
+        if self.slots is not None:
+            raise ValueError("turns choose the slots; expected no slots")
         return self
 
 

@@ -15,12 +15,10 @@ from h2fdp.radio import MessageCosts, NetworkCosts
 from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Horizon
-from h2fdp.schedules.multiplier_controller import MultiplierController
-from h2fdp.schedules.options import ScheduleOptions
 from h2fdp.schedules.problem import ControlledNetwork, ControlProblem, Counts, prices
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.solvers import BestSolutions, solve
-from h2fdp.schedules.traits import Measured
+from h2fdp.schedules.traits import Measured, ScheduleOptions
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.theory import PrivacyTerms, gap_scale, largest_first_step_size
 
@@ -262,7 +260,5 @@ class H2fdpOptions(ScheduleOptions):
         return step_size if local_steps is None else step_size * max(local_steps, intervals) / intervals
 
     def build(self, context: ScheduleContext) -> Schedule:
-        """Algorithm 1, or a controller that finds its weights, or chooses its devices, or plans turns, itself."""
-        if context.control.is_algorithm_1:
-            return H2fdpController.of(context)
-        return MultiplierController(context) if context.control.turns is None else TurnsController(context)
+        """Algorithm 1, or the controller of budgets and targets."""
+        return H2fdpController.of(context) if context.control.is_algorithm_1 else TurnsController(context)

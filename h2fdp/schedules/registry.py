@@ -12,10 +12,9 @@ from h2fdp.schedules.control_section import ControlSection
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.h2fdp_controller import H2fdpOptions
 from h2fdp.schedules.noise_decay import NoiseDecayOptions
-from h2fdp.schedules.options import ScheduleOptions
 from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.schedules.resource_budget import ResourceBudgetOptions
-from h2fdp.schedules.traits import ScheduleTraits
+from h2fdp.schedules.traits import ScheduleOptions, ScheduleTraits
 
 SCHEDULES: Choices[ScheduleOptions] = Choices(
     OwnKind("a schedule, derived from `h2fdp.schedules.OwnSchedule`", ("choose", "build"))

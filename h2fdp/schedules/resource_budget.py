@@ -18,9 +18,9 @@ from h2fdp.estimation.feedback import IntervalObservation
 from h2fdp.estimation.loss_probes import drift_constants, mean_loss
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
-from h2fdp.schedules.options import DriftOptions
 from h2fdp.schedules.resource_prices import ResourceAccount, ResourceBudget, radio_prices
 from h2fdp.schedules.schedule import Decision, Schedule
+from h2fdp.schedules.traits import DriftOptions
 from h2fdp.theory import DriftConstants, affordable_local_steps
 from h2fdp.theory.ranges import require, require_count
 

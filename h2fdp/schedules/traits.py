@@ -1,14 +1,18 @@
-"""What the rest of an experiment must know of a schedule before it runs, and how it is built."""
+"""What the rest of an experiment must know of a schedule before it runs, how it is built, and its options in a file."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from pydantic import model_validator
+
+from h2fdp.config.fields import NonNegative, Options, Positive
 from h2fdp.errors import UserError
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
 from h2fdp.schedules.schedule import Schedule
+from h2fdp.theory import DriftConstants
 
 Measured = Literal["nothing", "gradients", "secants"]
 
@@ -105,3 +109,39 @@ class ScheduleTraits(ABC):
         Raises:
             UserError: a run that it cannot decide about.
         """
+
+
+class ScheduleOptions(Options, ScheduleTraits):
+    """The options of one schedule: a subclass narrows `name` to its own, and has a field for each option."""
+
+
+class DriftOptions(ScheduleOptions):
+    """Options of schedules that plan with how far local steps drift apart.
+
+    Attributes:
+        lipschitz: rho, how fast each device's loss changes; null has devices measure it.
+        smoothness: beta, how fast each device's gradient changes; null has devices measure it.
+        divergence: delta (or xi), how far the devices' gradients lie from the global one; null has devices measure it.
+    """
+
+    lipschitz: NonNegative | None = None
+    smoothness: Positive | None = None
+    divergence: NonNegative | None = None
+
+    @property
+    def measures(self) -> Measured:
+        return "secants" if self.drift is None else "nothing"
+
+    @property
+    def drift(self) -> DriftConstants | None:
+        """The operator's constants; None has devices measure them."""
+        if self.lipschitz is None or self.smoothness is None or self.divergence is None:
+            return None
+        return DriftConstants(self.lipschitz, self.smoothness, self.divergence)
+
+    @model_validator(mode="after")
+    def _all_or_none(self) -> Any:
+        drift = [self.lipschitz, self.smoothness, self.divergence]
+        if any(each is None for each in drift) and any(each is not None for each in drift):
+            raise ValueError("expected all of lipschitz, smoothness and divergence, or none of them")
+        return self

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -17,9 +18,9 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.estimation.feedback import IntervalObservation
 from h2fdp.radio import MessageCosts, SumMessages, interval_cost
+from h2fdp.radio.wires import beyond_edge, path_seconds
 from h2fdp.schedules.context import ScheduleContext
-from h2fdp.schedules.offers import Rhythm, device_costs
-from h2fdp.schedules.problem import ControlledNetwork, Counts, Floats
+from h2fdp.schedules.problem import ControlledNetwork, Counts, Floats, upper_wire_joules
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.step_decay import decayed
 from h2fdp.schedules.turns import TurnsPlan, TurnsSetting, badness, cheapest, next_turn, within_budget
@@ -27,8 +28,69 @@ from h2fdp.schedules.turns import TurnsPlan, TurnsSetting, badness, cheapest, ne
 _SAMPLES = 240  # turns whose cost is simulated for each length of intervals, or a round where that is more
 
 
+@dataclass(frozen=True)
+class Rhythm:
+    """The aggregations of an interval of tau slots.
+
+    Attributes:
+        tau: its length.
+        local: (N,) K_l(tau), the local aggregations of each subnet.
+        upper: (D - 1,) how many of these are of height 2 .. D.
+    """
+
+    tau: int
+    local: Counts
+    upper: Counts
+
+
+@dataclass(frozen=True)
+class DeviceCosts:
+    """Of one interval, by device and subnet.
+
+    Attributes:
+        joules, seconds: (I,) of a device that takes part, beside the pairs.
+        wires: (N,) joules of a subnet's wires.
+        pair_joules, pair_seconds: (I,) of a device for every device in its secure sums.
+    """
+
+    joules: Floats
+    seconds: Floats
+    wires: Floats
+    pair_joules: Floats
+    pair_seconds: Floats
+
+
+def device_costs(network: ControlledNetwork, costs: MessageCosts, step_joules: float, rhythm: Rhythm) -> DeviceCosts:
+    """Energy and delay of an interval (H2FDP, Sec. 11), as `radio.interval_cost` adds them up."""
+    sizes, joules, seconds = network.sizes, costs.joules, costs.seconds
+    sent = np.repeat(network.of_exchanges(lambda each: 2 * each.key - 2 * each.share + each.vector - 1), sizes)
+    more = np.repeat(network.of_exchanges(lambda each: -4 * each.share + each.vector - 1), sizes) * seconds
+    received = np.repeat(
+        network.of_exchanges(lambda each: 2 * each.key + 2 * each.share), sizes
+    )  # for each other device
+    more = more + received * costs.sooner
+    shares = np.repeat(network.of_exchanges(lambda each: 3 * each.share), sizes)
+    exchanged = np.repeat(network.of_exchanges(lambda each: 2 * each.key + 5 * each.share), sizes)
+    local = np.repeat(rhythm.local, sizes)
+    uploads = local + 1
+    on_air = seconds + costs.down_seconds
+    delay = on_air + 2 * costs.relay_seconds + 2 * np.repeat(costs.path_seconds, sizes) + more
+    delay = delay + (local - int(rhythm.upper.sum())) * (seconds + more)
+    wires = costs.path_joules + rhythm.upper @ upper_wire_joules(network, costs)
+    for (tree, height), times in zip(network.upper_tiers, rhythm.upper.tolist(), strict=True):
+        there = on_air + 2 * np.repeat(path_seconds(costs, tree, height), sizes)
+        delay = delay + times * (np.where(np.repeat(beyond_edge(tree, height), sizes), there, seconds) + more)
+    return DeviceCosts(
+        joules=uploads * (1 + sent) * joules + costs.relay_joules + rhythm.tau * step_joules,
+        seconds=delay,
+        wires=np.asarray(wires),
+        pair_joules=uploads * shares * joules,
+        pair_seconds=uploads * exchanged * seconds - uploads * received * costs.sooner,
+    )
+
+
 class TurnsController(Schedule):
-    """The schedule `h2fdp` with `control.turns`."""
+    """The schedule `h2fdp` with `control.budget` or `control.target`."""
 
     @property
     def observes(self) -> bool:

@@ -1,8 +1,14 @@
 """The papers' theory in numbers, as far as schedules use it: how far models drift, how long intervals should be."""
 
-from h2fdp.theory.ali_dpfl import OptimumForm, ali_optimum, iterations_in_reach
-from h2fdp.theory.ali_dpfl_first import ali_first_bound, ali_first_optimum
-from h2fdp.theory.dp_sgd import DpSgdNoise, least_batch
+from h2fdp.theory.ali_dpfl import (
+    DpSgdNoise,
+    OptimumForm,
+    ali_first_bound,
+    ali_first_optimum,
+    ali_optimum,
+    iterations_in_reach,
+    least_batch,
+)
 from h2fdp.theory.privacy_gap import PrivacyTerms, gap_scale, largest_first_step_size
 from h2fdp.theory.resource_budget import (
     BudgetPrices,

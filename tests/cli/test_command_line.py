@@ -204,18 +204,6 @@ def test_what_could_not_start_leaves_no_directory_in_the_way(h2fdp, experiment, 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_plan_under_a_budget_that_pays_for_hardly_anything_says_so(h2fdp, experiment):
-    text = h2fdp("plan", experiment, "--set", "control.budget={joules: 1e-9}")
-    assert text.returncode == 2
-    least = float(text.stderr.split("costs ")[1].split(" J")[0])
-    for factor, expected in (
-        (1.5, "cost alone counts: the budget pays for the cheapest intervals"),
-        (100, "a joule is"),
-    ):
-        shown = h2fdp("plan", experiment, "--set", f"control.budget={{joules: {factor * least}}}").stdout
-        assert expected in " ".join(shown.split())
-
-
 def test_a_plan_of_a_controller_that_the_file_does_not_ask_for_says_so(h2fdp, experiment):
     assert h2fdp("plan", experiment).stdout.startswith("hypothetical: control.enabled is false in this file")
     assert "hypothetical" not in h2fdp("plan", experiment, "--set", "control.enabled=true").stdout

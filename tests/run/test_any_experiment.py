@@ -40,8 +40,9 @@ def some_of(**keys):
     return st.fixed_dictionaries({}, optional=keys)
 
 
-methods = st.sampled_from(sorted(METHODS)) | some_of(
-    extends=st.sampled_from(sorted(METHODS)),
+NAMES = [*sorted(METHODS), *(f"upcycled-{name}" for name in sorted(METHODS))]
+methods = st.sampled_from(NAMES) | some_of(
+    extends=st.sampled_from(NAMES),
     privacy=st.sampled_from(["none", "hierarchical", "local", "output", {"name": "dp-sgd", "noise_multiplier": 1.0}])
     | st.just({"name": "hierarchical", "noise": "steps"}),
     aggregation=st.sampled_from(["average", "fednova"]),

@@ -272,7 +272,7 @@ def test_upcycling_adds_nothing_to_the_ledger_and_no_joule(tmp_path):
     assert not torch.equal(plain[2], upcycled[2])
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if not name.startswith("upcycled-")])
+@pytest.mark.parametrize("name", METHODS)
 def test_every_named_method_learns(name, tmp_path):
     experiment = Experiment(
         topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),

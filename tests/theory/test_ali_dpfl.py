@@ -19,7 +19,7 @@ from h2fdp.theory import (
     iterations_in_reach,
     least_batch,
 )
-from h2fdp.theory.ali_dpfl_first import with_noise
+from h2fdp.theory.ali_dpfl import with_noise
 
 
 class Losses(NamedTuple):
