@@ -80,7 +80,7 @@ def _svg(at: int, topology: Topology, accuracy: Mapping[str, float]) -> str:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": f"network-{at}"}):
         figure.savefig(file, format="svg", dpi=150, transparent=True, bbox_inches="tight", metadata=nothing)
     svg = file.getvalue()
-    svg = re.sub(r"<style.*?</style>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r"<style.*?</style>|<!--.*?-->|font-family: [^;\"]*", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'<svg [^>]*(viewBox="[^"]*")[^>]*>', r"<svg \1>", svg, count=1)
     colours = {INK: "ink", FAINT: "faint", "#FFFFFF": "card", "#BFE7DC": "grid"}
     colours |= {style.colour: style.trust.replace("-", "_") for style in STYLES}

@@ -235,7 +235,9 @@ def write_figure(figure: PaperFigure, path: Path) -> Path:
         try:
             drawn(figure).savefig(path)
         except (ValueError, LatexError) as error:  # of mathtext or LaTeX
-            raise UserError(f"invalid TeX in a label: {str(error).strip().splitlines()[-1]}", "--label") from None
+            lines = str(error).strip().splitlines()
+            said = next((line for line in lines if line.startswith("!")), lines[-1])
+            raise UserError(f"invalid TeX in a label: {said}", "--label") from None
     return path
 
 

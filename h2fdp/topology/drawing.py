@@ -179,7 +179,8 @@ def _draw_nodes(axes: Axes, topology: Topology, layout: Layout, style: TrustStyl
             axes.plot(*path.T, color=colour, linewidth=width, zorder=1, clip_on=False, **line)
     places = [layout.servers[each.name] for each in servers]
     dots = [at for each in subnets for at in layout.devices[each.name]]
-    _mark(axes, dots, f"devices-{style.trust}", "o", dot, style.device, INK, 3, pixels)
+    look = (style.fill, style.colour) if pixels else (style.device, INK)  # ink is of one theme
+    _mark(axes, dots, f"devices-{style.trust}", "o", dot, *look, 3, pixels)
     _mark(axes, places, f"servers-{style.trust}", style.marker, square, style.fill, style.colour, 4, pixels)
 
 
@@ -231,4 +232,6 @@ def _legend(figure: Figure, topology: Topology) -> None:
         )
         for style in styles
     ]  # fmt: skip
-    figure.legend(handles=handles, loc="lower center", ncol=2, fontsize=7.5, frameon=False, handlelength=3.2)
+    figure.legend(
+        handles=handles, loc="lower center", ncol=2, fontsize=7.5, frameon=False, handlelength=3.2, labelcolor=INK
+    )

@@ -46,6 +46,7 @@ def test_a_drawing_has_the_colours_of_the_theme_and_no_identifier_of_another():
     topology = Topology.regular(edges=4, devices=2, trust=0.3, secure_sum=0.3)
     first, second = (drawing(at, topology, [user(topology)]).svg for at in (0, 1))
     assert not re.search(r"#[0-9a-f]{6}\b", re.sub(r"(href|url)[=(]\S+", "", first))
+    assert all("fill: var(--ink)" in style for style in re.findall(r'<text style="(.*?)"', first))
     ids = [set(re.findall(r' id="(.*?)"', svg)) for svg in (first, second)]
     assert ids[0]
     assert not ids[0] & ids[1]

@@ -241,14 +241,22 @@ def test_it_is_written_in_each_form(sweep, tmp_path, suffix, begin):
     assert path.read_bytes().startswith(begin)
 
 
-def test_latex_measures_the_texts_of_pgf(sweep, tmp_path, monkeypatch):
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
+def test_pgf_has_the_texts_for_latex(sweep, tmp_path):
     figure = over_key(study_numbers(sweep), "probability", "method", labels={"probability": "$p_c$"})
-    if shutil.which("pdflatex"):
-        text = write_figure(figure, tmp_path / "a.pgf").read_text()
-        assert all(words in text for words in ("$p_c$", r"test accuracy, \%", "hfl_x"))
+    text = write_figure(figure, tmp_path / "a.pgf").read_text()
+    assert all(words in text for words in ("p_c", "test accuracy, %", "hfl_x"))
+    with pytest.raises(UserError, match="--label: invalid TeX"):
+        write_figure(
+            over_key(study_numbers(sweep), "probability", "method", labels={"h2fdp": r"$\no$"}), tmp_path / "b.pgf"
+        )
+
+
+def test_pgf_without_latex_is_told(sweep, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UserError, match=r"--out: a \.pgf file needs LaTeX"):
-        write_figure(figure, tmp_path / "b.pgf")
+        write_figure(over_key(study_numbers(sweep), "probability", "method"), tmp_path / "b.pgf")
 
 
 @pytest.mark.parametrize(
