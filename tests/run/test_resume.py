@@ -272,7 +272,7 @@ def test_a_run_of_a_version_with_other_digests_of_code_is_refused_in_one_line(le
     identity = left / "checkpoint" / "identity.json"
     values = read_checked_json(identity)
     values["own files"] = values.pop("files of your own")
-    write_checked_json(identity, values)
+    write_checked_json(identity, values, indent=None)
     monkeypatch.setattr(fingerprint, "package_digest", lambda: "another version")
     with pytest.raises(UserError, match=r"the run's code changed since it began, so intervals from .* --fresh-noise"):
         h2fdp.resume(left)
