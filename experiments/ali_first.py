@@ -39,8 +39,9 @@ from experiments.reproduction.verdict import remark, verdict
 from experiments.reproduction.wording import verdict_text
 from experiments.sections import between_markers
 from h2fdp.confidence import means_with_intervals
+from h2fdp.schedules.ali_bounds import DpSgdNoise, ali_first_optimum
 from h2fdp.schedules.ali_dpfl import LONGEST
-from h2fdp.theory import DpSgdNoise, DriftConstants, ali_first_optimum
+from h2fdp.schedules.drift import DriftConstants
 
 FILE = Path(__file__).parent / "ali-first.yaml"
 PAGE = Path(__file__).parents[1] / "docs" / "comparisons.md"

@@ -28,9 +28,9 @@ from h2fdp.models import registry as models
 from h2fdp.privacy.accounting import AccountantName
 from h2fdp.privacy.adjacency import Adjacency
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
+from h2fdp.protocol.arrivals import Faults
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
-from h2fdp.world import Faults
 
 ObserverName = Annotated[
     str,

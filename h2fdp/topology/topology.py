@@ -14,9 +14,9 @@ from h2fdp.notebook import facts_html, table_html
 from h2fdp.topology import generators
 from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of, repeated_names
 from h2fdp.topology.network import CLOUD, Aggregator, Compute, Integers, Subnet
+from h2fdp.topology.radio import Radio
 from h2fdp.topology.star import star_of
 from h2fdp.topology.templates import ExpandedNetwork
-from h2fdp.wireless import Radio
 from h2fdp.wording import counted
 
 

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from h2fdp.config.parsing import plain_scalar
+from h2fdp.topology.access import ACCESSES
+from h2fdp.topology.fading import FADINGS
 from h2fdp.topology.network import Aggregator, Floats, Link, Subnet
+from h2fdp.topology.path_loss import PATH_LOSSES
 from h2fdp.topology.schema import UNLIMITED
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.trust_section import DEFAULT_TRUST_PROBABILITY
-from h2fdp.wireless import ACCESSES, FADINGS, PATH_LOSSES
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
 _SPELT = {"None": "null", "inf": ".inf", "-inf": "-.inf", "nan": ".nan"}

@@ -13,11 +13,8 @@ NAMED = {name for page in PAGES for name in re.findall(r"^\.\. auto\w+:: (\S+)$"
 ROOMS = [
     "algorithms",
     "schedules",
-    "estimation",
-    "world",
     "privacy",
     "privacy.accounting",
-    "theory",
 ]
 
 

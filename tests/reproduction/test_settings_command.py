@@ -62,7 +62,7 @@ def test_the_page_has_the_map_and_keeps_what_stands_between(done):
     assert "settings were tried; training works in" in found
     assert "it learns too little: " in found
     assert "setting is number" in found
-    assert "Made by `h2fdp" in found
+    assert "Made by `python -m experiments.reproduce" in found
     first = page.split(begin(VERDICTS))[1].split(end(VERDICTS))[0]
     assert 'class="share"' in first
     assert "other settings" in first

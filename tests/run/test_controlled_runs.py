@@ -11,10 +11,10 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.cli.runs import runs_command
-from h2fdp.estimation import Smoothed
 from h2fdp.run.controller_preview import draw, first_decision
 from h2fdp.run.dry_run import estimate
 from h2fdp.run.privacy_report import privacy_report
+from h2fdp.schedules.loss_constants import Smoothed
 from h2fdp.topology import Radio, Subnet
 
 DISTANCES = {"A": [20.0, 60.0, 90.0], "B": [30.0, 50.0], "C": [80.0, 80.0, 15.0, 40.0]}

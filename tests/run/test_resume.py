@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import app, main
-from h2fdp.estimation import IntervalObservation
 from h2fdp.records import RunDirectory, summary
 from h2fdp.records.checked_json import read_checked_json, write_checked_json
 from h2fdp.records.directory import reopen
@@ -30,6 +29,7 @@ from h2fdp.run import fingerprint, steps
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.resume import resume_run
+from h2fdp.schedules.feedback import IntervalObservation
 from h2fdp.streams import Streams
 from tests.noise_keys import keys_are, known
 from tests.run.killed import POINTS, experiment

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
 from h2fdp.topology import GENERATORS, Compute, Link, Radio, Subnet, Topology, read, write
+from h2fdp.topology.path_loss import LogDistance
 from h2fdp.topology.trust import TRUSTS
-from h2fdp.wireless import LogDistance
 
 positive = st.floats(1e-6, 1e9)
 decibels = st.floats(-300, 100)  # what a file may say

@@ -72,7 +72,7 @@ class Fading(ABC):
         return low
 
 
-FADINGS: Choices[Options] = Choices(OwnKind("a fading, derived from `h2fdp.wireless.Fading`", ("draw", "mean_seconds")))
+FADINGS: Choices[Options] = Choices(OwnKind("a fading, derived from `h2fdp.topology.Fading`", ("draw", "mean_seconds")))
 
 
 @FADINGS.register

@@ -34,7 +34,7 @@ class PathLoss(ABC):
 
 
 PATH_LOSSES: Choices[Options] = Choices(
-    OwnKind("a path loss, derived from `h2fdp.wireless.PathLoss`", ("gain_db",)), unnamed="log-distance"
+    OwnKind("a path loss, derived from `h2fdp.topology.PathLoss`", ("gain_db",)), unnamed="log-distance"
 )
 
 

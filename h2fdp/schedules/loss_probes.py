@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from h2fdp.estimation.device_estimates import SHORTEST_SECANT
-from h2fdp.estimation.feedback import DeviceSecants
 from h2fdp.models import ParameterLayout
 from h2fdp.rows import Rows
-from h2fdp.theory import DriftConstants
+from h2fdp.schedules.device_estimates import SHORTEST_SECANT
+from h2fdp.schedules.drift import DriftConstants
+from h2fdp.schedules.feedback import DeviceSecants
 from h2fdp.training import BatchSampler, DeviceRecords, Engine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 

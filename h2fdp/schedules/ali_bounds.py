@@ -14,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from h2fdp.theory.ranges import require, require_between, require_count
-from h2fdp.theory.resource_budget import DriftConstants, Numbers, loss_bound
+from h2fdp.schedules.drift import DriftConstants, Numbers, loss_bound
+from h2fdp.schedules.ranges import require, require_between, require_count
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from h2fdp.estimation.device_estimates import SHORTEST_SECANT, gradient_dispersion
-from h2fdp.estimation.feedback import IntervalObservation, Measurements
-from h2fdp.theory.ranges import require
+from h2fdp.schedules.device_estimates import SHORTEST_SECANT, gradient_dispersion
+from h2fdp.schedules.feedback import IntervalObservation, Measurements
+from h2fdp.schedules.ranges import require
 
 
 @dataclass(frozen=True)

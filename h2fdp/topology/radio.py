@@ -16,9 +16,9 @@ from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Expect, Options
 from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.wireless.access import ACCESSES, Access, Tdma
-from h2fdp.wireless.fading import FADINGS, Fading, Rayleigh
-from h2fdp.wireless.path_loss import PATH_LOSSES, Decibels, LogDistance, PathLoss
+from h2fdp.topology.access import ACCESSES, Access, Tdma
+from h2fdp.topology.fading import FADINGS, Fading, Rayleigh
+from h2fdp.topology.path_loss import PATH_LOSSES, Decibels, LogDistance, PathLoss
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.theory.ranges import require, require_between
+from h2fdp.schedules.ranges import require, require_between
 
 Numbers = np.ndarray | float
 

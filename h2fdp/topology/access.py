@@ -32,7 +32,7 @@ class Access(ABC):
         """
 
 
-ACCESSES: Choices[Options] = Choices(OwnKind("an access, derived from `h2fdp.wireless.Access`", ("uplink_seconds",)))
+ACCESSES: Choices[Options] = Choices(OwnKind("an access, derived from `h2fdp.topology.Access`", ("uplink_seconds",)))
 
 
 @ACCESSES.register

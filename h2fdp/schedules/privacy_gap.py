@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.theory.ranges import require, require_between, require_count
+from h2fdp.schedules.ranges import require, require_between, require_count
 
 
 @dataclass(frozen=True)
