@@ -1,4 +1,4 @@
-"""Nothing of a user's files is unpickled or executed, and secrets are their owner's alone (docs/security.md)."""
+"""Nothing of a user's files is unpickled or executed, and secrets are their owner's alone (docs/cluster.md)."""
 
 import ast
 import os
