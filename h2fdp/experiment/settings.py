@@ -7,7 +7,6 @@ from typing import Any
 from h2fdp.config import Section
 from h2fdp.config.check import key_meant
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.other_names import OTHER_NAMES
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.runtime.section import RuntimeSection
@@ -22,13 +21,7 @@ _SECTIONS: dict[str, type[Section]] = {
     "tracking": TrackingSection,
 }
 # Of sections with the same key the first one has it: `budget` is that of privacy, not of control.
-# A sigma or a beta is elsewhere something else than control's: whoever means that writes control={"sigma": 1.0}.
-_OWNER = {
-    key: section
-    for section, schema in reversed(_SECTIONS.items())
-    for key in schema.model_fields
-    if section != "control" or key not in OTHER_NAMES
-}
+_OWNER = {key: section for section, schema in reversed(_SECTIONS.items()) for key in schema.model_fields}
 
 
 def place_settings(settings: dict[str, Any]) -> dict[str, Any]:

@@ -277,6 +277,6 @@ def _measuring(config: ExperimentFile) -> EstimateSettings | None:
     norm = training.first_clip_norm
     assert norm is not None
     return EstimateSettings(
-        (horizon(config).largest_beta(control), 2 * norm, 2 * norm),
+        (horizon(config).largest_beta, 2 * norm, 2 * norm),
         leaks=control.estimates == "oracle",
     )

@@ -18,6 +18,8 @@ from h2fdp.runtime.ray_placement_groups import machines, placement_groups
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.runtime.section import RuntimeSection
 
+TIMEOUT_S = 1800.0  # without an answer from a host; then the run stops and names it
+
 
 @contextmanager
 def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGroup]:
@@ -34,7 +36,7 @@ def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGro
         hosts = number_of_hosts(section, there, share, smallest, free)
         places = PLACEMENTS[section.placement](blueprint.topology, hosts)
         with placement_groups(places, share) as groups:
-            settings = HostSettings(share, f"h2fdp-{secrets.token_hex(4)}", section.timeout_s, groups)
+            settings = HostSettings(share, f"h2fdp-{secrets.token_hex(4)}", TIMEOUT_S, groups)
             nodes = RayNodes(places, blueprint, settings)
             try:
                 yield CloudHost(nodes) if section.placement == "entity" else nodes

@@ -17,10 +17,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from h2fdp.errors import UserError
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.capacity import GIB, HostResources
+from h2fdp.runtime.capacity import HostResources
 from h2fdp.runtime.host import Host, HostLocation
 from h2fdp.runtime.host_placement import HostSpec
-from h2fdp.runtime.ray_placement_groups import machines
 
 _HOST_LOST = (
     ray.exceptions.RayActorError,
@@ -47,7 +46,7 @@ def gather(pending: Mapping[Any, str], timeout_s: float) -> tuple[dict[str, Any]
         names = [pending[reference] for reference in late]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         text = f"no answer within {timeout_s:g} s from {', '.join(names[:_MOST_NAMES])}{more}"
-        raise UserError(f"{text}; {_free_cpus()}", key="runtime.timeout_s")
+        raise UserError(f"{text}; {_free_cpus()}", key="runtime")
     found: dict[str, Any] = {}
     lost: dict[str, Exception] = {}
     for reference in done:
@@ -182,7 +181,7 @@ class RayNodes:
         up = {self._hosts[name].up(): name for name in pending.values()}
         _, waiting = ray.wait(list(up), num_returns=len(up), timeout=_SECONDS_TO_FIND_ROOM)
         without = {up[each] for each in waiting}
-        crowded = replace(self._settings.share, cpus=0, memory_gib=0)
+        crowded = replace(self._settings.share, cpus=0)
         again = {self._hosts[name].start(self._settings, crowded): name for name in without}
         return {each: name for each, name in pending.items() if name not in without} | again
 
@@ -264,15 +263,11 @@ class _PlacedHost:
 
     def _options(self, share: HostResources) -> dict[str, Any]:
         """Ray's options. Ray restarts and retries nothing: it would not build the nodes again."""
-        label = self._place.label
-        named = label is not None and share.cpus > 0 and any(label in machine.names for machine in machines())
         options: dict[str, Any] = {
             "name": self._life(),
             "namespace": self._settings.namespace,
             "num_cpus": share.cpus,
             "num_gpus": share.gpus,
-            "memory": int(share.memory_gib * GIB),
-            "resources": {label: 0.0001} if named else {},
             "max_restarts": 0,
             "max_task_retries": 0,
         }

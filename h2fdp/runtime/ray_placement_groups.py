@@ -11,7 +11,6 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from h2fdp.runtime.capacity import GIB, HostResources, Machine
 from h2fdp.runtime.host_placement import HostSpec
 
-_RESERVED = {"CPU", "GPU", "memory", "object_store_memory"}
 _SECONDS_TO_PACK = 5.0
 
 
@@ -22,7 +21,7 @@ def machines() -> list[Machine]:
         if node["Alive"]:
             there = node["Resources"]
             cpus, gpus, memory = there.get("CPU", 0.0), there.get("GPU", 0.0), there.get("memory", 0.0) / GIB
-            found.append(Machine(cpus, gpus, memory, frozenset(there) - _RESERVED))
+            found.append(Machine(cpus, gpus, memory))
     return found
 
 
@@ -46,7 +45,7 @@ def placement_groups(places: Sequence[HostSpec], share: HostResources) -> Iterat
 
 def _placement_group(edge: HostSpec, share: HostResources) -> PlacementGroup:
     """On one machine where they fit there, else on few."""
-    amounts = {"CPU": share.cpus, "GPU": share.gpus, "memory": share.memory_gib * GIB}
+    amounts = {"CPU": share.cpus, "GPU": share.gpus}
     bundles = [{name: amount for name, amount in amounts.items() if amount > 0} for _ in edge.all()]
     if max(share.fits(machine) for machine in machines()) >= len(bundles):
         together: PlacementGroup = placement_group(bundles, strategy="STRICT_PACK", name=edge.name)

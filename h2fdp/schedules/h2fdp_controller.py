@@ -55,7 +55,7 @@ class H2fdpController(Schedule):
         self._terms = terms
         self._step_joules = step_joules
         self._noise = None if noise is None else lru_cache(maxsize=None)(noise)
-        self._constants = LearnedConstants.of_operator(section.beta, section.sigma, section.zeta, section.zeta_c)
+        self._constants = LearnedConstants()
         self._last_tau = horizon.local_steps
         self.phi = self._chosen_phi() if section.phi is None else section.phi
 
@@ -112,8 +112,7 @@ class H2fdpController(Schedule):
     @property
     def beta(self) -> float:
         """beta, not below what keeps the step size at the operator's, nor above what is believed."""
-        least, largest = self._horizon.least_beta, self._horizon.largest_beta(self._section)
-        return min(max(self._constants.beta.value or 0.0, least), largest)
+        return min(max(self._constants.beta.value or 0.0, self._horizon.least_beta), self._horizon.largest_beta)
 
     @property
     def first_step_size(self) -> float:

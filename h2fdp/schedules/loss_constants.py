@@ -149,7 +149,7 @@ class Smoothed:
     """An exponential average.
 
     Attributes:
-        value: the average so far, at first the operator's own; None when there is none yet.
+        value: the average so far; None when there is none yet.
         weight: of each new value, above 0 and at most 1 (1 keeps the newest only).
 
     Raises:
@@ -183,21 +183,12 @@ class LearnedConstants:
         previous: the last interval's releases, to compare the next with.
     """
 
-    beta: Smoothed
-    sigma: Smoothed
-    zeta: Smoothed
-    zeta_c: Smoothed
+    beta: Smoothed = Smoothed(None, _WEIGHT)
+    sigma: Smoothed = Smoothed(None, _WEIGHT)
+    zeta: Smoothed = Smoothed(None, _WEIGHT)
+    zeta_c: Smoothed = Smoothed(None, _WEIGHT)
     swamped: tuple[str, ...] = ()
     previous: ReleasedInterval | None = field(default=None, repr=False)
-
-    @classmethod
-    def of_operator(
-        cls, beta: float | None, sigma: float | None, zeta: float | None, zeta_c: float | None
-    ) -> LearnedConstants:
-        """The operator's own values."""
-        return cls(
-            Smoothed(beta, _WEIGHT), Smoothed(sigma, _WEIGHT), Smoothed(zeta, _WEIGHT), Smoothed(zeta_c, _WEIGHT)
-        )
 
     def learned(self, seen: IntervalObservation) -> LearnedConstants:
         """With the estimates of one more interval: released vectors for all, measurements over them where made."""

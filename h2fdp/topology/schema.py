@@ -50,7 +50,6 @@ class _ServerSection(Section):
         repeat: how many of these there are.
         trusted: whether it may see raw updates: true or false is short for `trust`.
         trust: `trusted`, `secure-sum` or `untrusted`; where neither key is stated it is drawn.
-        host: the host of the subnet under `runtime.placement: labels`.
         link: to the node above; null is `cloud.link`.
     """
 
@@ -58,7 +57,6 @@ class _ServerSection(Section):
     repeat: Count = 1
     trusted: Flag | None = None
     trust: TrustLevel | None = None
-    host: Name | None = None
     link: LinkSection | None = None
 
     @model_validator(mode="after")
@@ -76,7 +74,7 @@ class _ServerSection(Section):
 class EdgeSection(_ServerSection):
     """One edge server with devices, or `repeat` of them with {i} in the name.
 
-    {parent} in a name or a host stands for the name of the edge server above.
+    {parent} in a name stands for the name of the edge server above.
 
     Attributes:
         devices: one by one, or `{count: 5}` of a kind.

@@ -110,7 +110,6 @@ class _Expansion:
             "name": name,
             "trust": section.stated_trust or self.probabilities.draw(name, self.streams),
             "link": _link(self.link if section.link is None else section.link),
-            "host": None if section.host is None else instance(section.host, number, parent),
             "parent": parent,
         }
 

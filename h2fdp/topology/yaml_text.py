@@ -67,8 +67,6 @@ class _Writer:
         values: dict[str, Any] = {"name": node.name}
         if self._state_trust:
             values |= trust_values(node)
-        if node.host is not None:
-            values["host"] = node.host
         if node.link != self._default:
             values["link"] = link_values(node.link)
         return values
@@ -128,8 +126,8 @@ def mega(value: float) -> float:
 def flow(value: Any) -> str:
     """A value on one line of YAML, read back by our own rules of what a plain word means.
 
-    >>> flow({"name": "hall-1", "host": "1e5", "distance_m": [40.0, 75.5], "trusted": True})
-    '{name: hall-1, host: "1e5", distance_m: [40, 75.5], trusted: true}'
+    >>> flow({"name": "1e5", "distance_m": [40.0, 75.5], "trusted": True})
+    '{name: "1e5", distance_m: [40, 75.5], trusted: true}'
     """
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {flow(child)}" for key, child in value.items()) + "}"

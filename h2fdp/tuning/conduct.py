@@ -17,7 +17,7 @@ from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.task import Outcome, TaskContext
 from h2fdp.sweeps.work import one_after_another
 from h2fdp.sweeps.work_options import WorkOptions
-from h2fdp.tuning.book import TrialBook
+from h2fdp.tuning.book import WIDTH, TrialBook
 from h2fdp.tuning.directory import TuneDirectory, check_usable, secret_of, write_state
 from h2fdp.tuning.plan import TunePlan
 from h2fdp.tuning.queue import TrialQueue
@@ -70,7 +70,7 @@ def number_of_trials(plan: TunePlan, secret: bytes) -> int:
     """How many trials there are: as stated, or as drawn where nobody may know."""
     if plan.price.law is None:
         return plan.section.trials
-    return plan.price.law.draw(Streams(plan.section.seed, secret=secret).open("", "number of trials"))
+    return plan.price.law.draw(Streams(plan.seed, secret=secret).open("", "number of trials"))
 
 
 def _check_data(plan: TunePlan, shared: SharedInputs, root: Path | None) -> None:
@@ -108,7 +108,7 @@ def _carried_out(plan: TunePlan, queue: TrialQueue, shared: SharedInputs, option
     """Trials side by side, or one after another where each asks for Ray itself or one is computed at a time."""
     on_ray = chosen_backend(plan.config.runtime) == "ray"
     cpus = usable_cpus()
-    jobs = 1 if on_ray else min(options.jobs or cpus, plan.section.width)
+    jobs = 1 if on_ray else min(options.jobs or cpus, WIDTH)
     if jobs == 1:
         context = TaskContext(plan.document, options.data_root, None, shared, options.on_start)
         one_after_another(queue, context, own_ray=on_ray and plan.config.runtime.address is None)

@@ -71,7 +71,7 @@ class TrialQueue(Queue):
     ) -> None:
         self._plan, self._directory, self._book, self._shared = plan, directory, book, shared
         self._trials, self._watcher, self._stop = trials, watcher, stop
-        self._streams = Streams(plan.section.seed, secret=secret)
+        self._streams = Streams(plan.seed, secret=secret)
         self._waiting: deque[_Begun] = deque()
         self._running: dict[str, _Begun] = {}
         self.crashes: dict[int, Outcome] = {}
@@ -183,7 +183,7 @@ class TrialQueue(Queue):
         if self._plan.price.budget is not None and accuracy is not None:
             deviation = self._plan.price.budget.score_deviation / facts["validation_records"]
             accuracy += deviation * float(self._streams.open("", "score", begun.number).standard_normal())
-        trial = Trial(begun.number, begun.drawn, state, accuracy, costs, checks, target=facts["target"])
+        trial = Trial(begun.number, begun.drawn, state, accuracy, costs, checks)
         if trial.state == "done" and any(over > 0 for over in trial.over(self._plan.section.limits.stated()).values()):
             trial = replace(trial, state="over a limit")
         if self._plan.price.budget is not None and not within_budget(begun.task.path, self._plan):

@@ -156,10 +156,11 @@ def test_a_run_may_be_killed_and_go_on_many_times(whole, left, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("every", "seconds", "written"), [(2, None, [0, 2, 4]), (100, 1e-9, [0, 1, 2, 3, 4, 5]), (100, 1e9, [0])]
+    ("every", "seconds", "written"), [(2, 1e9, [0, 2, 4]), (100, 1e-9, [0, 1, 2, 3, 4, 5]), (100, 1e9, [0])]
 )
-def test_checkpoints_come_by_intervals_or_by_time(tmp_path, every, seconds, written):
-    run = experiment_of("hfl", intervals=5, checkpoint_every=every, checkpoint_seconds=seconds).run(tmp_path / "run")
+def test_checkpoints_come_by_intervals_or_by_time(tmp_path, monkeypatch, every, seconds, written):
+    monkeypatch.setattr("h2fdp.run.state._SECONDS", seconds)
+    run = experiment_of("hfl", intervals=5, checkpoint_every=every).run(tmp_path / "run")
     lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
     assert [line["interval"] for line in lines if line["event"] == "checkpoint"] == written
 

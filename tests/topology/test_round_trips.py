@@ -97,7 +97,7 @@ def without_relays(subnet):
 )
 @pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
 def test_names_that_look_like_something_else(tmp_path, word, suffix):
-    topology = Topology(word, (Subnet(word, True, [1.0], [2.0], host=word),))
+    topology = Topology(word, (Subnet(word, True, [1.0], [2.0]),))
     write(topology, tmp_path / f"net.{suffix}")
     assert read(tmp_path / f"net.{suffix}", 1) == topology
 
