@@ -236,7 +236,7 @@ class Experiment:
             "network": f"{network.name}: {size}",
             "data": config.data.name,
             "model": config.model.name,
-            "intervals": intervals_of(config),
+            "intervals": intervals_of(config, len(network.subnets)),
             "epsilon": f"{config.privacy.epsilon:g}{how}, delta {config.privacy.delta:g}",
             "seed": config.seed,
         }

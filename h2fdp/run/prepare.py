@@ -105,7 +105,7 @@ def prepare(
         )
 
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
-    complete = recipe.completed(config, data, module, noisy)
+    complete = recipe.completed(config, data, module, noisy, len(topology.subnets))
     setup = with_noise(_assembled(complete.config, topology, data, own)).keyed()
     setup = replace(setup, image_shape=shape, standardizing=standardizing, chosen=complete.lines)
     try_own_parts(setup)

@@ -106,8 +106,8 @@ class TrialQueue(Queue):
         """Let a trial wait for a worker, unless its values exclude each other or its run has ended before."""
         plan, name = self._plan, name_of(number)
         try:
-            config, _ = self._shared.experiment(plan.document, plan.trial_settings(dict(drawn), number))
-            intervals = intervals_of(config)
+            config, topology = self._shared.experiment(plan.document, plan.trial_settings(dict(drawn), number))
+            intervals = intervals_of(config, len(topology.subnets))
             settings = plan.trial_settings(dict(drawn), number, intervals)
             config, topology = self._shared.experiment(plan.document, settings)
             if plan.price.covered and (problems := unaccounted([config], plan.document)):
