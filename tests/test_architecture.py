@@ -16,9 +16,6 @@ PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {
     "errors": 0,
     "streams": 0,
-    "rows": 0,
-    "confidence": 0,
-    "notebook": 0,
     "wording": 0,
     "config": 0,
     "wireless": 1,

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from h2fdp.data.records import Rows
 from h2fdp.estimation.device_estimates import SHORTEST_SECANT
 from h2fdp.estimation.feedback import DeviceSecants
 from h2fdp.models import ParameterLayout
-from h2fdp.rows import Rows
 from h2fdp.theory import DriftConstants
 from h2fdp.training import BatchSampler, DeviceRecords, Engine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
