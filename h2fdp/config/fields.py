@@ -1,4 +1,7 @@
-"""Field types of the files that users write; each carries the words for what would be right."""
+"""Field types of the files that users write; each carries the words for what would be right.
+
+What a section and its keys mean is said in its docstring, and nowhere else.
+"""
 
 from __future__ import annotations
 

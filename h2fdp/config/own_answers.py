@@ -1,4 +1,7 @@
-"""The boundary between us and a user's own part: what it raises and what it answers wrongly is told by its place."""
+"""The boundary between us and a user's own part: what it raises or answers wrongly is reported with its place.
+
+An error in a user's code has its place in one line, and Python's traceback of the calls in the user's own files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A user's own parts by name: `mymodule:Net` in a file, found beside that file or where Python looks for modules."""
+"""A user's own parts by name: `mymodule:Net` in a file, found beside that file or where Python looks for modules.
+
+Modules of equal names in different folders are told apart.
+"""
 
 from __future__ import annotations
 

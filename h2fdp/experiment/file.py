@@ -1,4 +1,4 @@
-"""From a file and `--set` settings to a checked experiment and its topology."""
+"""From a file and settings, of `--set` or keywords of Python, to a checked experiment and its topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local aggregations of an experiment in its network."""
+"""What an experiment asks of its network: local aggregations, secure sums, adaptive clip norms, transmit powers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An experiment file as a whole, and its sections `privacy:`, `faults:` and `tracking:`."""
+"""An experiment file as a whole, and its sections `privacy:`, `faults:` and `tracking:`.
+
+`OTHER_NAMES` has what other programs and papers call its keys, so that messages can say what they are here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a cluster's machines have, what a host takes of it, and how many hosts fit; asking for more fails at once."""
+"""What a cluster's machines have, what a host takes of it, and how many hosts fit; asking for more fails at once.
+
+Subnets that should stay together get placement groups.
+"""
 
 from __future__ import annotations
 
