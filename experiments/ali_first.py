@@ -38,7 +38,7 @@ from experiments.reproduction.quantities import Estimate
 from experiments.reproduction.verdict import remark, verdict
 from experiments.reproduction.wording import verdict_text
 from experiments.sections import between_markers
-from h2fdp.confidence import means_with_intervals
+from h2fdp.reports.study_numbers import means_with_intervals
 from h2fdp.schedules.ali_bounds import DpSgdNoise, ali_first_optimum
 from h2fdp.schedules.ali_dpfl import LONGEST
 from h2fdp.schedules.drift import DriftConstants

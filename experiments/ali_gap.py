@@ -25,8 +25,8 @@ from experiments.mistakes import told
 from experiments.reproduction.conduct import commit_of
 from experiments.reproduction.results import makers_of, table_runs
 from experiments.sections import between_markers
-from h2fdp.confidence import means_with_intervals
 from h2fdp.errors import UserError
+from h2fdp.reports.study_numbers import means_with_intervals
 
 FILE = Path(__file__).parent / "ali-gap.yaml"
 PAGE = Path(__file__).with_name("comparisons.md")

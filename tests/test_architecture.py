@@ -16,9 +16,6 @@ PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {
     "errors": 0,
     "streams": 0,
-    "rows": 0,
-    "confidence": 0,
-    "notebook": 0,
     "wording": 0,
     "config": 0,
     "topology": 1,
@@ -133,7 +130,7 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-MODULES, LINES, KEYS = 363, 33_594, 340
+MODULES, LINES, KEYS = 345, 33_291, 323
 STAYS, CLIMBS = 183, 66
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.rows import Rows
+from h2fdp.data.records import Rows
 from h2fdp.streams import PER_STEP, Streams
 
 _ROUNDING = 1e-9  # 0.1 of 30 steps is 3, also where a float says a little more

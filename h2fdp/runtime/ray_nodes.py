@@ -1,12 +1,14 @@
-"""Nodes on Ray actors, called together; a lost host is recreated and its work repeated.
+"""A run's hosts on Ray, and their nodes, called together; a lost host is recreated and its work repeated.
 
 A wait for hosts can end in four ways: an answer, a loss, a mistake, silence.
 """
 
 from __future__ import annotations
 
+import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,10 +18,39 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from h2fdp.errors import UserError
+from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.capacity import HostResources
-from h2fdp.runtime.host import Host, HostLocation
-from h2fdp.runtime.host_placement import HostSpec
+from h2fdp.runtime.capacity import HostResources, machines, number_of_hosts, placement_groups, shares
+from h2fdp.runtime.host import CloudHost, Host, HostLocation
+from h2fdp.runtime.host_placement import PLACEMENTS, HostSpec, smallest_number_of_hosts
+from h2fdp.runtime.ray_session import ray_session
+from h2fdp.runtime.section import RuntimeSection
+
+TIMEOUT_S = 1800.0  # without an answer from a host; then the run stops and names it
+
+
+@contextmanager
+def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGroup]:
+    """The run's edge servers on hosts that end with the context.
+
+    Raises:
+        UserError: no cluster at the address; more was asked for than there is; a host was lost too often or is late.
+    """
+    with ray_session(section.address, blueprint.data_bytes):
+        there = machines()
+        smallest = smallest_number_of_hosts(section.placement, blueprint.topology)
+        share = shares(section, there, smallest)
+        free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+        hosts = number_of_hosts(section, there, share, smallest, free)
+        places = PLACEMENTS[section.placement](blueprint.topology, hosts)
+        with placement_groups(places, share) as groups:
+            settings = HostSettings(share, f"h2fdp-{secrets.token_hex(4)}", TIMEOUT_S, groups)
+            nodes = RayNodes(places, blueprint, settings)
+            try:
+                yield CloudHost(nodes) if section.placement == "entity" else nodes
+            finally:
+                nodes.end()
+
 
 _HOST_LOST = (
     ray.exceptions.RayActorError,

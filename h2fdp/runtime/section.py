@@ -1,14 +1,29 @@
-"""The `runtime:` section of an experiment: where to run, on how many hosts."""
+"""The `runtime:` section of an experiment: where to run, on how many hosts; what to do where Ray is missing."""
 
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, Section
+from h2fdp.errors import UserError
 from h2fdp.training.engine import EngineName
+
+IN_ONE_PROCESS = "compute in one process: --set runtime.backend=inline, or --inline for a sweep or a search"
+
+
+def require_ray() -> None:
+    """Refuse what needs Ray where it is not installed.
+
+    Raises:
+        UserError: it is not.
+    """
+    if find_spec("ray") is None:
+        raise UserError(f"Ray is not installed; run pip install ray, or {IN_ONE_PROCESS}", key="runtime.backend")
+
 
 MOST_THREADS = 1024  # of an inline run
 Hosts = Annotated[int, Field(ge=1, le=LARGEST_INTEGER)]

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from h2fdp.data.records import Rows
 from h2fdp.models import ParameterLayout
-from h2fdp.rows import Rows
 from h2fdp.schedules.device_estimates import SHORTEST_SECANT
 from h2fdp.schedules.drift import DriftConstants
 from h2fdp.schedules.feedback import DeviceSecants

@@ -16,8 +16,7 @@ from h2fdp.records.atomic import write_text
 from h2fdp.records.lock import locked
 from h2fdp.run.fingerprint import changed_files, counted, package_digest, stored_identity
 from h2fdp.run.own_code import own_files_of, own_parts_of
-from h2fdp.runtime.ray_needed import require_ray
-from h2fdp.runtime.section import usable_cpus
+from h2fdp.runtime.section import require_ray, usable_cpus
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries, remove_run
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import PlannedRun, Study, configuration_of

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from h2fdp.records.atomic import write_text
-from h2fdp.runtime.ray_needed import require_ray
+from h2fdp.runtime.section import require_ray
 from h2fdp.sweeps.directory import SweepStates
 from h2fdp.sweeps.task import Outcome, Task, TaskContext, carry_out
 

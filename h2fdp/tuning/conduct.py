@@ -10,8 +10,7 @@ from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
 from h2fdp.records.lock import locked
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.ray_needed import require_ray
-from h2fdp.runtime.section import usable_cpus
+from h2fdp.runtime.section import require_ray, usable_cpus
 from h2fdp.streams import Streams
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.task import Outcome, TaskContext

@@ -16,7 +16,7 @@ from h2fdp.protocol import InProcessNodes
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.runtime.capacity import HostResources
-from h2fdp.runtime.cloud_host import CloudHost, CloudNode
+from h2fdp.runtime.host import CloudHost, CloudNode
 from h2fdp.runtime.host_placement import HostSpec
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import ray_session

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.rows import Rows
+from h2fdp.data.records import Rows
 
 
 @dataclass(frozen=True)

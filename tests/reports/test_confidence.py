@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from h2fdp.confidence import CONFIDENCE, means_with_intervals
+from h2fdp.reports.study_numbers import CONFIDENCE, means_with_intervals
 
 
 def test_the_interval_is_scipys():
