@@ -6,7 +6,7 @@ python -m experiments.keys_page
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -32,12 +32,18 @@ def page() -> str:
     """All of it."""
     parts = [_HEAD]
     for title, file in (("The experiment file", ExperimentFile), ("The topology file", TopologyFile)):
-        parts.append(f"## {title}\n\n{_table(file)}")
-        alike: dict[str, list[str]] = {}  # choices with the same keys share a table
+        parts.append(f"## {title}\n\n{_table(_rows(file))}")
+        places: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
         for name, section in _sections(file, "", {file}):
-            if _keys(section):
-                alike.setdefault(_table(section), []).append(name)
-        parts += [f"### {', '.join(names)}\n\n{table}" for table, names in alike.items()]
+            places.setdefault(name.strip("`").partition(":")[0], []).append((name, _rows(section)))
+        for place, choices in places.items():
+            alike: dict[tuple[str, ...], list[str]] = {}  # choices with the same keys share a table
+            common = [row for row in choices[0][1] if len(choices) > 1 and all(row in rows for _, rows in choices)]
+            if common:
+                alike[tuple(common)] = [f"every `{place}`"]
+            for name, rows in choices:
+                alike.setdefault(tuple(row for row in rows if row not in common), []).append(name)
+            parts += [f"### {', '.join(names)}\n\n{_table(rows)}" for rows, names in alike.items() if rows]
     return "\n".join(parts)
 
 
@@ -66,16 +72,19 @@ def _keys(section: type[BaseModel]) -> list[str]:
     return [key for key in fields if not (key == "name" and issubclass(section, Options))]
 
 
-def _table(section: type[BaseModel]) -> str:
-    meant = descriptions_of_keys(section)
-    rows = ["| key | default | meaning |", "|---|---|---|"]
+def _table(rows: Iterable[str]) -> str:
+    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def _rows(section: type[BaseModel]) -> tuple[str, ...]:
+    meant, rows = descriptions_of_keys(section), []
     for key in _keys(section):
         field = section.model_fields[key]
         name = field.alias or key
         default = "required" if field.is_required() else _word(field.get_default(call_default_factory=True))
         text = meant[name].replace("|", r"\|")
         rows.append(f"| `{name}` | {default} | {text} |")
-    return "\n".join(rows) + "\n"
+    return tuple(rows)
 
 
 def _word(value: Any) -> str:

@@ -39,7 +39,7 @@ def topologies(draw):
     for name, size in zip(taken, sizes, strict=False):
         own = tuple(taken.pop() for _ in range(size)) if draw(st.booleans()) else None
         lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (positive, decibels)]
-        subnets.append(Subnet(name, draw(st.sampled_from(TRUSTS)), *lists, draw(links), draw(st.none() | names), own))
+        subnets.append(Subnet(name, draw(st.sampled_from(TRUSTS)), *lists, draw(links), own))
     compute = Compute(draw(st.floats(0, 10)), draw(st.floats(0, 10)))
     odds = draw(st.just((None, 0.0)) | st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)))
     given = (draw(names), tuple(subnets), draw(radios), compute)
