@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from h2fdp.errors import UserError
 
-IN_ONE_PROCESS = "compute in one process: --set runtime.backend=inline, or --inline for a sweep or a search"
+IN_ONE_PROCESS = "compute in one process: --set runtime.backend=inline"
 
 
 def require_ray() -> None:
