@@ -141,7 +141,7 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-MODULES, LINES, KEYS = 363, 33_594, 340
+MODULES, LINES, KEYS = 361, 33_512, 340
 STAYS, CLIMBS = 183, 66
 
 
