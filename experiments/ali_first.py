@@ -14,7 +14,7 @@ each round: some 70 seconds of a core in place of 15. omega and lambda enter the
 1 in the runs; the page has what the rule would choose at other products (`PRODUCTS`) by the constants they measured.
 
 Finished runs are kept in OUT, and `OUT/ali-first.csv` has the accuracy of each: as `experiments/ali-first.csv` it is
-what `--page` writes as a table into docs/comparisons.md.
+what `--page` writes as a table into experiments/comparisons.md.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from experiments.reproduction.quantities import Estimate
 from experiments.reproduction.verdict import remark, verdict
 from experiments.reproduction.wording import verdict_text
 from experiments.sections import between_markers
-from h2fdp.confidence import means_with_intervals
+from h2fdp.reports.study_numbers import means_with_intervals
+from h2fdp.schedules.ali_bounds import DpSgdNoise, ali_first_optimum
 from h2fdp.schedules.ali_dpfl import LONGEST
-from h2fdp.theory import DpSgdNoise, DriftConstants, ali_first_optimum
+from h2fdp.schedules.drift import DriftConstants
 
 FILE = Path(__file__).parent / "ali-first.yaml"
-PAGE = Path(__file__).parents[1] / "docs" / "comparisons.md"
+PAGE = Path(__file__).with_name("comparisons.md")
 SECTION = "python -m experiments.ali_first --page"
 RULE = "ali-dpfl-v1"
 PRODUCTS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # omega lambda^2

@@ -7,7 +7,7 @@ The first runs `ali-gap.yaml`, five seeds of each reading: also all differences 
 the program's own sampling rate and noise (0.05 and 2.0, which allow 109 steps). Finished runs are kept, so the command
 can be repeated until all are. It writes `OUT/ali-gap.csv`, of the runs that are finished, after each of its sweeps and
 when it is asked for none of them (`--sweeps` and nothing). The second writes `experiments/ali-gap.csv` as a table into
-docs/comparisons.md.
+experiments/comparisons.md.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from experiments.mistakes import told
 from experiments.reproduction.conduct import commit_of
 from experiments.reproduction.results import makers_of, table_runs
 from experiments.sections import between_markers
-from h2fdp.confidence import means_with_intervals
 from h2fdp.errors import UserError
+from h2fdp.reports.study_numbers import means_with_intervals
 
 FILE = Path(__file__).parent / "ali-gap.yaml"
-PAGE = Path(__file__).parents[1] / "docs" / "comparisons.md"
+PAGE = Path(__file__).with_name("comparisons.md")
 SECTION = "python -m experiments.ali_gap --page"
 KEY = (
     "name, model, data.partition, method.privacy.normalize, data.device_test_share, data.normalize, training.step_size"

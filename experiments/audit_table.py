@@ -1,4 +1,4 @@
-"""Audits of each bound with the noise off, at a quarter, and right: the table in docs/privacy.md.
+"""Audits of each bound with the noise off, at a quarter, and right: the table in experiments/privacy.md.
 
     python -m experiments.audit_table
 
@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from h2fdp import Experiment, Topology
 from h2fdp.audit.run_audit import Audit, audit
 
-PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
+PAGE = Path(__file__).with_name("privacy.md")
 BEGIN, END = "<!-- audits begin: python -m experiments.audit_table -->", "<!-- audits end -->"
 DEVICES, RECORDS, CANARIES = 500, 4, 1000
 NOISES = {"off": 1e-6, "a quarter": 0.25, "right": 1.0}

@@ -1,6 +1,6 @@
-"""What control saves until an accuracy: table and picture of docs/control.md, from the sweep of controlled.yaml.
+"""What control saves until an accuracy: table and picture of controlled.md, from the sweep of controlled.yaml.
 
-    python -m experiments.controlled_table sweeps/controlled --data-root DIR [--png docs/figures/control.png]
+    python -m experiments.controlled_table sweeps/controlled --data-root DIR [--png experiments/figures/control.png]
 
 For each network, the accuracy is the highest that control, with and without chosen powers, H2FDP without control,
 HFL-DP and PEDPFL all reach in every seed. Cost is joules + 0.2 x seconds, as the controlled runs are told. The best

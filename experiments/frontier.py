@@ -11,7 +11,7 @@ For each mechanism of `frontier_mechanisms.py`:
 
 Both are sweeps in OUT: the same command continues after an interruption. OUT has the runs in `frontier.csv` and
 the trials in `frontier-search.csv`, of all data sets that were run; `python -m experiments.frontier_page OUT` draws the
-picture and writes docs/frontier.md. About an hour on two cores for a data set. `--only`, `--epsilons`, `--networks` and
+picture and writes frontier.md. About an hour on two cores for a data set. `--only`, `--epsilons`, `--networks` and
 `--seeds` (the first so many) make a part of it; the whole, later, keeps the runs of the part.
 """
 

@@ -2,8 +2,8 @@
 
     python -m experiments.frontier_page [FOLDER]
 
-FOLDER has the two tables, by default this folder. Draws docs/figures/frontier*.png; writes between the
-markers of docs/frontier.md and README.md.
+FOLDER has the two tables, by default this folder. Draws experiments/figures/frontier*.png; writes between the
+markers of experiments/frontier.md and README.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from experiments.frontier import RUNS, TRIALS, trust_word
 from experiments.frontier_mechanisms import ANY, EPSILONS, MECHANISMS, PLAIN, SECURE_SUM, TRUST
 from experiments.reproduction.panels import COLOURS
 
-ROOT = Path(__file__).parents[1]
-PAGE, README, PICTURE = ROOT / "docs" / "frontier.md", ROOT / "README.md", ROOT / "docs" / "figures" / "frontier.png"
+FOLDER = Path(__file__).parent
+PAGE, README, PICTURE = FOLDER / "frontier.md", FOLDER.parent / "README.md", FOLDER / "figures" / "frontier.png"
 BEGIN, END = "<!-- begins: python -m experiments.frontier_page writes it -->", "<!-- ends -->"
 FIRST = "fashion-mnist"
 TITLES = {
@@ -225,7 +225,7 @@ def runs_each(runs: pd.DataFrame) -> int:
 
 
 def page(runs: pd.DataFrame, trials: pd.DataFrame) -> Iterator[str]:
-    """The numbers of docs/frontier.md."""
+    """The numbers of experiments/frontier.md."""
     for data_set in runs["data_set"].unique():
         own, tried = runs[runs["data_set"] == data_set], trials[trials["data_set"] == data_set]
         yield f"### {TITLES.get(data_set, data_set)}\n"
@@ -253,7 +253,7 @@ def between(text: str, lines: Iterator[str]) -> str:
 def main() -> None:
     """Draw and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent)
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
     folder = parser.parse_args().folder
     runs, trials = read(folder / RUNS), read(folder / TRIALS)
     first = runs[runs["data_set"] == FIRST]

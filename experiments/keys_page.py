@@ -13,8 +13,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel
 
-from h2fdp.config.descriptions import descriptions_of_keys
-from h2fdp.config.fields import Options
+from h2fdp.config.fields import Options, descriptions_of_keys
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import MethodSection, name_of
 from h2fdp.topology.schema import TopologyFile

@@ -2,7 +2,7 @@
 
     python -m experiments.library_epsilons [--libraries SITE-PACKAGES]
 
-Prints the table of docs/privacy.md: a star of one device, neighbours by add-remove, delta 1e-5. Opacus and
+Prints the table of experiments/privacy.md: a star of one device, neighbours by add-remove, delta 1e-5. Opacus and
 dp-accounting are development dependencies. TensorFlow Privacy and JAX Privacy, which account by dp-accounting, are
 looked for in the folder that is given, where `pip install --no-deps tensorflow-privacy` and `pip install jax-privacy`
 have put them.

@@ -1,8 +1,8 @@
-"""The tables of docs/privacy.md: claimed, accounted and audited epsilon, and accuracy at an honest one.
+"""The tables of experiments/privacy.md: claimed, accounted and audited epsilon, and accuracy at an honest one.
 
     python -m experiments.privacy_table --data-root DIR [--workers 2] [--intervals 200]
 
-Writes them between the markers in docs/privacy.md. Two workers on two cores take about half an hour.
+Writes them between the markers in experiments/privacy.md. Two workers on two cores take about half an hour.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from h2fdp.run import Experiment
 from h2fdp.run.privacy_report import privacy_report
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "privacy.md"
+PAGE = ROOT / "experiments" / "privacy.md"
 FILE = ROOT / "experiments" / "fashion-mnist.yaml"
 BEGIN, END = "<!-- table begins: python -m experiments.privacy_table writes it -->", "<!-- table ends -->"
 TRUST = (0, 0.5, 1)

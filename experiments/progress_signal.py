@@ -13,7 +13,7 @@ Each is divided by its spread: a number above 3 is a signal, noise alone is abov
 what really happened: by how much the loss on the test records fell. To first order a loss falls by the squared length
 of d, the sum of five updates without noise, over the sum of their eta_k tau_k: the third statistic in that unit, and
 its spread, are what the releases say of the fall. `OUT/progress-signal.csv` has a row for each
-interval; as `experiments/progress-signal.csv` it is what `--page` writes the table of `docs/control.md` from.
+interval; as `experiments/progress-signal.csv` it is what `--page` writes the table of `experiments/controlled.md` from.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from h2fdp.schedules import Decision, OwnSchedule
 from h2fdp.schedules.step_decay import decayed
 
 HERE = Path(__file__).parent
-FILE, RUNS, PAGE = HERE / "controlled.yaml", HERE / "progress-signal.csv", HERE.parent / "docs" / "control.md"
+FILE, RUNS, PAGE = HERE / "controlled.yaml", HERE / "progress-signal.csv", HERE / "controlled.md"
 TOGETHER = 5
 NOISES = {"in each step": "{name: hierarchical, noise: steps}", "on updates": "hierarchical"}
 STATISTICS = {"alone": "one", "neighbours": "two", "together": "five"}
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--intervals", type=int, default=40)
     parser.add_argument("--out", type=Path, default=Path("sweeps/progress"))
-    parser.add_argument("--page", action="store_true", help="write the table of docs/control.md, without runs")
+    parser.add_argument("--page", action="store_true", help="write the table of controlled.md, without runs")
     asked = parser.parse_args()
     if asked.page:
         kept = pd.read_csv(RUNS, comment="#")

@@ -68,7 +68,7 @@ def reproduce(
 
     `settings` judges the claims in many settings of what the paper leaves open (settings.yaml).
     `stored` runs nothing: what was found before is judged by the claims as they are now.
-    --check writes all claims into docs/reproduction.md beside the experiments; with --quick into the folder of --out.
+    --check writes all claims into reproduction.md beside the experiments; with --quick into the folder of --out.
     """
     from experiments.reproduction.plan import read_reproduction
     from experiments.reproduction.session import Session
@@ -90,8 +90,8 @@ def reproduce(
         page = _page(session, experiments, quick, page)
     elif page is not None:
         raise UserError("needs --check, which writes the page", "--page")
-    # Verdicts are kept for pages to come where this one is of the documentation.
-    keeps = page is not None and not quick and page.resolve().parent == (experiments.resolve().parent / "docs")
+    # Verdicts are kept for pages to come where this one stands beside the experiments.
+    keeps = page is not None and not quick and page.resolve().parent == experiments.resolve()
     settings = None if quick else settings_of(session, stored=not (overwrite and name == SETTINGS))
 
     def watching(interrupt: Interrupt) -> AbstractContextManager[WorkOptions]:
@@ -156,7 +156,7 @@ def _command() -> str:
 def _page(session: Any, folder: Path, quick: bool, page: Path | None) -> Path:
     """Where --check writes; an unwritable place is reported before hours of runs, not after them."""
     if page is None:
-        return session.out / "reproduction.md" if quick else folder.resolve().parent / "docs" / "reproduction.md"
+        return session.out / "reproduction.md" if quick else folder.resolve() / "reproduction.md"
     if page.is_dir() or not page.absolute().parent.is_dir():
         raise UserError("expected a file in an existing folder", str(page), "--page")
     return page

@@ -1,4 +1,4 @@
-"""Upcycled-FL's tables in docs/comparisons.md, from the runs that are checked in.
+"""Upcycled-FL's tables in experiments/comparisons.md, from the runs that are checked in.
 
     python -m experiments.upcycled_page
 
@@ -22,7 +22,7 @@ from experiments.upcycled_stored import UPCYCLED, read_runs
 from experiments.upcycled_table import GRIDS
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "comparisons.md"
+PAGE = HERE / "comparisons.md"
 SECTION = "python -m experiments.upcycled_page"
 TITLES = {
     "iid": "iid", "0_0": "Synthetic(0, 0)", "0.5_0.5": "Synthetic(0.5, 0.5)", "1_1": "Synthetic(1, 1)",

@@ -9,8 +9,8 @@ has the same admission, the same shorter last interval, and its best model is re
 
 DIR has MNIST's files, as torchvision lays them out. Both parts are sweeps in OUT: the same command continues after an
 interruption. `OUT/wang.csv` has the accuracy of every run: as `experiments/wang.csv` it is what `python -m
-experiments.reproduce wang` judges. Draws docs/figures/wang.png from it and writes between the markers of
-docs/resource-budget.md; `--page` does only that, from `experiments/wang.csv`.
+experiments.reproduce wang` judges. Draws experiments/figures/wang.png from it and writes between the markers of
+experiments/resource-budget.md; `--page` does only that, from `experiments/wang.csv`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from h2fdp.data.records import Records
 from h2fdp.records.atomic import write_text
 
 FOLDER = Path(__file__).parent
-ROOT = FOLDER.parent
-PAGE, PICTURE = ROOT / "docs" / "resource-budget.md", ROOT / "docs" / "figures" / "wang.png"
+PAGE, PICTURE = FOLDER / "resource-budget.md", FOLDER / "figures" / "wang.png"
 BEGIN, END = "<!-- begins: python -m experiments.wang_table writes it -->", "<!-- ends -->"
 FIXED = {"sgd": (1, 2, 3, 5, 10, 20, 50, 100), "dgd": (1, 3, 10, 30, 100)}
 SGD_PRICES = (0.013015156, 0.131604348)  # seconds of a local step, of a global aggregation

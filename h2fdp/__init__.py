@@ -11,16 +11,13 @@ if TYPE_CHECKING:
     from h2fdp import audit as audit
     from h2fdp import data as data
     from h2fdp import errors as errors
-    from h2fdp import estimation as estimation
     from h2fdp import methods as methods
     from h2fdp import models as models
     from h2fdp import privacy as privacy
+    from h2fdp import protocol as protocol
     from h2fdp import run as run
     from h2fdp import schedules as schedules
-    from h2fdp import theory as theory
     from h2fdp import topology as topology
-    from h2fdp import wireless as wireless
-    from h2fdp import world as world
     from h2fdp.integrity import check as check
     from h2fdp.reports import report as report
     from h2fdp.run import Experiment as Experiment
@@ -81,16 +78,13 @@ _PACKAGES = (
     "audit",
     "data",
     "errors",
-    "estimation",
     "methods",
     "models",
     "privacy",
+    "protocol",
     "run",
     "schedules",
-    "theory",
     "topology",
-    "wireless",
-    "world",
 )
 
 

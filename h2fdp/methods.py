@@ -13,8 +13,7 @@ from h2fdp.algorithms import NAMED_METHODS, AggregationSection, ObjectiveSection
 from h2fdp.algorithms.aggregation import WeightedAverageOptions
 from h2fdp.algorithms.fedavg import AverageOptions, PlainOptions
 from h2fdp.config.check import quote
-from h2fdp.config.descriptions import descriptions_of_keys
-from h2fdp.config.fields import NamedSection, Section
+from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
 from h2fdp.privacy.noise_placement_options import NoisePlacementSection, NoneOptions
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import ScheduleSection

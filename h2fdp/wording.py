@@ -1,6 +1,66 @@
-"""Numbers of things in words."""
+"""Numbers of things in words; small pieces of HTML for notebooks, readable on light and dark pages."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+_CELL = "text-align:left;padding:2px 12px 2px 0;vertical-align:top"
+
+
+def facts_html(title: str, facts: Mapping[str, Any], more: str = "") -> str:
+    """A heading and two columns: what, and its value.
+
+    >>> facts_html("run", {"accuracy": 0.5}).count("<tr>")
+    1
+    """
+    rows = "".join(
+        f'<tr><td style="{_CELL};opacity:.7">{escape(str(name))}</td>'
+        f'<td style="{_CELL}">{escape(word(value))}</td></tr>'
+        for name, value in facts.items()
+    )
+    return f"<div><b>{escape(title)}</b><table>{rows}</table>{more}</div>"
+
+
+def table_html(title: str, rows: Sequence[Mapping[str, Any]], most: int = 20) -> str:
+    """A heading and a table of rows with equal keys; of long ones the first rows."""
+    heads = list(rows[0]) if rows else []
+    head = "".join(f'<th style="{_CELL}">{escape(str(each))}</th>' for each in heads)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_CELL}">{escape(word(row.get(each)))}</td>' for each in heads) + "</tr>"
+        for row in rows[:most]
+    )
+    left = f"<p>and {len(rows) - most} more</p>" if len(rows) > most else ""
+    return f"<div><b>{escape(title)}</b><table><tr>{head}</tr>{body}</table>{left}</div>"
+
+
+def curve_svg(values: Sequence[float], title: str, width: int = 320, height: int = 70) -> str:
+    """A line through values from 0 to 1, with the last one beside it."""
+    if len(values) < 2:
+        return ""
+    inner, step = height - 10, (width - 60) / (len(values) - 1)
+    points = " ".join(f"{at * step:.1f},{5 + inner * (1 - min(max(v, 0), 1)):.1f}" for at, v in enumerate(values))
+    line = f'<polyline points="{points}" fill="none" stroke="#0072B2" stroke-width="2"/>'
+    end = 9 + inner * (1 - min(max(values[-1], 0), 1))
+    text = f'<text x="{width - 54}" y="{end:.1f}" font-size="12" fill="currentColor">{values[-1]:.3f}</text>'
+    axis = f'<line x1="0" x2="{width - 60}" y1="{height - 5}" y2="{height - 5}" stroke="currentColor" opacity=".3"/>'
+    name = escape(title, quote=True)
+    head = f'<svg width="{width}" height="{height}" role="img" aria-label="{name}"><title>{name}</title>'
+    return f"{head}{axis}{line}{text}</svg>"
+
+
+def word(value: Any) -> str:
+    """A value in few characters.
+
+    >>> word(None), word(0.123456), word(True)
+    ('-', '0.1235', 'yes')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def counted(number: int, what: str) -> str:

@@ -16,12 +16,8 @@ PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {
     "errors": 0,
     "streams": 0,
-    "rows": 0,
-    "confidence": 0,
-    "notebook": 0,
     "wording": 0,
     "config": 0,
-    "wireless": 1,
     "topology": 1,
     "data": 1,
     "models": 1,
@@ -29,10 +25,7 @@ FLOORS = {
     "privacy": 2,
     "records": 2,
     "radio": 2,
-    "theory": 2,
     "algorithms": 3,
-    "world": 2,
-    "estimation": 3,
     "schedules": 3,
     "reports": 3,
     "protocol": 4,
@@ -50,8 +43,6 @@ FLOORS = {
 ALLOWED_ON_ONE_FLOOR = {
     ("config", "errors"),
     ("config", "streams"),
-    ("topology", "wireless"),
-    ("schedules", "estimation"),
     ("experiment", "methods"),
     ("integrity", "tuning"),
 }
@@ -118,9 +109,7 @@ def test_no_modules_import_each_other():
         "protocol",
         "privacy",
         "training",
-        "estimation",
         "schedules",
-        "world",
         "data",
         "models",
         "topology",
@@ -141,8 +130,8 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-MODULES, LINES, KEYS = 361, 33_512, 340
-STAYS, CLIMBS = 183, 66
+MODULES, LINES, KEYS = 343, 33_210, 323
+STAYS, CLIMBS = 181, 66
 
 
 def lines_of_code(file):

@@ -1,4 +1,4 @@
-"""Nothing of a user's files is unpickled or executed, and secrets are their owner's alone (docs/security.md)."""
+"""Nothing of a user's files is unpickled or executed, and secrets are their owner's alone (docs/cluster.md)."""
 
 import ast
 import os
@@ -11,7 +11,7 @@ import yaml
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.config import plain_yaml
+from h2fdp.config import parsing
 from h2fdp.records import RunDirectory
 from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.run import noise_key
@@ -36,7 +36,7 @@ def test_no_call_executes_what_is_read():
 def test_yaml_is_loaded_as_plain_values():
     loads = [where for where, name, node in calls() if name == "yaml.load" and "_LOADER" not in ast.unparse(node)]
     assert loads == []
-    assert plain_yaml._LOADER in (yaml.SafeLoader, yaml.CSafeLoader)
+    assert parsing._LOADER in (yaml.SafeLoader, yaml.CSafeLoader)
 
 
 def test_every_load_says_that_it_unpickles_nothing():

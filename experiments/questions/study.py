@@ -21,7 +21,6 @@ from experiments.reproduction.panels import COLOURS
 from h2fdp.records.atomic import write_text
 
 FOLDER = Path(__file__).parent
-DOCS = FOLDER.parents[1] / "docs"
 END = "<!-- ends -->"
 TRUST_WORDS = {0.0: "none", 0.5: "half", 1.0: "all"}
 OFTEN, SELDOM = "a message after each step", "a message after ten steps"
@@ -154,12 +153,12 @@ class Question(ABC):
     @property
     def page(self) -> Path:
         """Where the answer stands."""
-        return DOCS / "questions" / f"{self.name}.md"
+        return FOLDER / f"{self.name}.md"
 
     @property
     def image(self) -> Path:
         """The picture of the page."""
-        return DOCS / "figures" / f"question-{self.name}.png"
+        return FOLDER.parent / "figures" / f"question-{self.name}.png"
 
     def run(self, out: Path, data_root: Path | None, jobs: int, settings: list[str]) -> pd.DataFrame:
         """Make what is left of its runs.

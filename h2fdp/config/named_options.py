@@ -26,8 +26,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Options
-from h2fdp.config.module_names import PATTERN
-from h2fdp.config.own_parts import OwnKind, OwnPart, own_part
+from h2fdp.config.own_parts import PATTERN, OwnKind, OwnPart, own_part
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 Registered = TypeVar("Registered", bound=Options)

@@ -9,7 +9,7 @@ from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.config import Document, check
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment import rules
-from h2fdp.experiment.sections import ExperimentFile, horizon
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import UntilSection
 from h2fdp.privacy import noise_placement_of
 from h2fdp.privacy.noise_placement_options import HierarchicalOptions
@@ -87,14 +87,6 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
         found = experiment.training.step_decay
         text = f"the controller divides the step size by the square root of the interval; expected sqrt, found {found}"
         raise UserError(text, document.where(("training", "step_decay")), "training.step_decay")
-    least = horizon(experiment).least_beta
-    largest = control.beta_max
-    if largest is not None and largest < least:
-        text = f"expected at least {least:.4g}, the beta at which gamma is training.step_size, found {largest:g}"
-        raise UserError(text, document.where(("control", "beta_max")), "control.beta_max")
-    if control.beta is not None and control.beta > horizon(experiment).largest_beta(control):
-        text = f"expected at most beta_max = {horizon(experiment).largest_beta(control):.4g}, found {control.beta:g}"
-        raise UserError(text, document.where(("control", "beta")), "control.beta")
 
 
 def _check_search(experiment: ExperimentFile, document: Document) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Flag, Positive, Text, shape
+from h2fdp.config.fields import Expect, Flag, Positive, Text, shape
 from h2fdp.data import DataSection
 
 Cost = Annotated[Literal["joules", "seconds", "bytes"], Expect("one of joules, seconds, bytes")]
@@ -96,19 +96,12 @@ class TuneSection(Section):
 
     Attributes:
         ranges: dotted key -> what may become of it; keys separated by commas have lists of values that go together.
-        trials: how many; the mean of a random number where the best one alone is seen under `privacy: account`.
+        trials: how many; the mean of a random number under `privacy: account`.
         limits: on costs, of a whole run.
-        sampler: `tpe` learns from earlier trials; `random` does not. Null is tpe where that is sound.
-        pruning: stop trials that are behind half of the earlier ones. Null is where that is sound.
-        seed: of all trials; not one of the final runs.
         validation: the share of each device's training records that trials are judged on.
         privacy: who pays for the search: `account` counts it in epsilon, with `public` trials use stand-in data alone,
             with `ignore` nobody does.
         stand_in: a `data:` section for trials under `public`.
-        seen: what observers see of a search under `account`: the best trial alone, or all.
-        law: of a random number of trials: the shape of a truncated negative binomial, 1 is geometric.
-        final_run: under `account`, whether epsilon covers one run of the best setting too, or the best trial is all.
-        width: trials that are chosen together, and can be computed side by side.
         objective: `accuracy` on the validation records, or it and costs: `{maximize: accuracy, minimize: joules}`.
     """
 
@@ -122,16 +115,9 @@ class TuneSection(Section):
         Expect("accuracy or {maximize: accuracy, minimize: joules}"),
     ] = "accuracy"
     limits: Limits = Limits()
-    sampler: Annotated[Literal["tpe", "random"] | None, Expect("one of tpe, random")] = None
-    pruning: Flag | None = None
-    seed: Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")] = 101
     validation: Annotated[float, Field(gt=0, lt=1), Expect("a number above 0 and below 1")] = 0.1
     privacy: Annotated[Literal["account", "public", "ignore"], Expect("one of account, public, ignore")] = "account"
     stand_in: DataSection | None = None
-    seen: Annotated[Literal["best", "all"], Expect("one of best, all")] = "best"
-    law: Annotated[float, Field(ge=0, le=100), Expect("a number from 0 to 100")] = 1.0
-    final_run: Flag = True
-    width: Count = 4
 
     @property
     def costs(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from h2fdp.models.registry import CHOICES, MODELS, ModelSection, describe
 
 if TYPE_CHECKING:
     from h2fdp.models.construct import build
-    from h2fdp.models.parameter_layout import ParameterLayout
+    from h2fdp.models.parameters import ParameterLayout
 
 __all__ = ["CHOICES", "MODELS", "ModelSection", "ParameterLayout", "build", "describe"]
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
         return build
     if name == "ParameterLayout":
-        from h2fdp.models.parameter_layout import ParameterLayout
+        from h2fdp.models.parameters import ParameterLayout
 
         return ParameterLayout
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,9 +9,9 @@ import numpy as np
 
 from h2fdp.algorithms.aggregation import Aggregation, Contributions, WeightedAverage, upload_weights
 from h2fdp.privacy import Mechanism
+from h2fdp.protocol.arrivals import CompletedWork
 from h2fdp.protocol.messages import Plan, present_shares
 from h2fdp.protocol.subnet_facts import SubnetFacts, Weighting
-from h2fdp.world import CompletedWork
 
 GradientCounts = Callable[[float, int], np.ndarray]
 

@@ -14,8 +14,6 @@ from torch import Tensor
 from h2fdp.algorithms import ServerUpdate, Uploaded
 from h2fdp.algorithms.fedavg import Average
 from h2fdp.errors import UserError
-from h2fdp.estimation import DeviceSecants, IntervalObservation
-from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.privacy import Release, add_gaussian_noise
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.aggregator import weighted_sum
@@ -27,6 +25,8 @@ from h2fdp.protocol.planned_uploads import average_alone, noise_and_gradients, o
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
+from h2fdp.schedules.feedback import DeviceSecants, IntervalObservation
+from h2fdp.schedules.loss_probes import SecantMeasurements
 
 Meter = Callable[[IntervalPlan], Mapping[str, float]]
 NoiseChoice = Callable[[IntervalPlan, Sequence[Release]], float]

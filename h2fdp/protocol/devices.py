@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.estimation.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
-from h2fdp.estimation.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
 from h2fdp.privacy import AdaptiveClipping, DeviceNoise, LocalRandomizer
 from h2fdp.privacy.clipping import ROUNDING, clip_rows
 from h2fdp.protocol.messages import Order
+from h2fdp.schedules.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
+from h2fdp.schedules.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
 from h2fdp.training.work import StepTerms, TrainingResult

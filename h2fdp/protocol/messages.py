@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.privacy import AggregationKind, ModularCode
-from h2fdp.world import CompletedWork
+from h2fdp.protocol.arrivals import CompletedWork
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from h2fdp.estimation import IntervalObservation, Measurements
-from h2fdp.estimation.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
 from h2fdp.privacy import Mechanism, PlannedUpload, TrustModel
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Arrivals, Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
+from h2fdp.schedules.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
+from h2fdp.schedules.feedback import IntervalObservation, Measurements
 
 
 def numbers_released(trust_model: TrustModel) -> int:

@@ -22,6 +22,7 @@ from h2fdp.privacy import (
 )
 from h2fdp.privacy.adjacency import Adjacency
 from h2fdp.privacy.releases import AlikeReleases
+from h2fdp.protocol.arrivals import CompletedWork, Faults, completed_epochs, completed_work, reached
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
@@ -31,7 +32,6 @@ from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
-from h2fdp.world import CompletedWork, Faults, completed_epochs, completed_work, reached
 
 _WHOLE = 1e-9  # of a grid cell: a noise of so many whole cells stays what it is
 

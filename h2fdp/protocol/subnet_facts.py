@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from h2fdp.privacy import Observer, Sampling, Tier, TrustModel, views
+from h2fdp.protocol.arrivals import Points
 from h2fdp.training.epochs import steps_per_epoch
-from h2fdp.world import Points
 
 Weighting = Literal["uniform", "by-size"]
 

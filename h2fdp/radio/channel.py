@@ -12,7 +12,7 @@ import numpy as np
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.network import Floats
-from h2fdp.wireless import ratio
+from h2fdp.topology.radio import ratio
 
 DBM_OF_A_WATT = 30.0
 _LN2 = float(np.log(2.0))

@@ -22,7 +22,7 @@ from h2fdp.radio.power import PowerRule
 from h2fdp.streams import Streams
 from h2fdp.topology import Link, Topology
 from h2fdp.topology.network import Floats, Integers
-from h2fdp.wireless import ratio
+from h2fdp.topology.radio import ratio
 
 _NO_LINK = "the rate and power of its link give no finite cost of a message"
 _SNR_RANGE = 1e-290, 1e290  # far beyond any channel, and far enough from what overflows

@@ -24,12 +24,11 @@ from h2fdp.experiment.file import (
     located,
     named_document,
     parse_setting,
+    place_settings,
     read_experiment,
 )
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.experiment.settings import place_settings
 from h2fdp.methods import name_of
-from h2fdp.notebook import facts_html
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
 from h2fdp.run.data_argument import by_device, data_section, given_records, is_given
@@ -45,7 +44,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.yaml_text import yaml_text
-from h2fdp.wording import counted
+from h2fdp.wording import counted, facts_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -236,7 +235,7 @@ class Experiment:
             "network": f"{network.name}: {size}",
             "data": config.data.name,
             "model": config.model.name,
-            "intervals": intervals_of(config),
+            "intervals": intervals_of(config, len(network.subnets)),
             "epsilon": f"{config.privacy.epsilon:g}{how}, delta {config.privacy.delta:g}",
             "seed": config.seed,
         }

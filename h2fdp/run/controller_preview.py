@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.notebook import facts_html, table_html, word
 from h2fdp.run.api import Experiment
 from h2fdp.run.dry_run import planned_work
 from h2fdp.run.interval_meter import range_of
@@ -20,6 +19,7 @@ from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
 from h2fdp.schedules.registry import chosen
 from h2fdp.schedules.solvers import solve
 from h2fdp.schedules.turns_controller import TurnsController
+from h2fdp.wording import facts_html, table_html, word
 
 _MOST_LEVELS = 20  # rows of the map
 

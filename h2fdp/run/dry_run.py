@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from h2fdp.methods import name_of
+from h2fdp.run.engine_choice import seconds_per_step
 from h2fdp.run.forecast import first_interval, forecast
 from h2fdp.run.live_accounts import budgets_of
 from h2fdp.run.privacy_report import noises, privacy_report
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import inline_workers
-from h2fdp.runtime.step_time import seconds_per_step
 from h2fdp.wording import counted
 
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts beside it

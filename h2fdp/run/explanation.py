@@ -90,7 +90,7 @@ def _open(config: ExperimentFile, sections: tuple[str, ...]) -> ExperimentFile:
     return config.model_copy(update=update)
 
 
-WIDTH, LINES = 80, 13
+WIDTH, LINES = 80, 16
 _BOUNDS = {
     "batch": "2 eta m G",
     "record": "eta G (1/b + 2m - 2)",
@@ -125,11 +125,11 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     """What `h2fdp privacy explain` says.
 
     Returns:
-        `lines`: at most 13, of at most 80 columns; `observers`: what each `sees`, and its accounted `epsilon`, None
-        without an account; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity;
-        `noises`, `decides`, see `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`,
-        `way`, `per_step`, see `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`: what `auto` would choose in
-        place of the file, see `Change`.
+        `lines`: at most 16, of at most 80 columns, with what was chosen for the run; `observers`: what each `sees`, and
+        its accounted `epsilon`, None without an account; `bound`, `sensitivity`, `steps` of the release with the least
+        noise for its sensitivity; `noises`, `decides`, see `privacy_report`; `network`, see `PlannedWork.costs`;
+        `noise_on_model`: `noise_std`, `way`, `per_step`, see `NoiseOnModel`, and `scores`, see `noise_in_scores`;
+        `pays`: what `auto` would choose in place of the file, see `Change`.
 
     Raises:
         UserError: the method adds no noise, or leaks.
@@ -150,7 +150,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     last += _of_changes(pays, network["energy_j"])
     if not comparable(run):
         last.append("other settings cannot be compared: no account of them is known before the run")
-    lines = [*head, *([] if decides is None else [decides]), *last]
+    lines = [*head, *([] if decides is None else [decides]), *run.chosen, *last]
     return {
         "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines],
         "observers": {name: vars(each) for name, each in learned.items()},

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from h2fdp.config.plain_yaml import values_of
+from h2fdp.config.parsing import values_of
 from h2fdp.data.images import user_cache
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import ACCOUNTANTS

@@ -18,6 +18,7 @@ from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Obs
 from h2fdp.privacy.adaptive_clipping import MOVES
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
+from h2fdp.protocol.arrivals import Faults
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import noise_key
 from h2fdp.runtime import Blueprint
@@ -27,7 +28,6 @@ from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
-from h2fdp.world import Faults
 
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from h2fdp.config.own_answers import is_installed, is_own
 from h2fdp.config.own_parts import OwnPart, own_parts_in
-from h2fdp.config.user_code import is_installed, is_own
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records import versions
 from h2fdp.records.digests import digest_of_code, hash_of

@@ -11,28 +11,24 @@ from typing import Any
 import numpy as np
 
 from h2fdp.algorithms import objective_of
-from h2fdp.config.own_answers import Words
+from h2fdp.config.own_answers import FAILURES, Words
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.config.user_code import FAILURES
 from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
 from h2fdp.data.public_features import with_features
 from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
-from h2fdp.experiment.adaptive_norms import check_adaptive_clipping
-from h2fdp.experiment.rhythm import aggregation_times
+from h2fdp.experiment.network import aggregation_times, check_adaptive_clipping, check_secure_sums, check_transmit_power
 from h2fdp.experiment.sections import ExperimentFile, horizon
-from h2fdp.experiment.secure_sums import check_secure_sums
 from h2fdp.experiment.training_section import TrainingSection
-from h2fdp.experiment.transmit_power import check_transmit_power
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
+from h2fdp.models.parameters import load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
-from h2fdp.models.warm_start import load_parameters
 from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import with_noise
-from h2fdp.run.engine_choice import engine_of_run
+from h2fdp.run.engine_choice import engine_of_run, fastest_engine
 from h2fdp.run.forecast import planned_accounts, rough_accounts
 from h2fdp.run.inputs import OwnParts
 from h2fdp.run.public_training import trained_on_public
@@ -42,7 +38,6 @@ from h2fdp.run.trust_choice import better, without_trust
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
 from h2fdp.runtime.local_hosts import training_device
-from h2fdp.runtime.step_time import fastest_engine
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
@@ -105,7 +100,7 @@ def prepare(
         )
 
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
-    complete = recipe.completed(config, data, module, noisy)
+    complete = recipe.completed(config, data, module, noisy, len(topology.subnets))
     setup = with_noise(_assembled(complete.config, topology, data, own)).keyed()
     setup = replace(setup, image_shape=shape, standardizing=standardizing, chosen=complete.lines)
     try_own_parts(setup)
@@ -277,6 +272,6 @@ def _measuring(config: ExperimentFile) -> EstimateSettings | None:
     norm = training.first_clip_norm
     assert norm is not None
     return EstimateSettings(
-        (horizon(config).largest_beta(control), 2 * norm, 2 * norm),
+        (horizon(config).largest_beta, 2 * norm, 2 * norm),
         leaks=control.estimates == "oracle",
     )

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from h2fdp.notebook import word
 from h2fdp.run.recorders import OnInterval, RunCallbacks
+from h2fdp.wording import word
 
 _SECONDS_BETWEEN = 0.2
 

@@ -31,11 +31,12 @@ from torch import Tensor, nn
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData
 from h2fdp.data.leaf import Leaf
-from h2fdp.data.public_features import PublicFeatures, are_images
+from h2fdp.data.public_features import BIAS, PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.checking import conflicts
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.models.registry import MODELS
+from h2fdp.models.registry import MODELS, Logistic
+from h2fdp.models.registry import PublicFeatures as FeaturesModel
 from h2fdp.privacy import noise_placement_of
 from h2fdp.run.noise_on_model import noise_on_model
 from h2fdp.run.setup import RunSetup
@@ -102,14 +103,19 @@ def _in_turns(config: ExperimentFile) -> bool:
     return config.control.enabled and config.control.turns is not None
 
 
-def intervals_of(config: ExperimentFile) -> int:
-    """K_g, known before the data are: as stated, or as `auto` chooses it."""
+def intervals_of(config: ExperimentFile, servers: int) -> int:
+    """K_g, known before the data are: as stated, or as `auto` chooses it.
+
+    Args:
+        servers: edge servers with devices, of which some take part in an interval where they take turns.
+    """
     training, control = config.training, config.control
     noisy = noise_placement_of(config.method.privacy).private
     if "intervals" not in training.left_open or not noisy or not has_rule(config):
         return training.intervals
-    share = control.turns if _in_turns(config) and control.turns is not None else 1.0
-    return round(INTERVALS / share)  # as many turns of each edge server
+    if not _in_turns(config) or control.turns is None:
+        return INTERVALS
+    return round(INTERVALS * servers / max(1, round(control.turns * servers)))  # as many turns of each edge server
 
 
 def completed(
@@ -117,6 +123,7 @@ def completed(
     data: DeviceData,
     module: Callable[[], nn.Module],
     noisy: Callable[[ExperimentFile], RunSetup],
+    servers: int,
 ) -> Recipe:
     """The experiment with everything that it leaves open chosen.
 
@@ -124,6 +131,7 @@ def completed(
         data: as the model sees them.
         module: builds the first model.
         noisy: the run of a complete configuration, its noise calibrated by a rough account.
+        servers: edge servers with devices.
     """
     left_open = config.training.left_open
     if not left_open:
@@ -136,7 +144,7 @@ def completed(
         # Each interval is one step, and the way of the plan is that of 30 turns of each edge server.
         config = config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
     probe = Probe.of(module(), data, config)
-    rounds_of = _rounds(config, probe)
+    rounds_of = _rounds(config, probe, servers)
     chosen = _with(config, rounds_of)
     if conflicts(chosen):
         return _as_the_paper(config)
@@ -151,6 +159,8 @@ def completed(
     size = _rounded(min(by_noise, by_way))
     moved = size * model.noise_std * probe.reach
     why = f"step_size {size:g} ({training.step_decay}): by it noise moves the last scores by {moved:.2g}"
+    if _in_turns(config):
+        why = f"step_size {size:g} ({training.step_decay}) for all of these; fewer have longer steps"
     whole = _with(config, rounds_of | {"step_size": size})
     return Recipe(whole, (*_told(whole, data), why))
 
@@ -162,15 +172,16 @@ def _fixed(config: ExperimentFile) -> ExperimentFile:
     return config.model_copy(update={"control": control, "method": method})
 
 
-def _rounds(config: ExperimentFile, probe: Probe) -> dict[str, Any]:
-    """One step on all records between messages."""
+def _rounds(config: ExperimentFile, probe: Probe, servers: int) -> dict[str, Any]:
+    """One step on all records between messages; of several local steps, each is followed by a local aggregation, as
+    several between releases would multiply the sensitivity."""
     training = config.training
     steps = training.local_steps if "local_steps" not in training.left_open else 1
     counts = config.privacy.adjacency == "add-remove"  # shares by size would tell whether a record is there
     return {
-        "intervals": intervals_of(config),
+        "intervals": intervals_of(config, servers),
         "local_steps": steps,
-        "aggregate_every": steps,
+        "aggregate_every": steps if config.method.topology == "star" else 1,
         "aggregations_per_interval": None,
         "batch_size": None,
         "sampling_rate": 1.0,
@@ -218,10 +229,10 @@ def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:
 def _told(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     """What was chosen, in a line or two."""
     training = config.training
-    model = "a model of your own" if isinstance(config.model, OwnPart) else config.model.name
+    model = "a model of your own" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
     size = "" if model != "public-features" else f" ({data.shape[0] - 1} numbers for each image)"
     if training.local_steps is None:
-        return (f"chosen: model {model}{size}",)
+        return (f"chosen: {model}{size}",)
     steps = "1 local step" if training.local_steps == 1 else f"{training.local_steps} local steps"
     if training.sampling_rate is not None:
         records = "on all records" if training.sampling_rate == 1 else f"at sampling rate {training.sampling_rate:g}"
@@ -229,9 +240,14 @@ def _told(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
         records = f"on batches of {training.batch_size}"
     clipped = "" if training.clip_norm is None else f", {training.clip_scope} clipping"
     norm = f" at {training.first_clip_norm:g}" if clipped else ""
+    most = "at most " if _in_turns(config) else ""  # as many as the budget pays for
+    unlike: tuple[str, ...] = ()
+    if isinstance(config.model, Logistic) and config.model.standardize and data.test_owners is not None:
+        unlike = ("not standardised, as test records are devices': state ranges of the columns",)
     return (
-        f"chosen: model {model}{size}",
-        f"{training.intervals} intervals of {steps} {records}{clipped}{norm}",
+        f"chosen: {model}{size}",
+        f"{most}{training.intervals} intervals of {steps} {records}{clipped}{norm}",
+        *unlike,
     )
 
 
@@ -258,21 +274,22 @@ class Probe:
             UserError: the model's scores do not depend on its parameters.
         """
         rng = Streams(config.seed).open("cloud", "recipe")
-        inputs = _public_inputs(data, module, rng)
-        before = [parameter.detach().clone() for parameter in module.parameters()]
+        inputs = _public_inputs(config, data, module, rng)
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        before = [parameter.detach().clone() for parameter in trained]
         directions = [[_normals(rng, each) for each in before] for _ in range(_DRAWS)]
         module.eval()
         with torch.no_grad():
-            first = module(inputs)
+            first = module(inputs).clone()  # scores may be a parameter itself
             moved = []
             for direction in directions:
                 shifts = []
                 for scale in (1.0, -1.0):
-                    for parameter, start, way in zip(module.parameters(), before, direction, strict=True):
+                    for parameter, start, way in zip(trained, before, direction, strict=True):
                         parameter.copy_(start + scale * _PERTURBATION * way)
-                    shifts.append(module(inputs))
+                    shifts.append(module(inputs).clone())
                 moved.append((shifts[0] - first, shifts[1] - first))
-            for parameter, start in zip(module.parameters(), before, strict=True):
+            for parameter, start in zip(trained, before, strict=True):
                 parameter.copy_(start)
         ahead = torch.stack([each for each, _ in moved]) / _PERTURBATION
         back = torch.stack([each for _, each in moved]) / _PERTURBATION
@@ -295,20 +312,28 @@ def _gradient_length(
     loss, lengths = loss_of(config.training.loss, data.classes), []
     for record in inputs[:_GRADIENTS]:
         label = torch.from_numpy(rng.integers(0, data.classes, size=1))
-        total, trained = loss.each(module(record[None]), label).sum(), [*module.parameters()]
+        total = loss.each(module(record[None]), label).sum()
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         gradients = torch.autograd.grad(total, trained, allow_unused=True)
         lengths.append(math.sqrt(sum(float(each.square().sum()) for each in gradients if each is not None)))
     return max(float(np.median(lengths)), 1e-9)
 
 
-def _public_inputs(data: DeviceData, module: nn.Module, rng: np.random.Generator) -> Tensor:
-    """Inputs as the model sees them, of no device."""
+def _public_inputs(config: ExperimentFile, data: DeviceData, module: nn.Module, rng: np.random.Generator) -> Tensor:
+    """Inputs as the model sees them, of no device: of public test records, or random ones of their scale."""
     if data.test_owners is None and len(data.test):
         stored = data.test.x[:_INPUTS].astype(np.float32)
         return torch.from_numpy(stored * data.scaling.scale + data.scaling.shift).float()
     words = [each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)]
     shape = (_INPUTS, *data.shape)
-    drawn = rng.integers(0, min(words), size=shape) if words else rng.standard_normal(shape)
+    if words:
+        return torch.from_numpy(rng.integers(0, min(words), size=shape).astype(np.float32))
+    if data.test.x.dtype == np.uint8 and not np.any(data.scaling.shift):  # pixels from 0 to 1
+        return torch.from_numpy(rng.random(shape, dtype=np.float32))
+    drawn = rng.standard_normal(shape)
+    if isinstance(config.model, FeaturesModel):  # of length 1, and a constant
+        drawn /= np.linalg.norm(drawn[:, :-1], axis=1, keepdims=True)
+        drawn[:, -1] = BIAS
     return torch.from_numpy(drawn.astype(np.float32))
 
 

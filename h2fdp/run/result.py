@@ -21,9 +21,9 @@ from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
 from h2fdp.models import CHOICES, build
 from h2fdp.models.construct import own_model
-from h2fdp.notebook import curve_svg, facts_html, word
 from h2fdp.records import accountant_of_metrics, check_lines, read_summary
 from h2fdp.run.privacy import RunPrivacy
+from h2fdp.wording import curve_svg, facts_html, word
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -132,12 +132,15 @@ class RunState:
         return cloud
 
 
+_SECONDS = 60.0  # from one checkpoint to the next at most: what a lost run repeats
+
+
 class HostsDiffer(Exception):
     """Intervals cannot be repeated on these hosts: they would not come out the same."""
 
 
 class Checkpoints(Recorder):
-    """Writes checkpoints every `checkpoint_every` intervals or `checkpoint_seconds`, whichever comes first.
+    """Writes checkpoints every `checkpoint_every` intervals or 60 seconds, whichever comes first.
 
     Args:
         digest: of the environment (`run_digest`); a run that continues in an equal one repeats bits, in others it draws
@@ -180,9 +183,8 @@ class Checkpoints(Recorder):
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         """See `Recorder`; writes a checkpoint if one is due."""
-        every, seconds = self._section.checkpoint_every, self._section.checkpoint_seconds
-        late = seconds is not None and self._seconds() - self._last >= seconds
-        if late or len(self._state.rows) % every == 0:
+        late = self._seconds() - self._last >= _SECONDS
+        if late or len(self._state.rows) % self._section.checkpoint_every == 0:
             self.save()
 
     def save(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from h2fdp.config.plain_yaml import text_of
+from h2fdp.config.parsing import text_of
 from h2fdp.methods import name_of
 from h2fdp.models import ParameterLayout
 from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, MetricsRows, RunDirectory, versions, write_columns

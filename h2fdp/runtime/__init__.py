@@ -2,7 +2,7 @@
 
 from h2fdp.runtime.backends import start_hosts
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.cloud_host import run_interval
+from h2fdp.runtime.host import run_interval
 from h2fdp.runtime.section import RuntimeSection, chosen_backend
 
 __all__ = ["Blueprint", "RuntimeSection", "chosen_backend", "run_interval", "start_hosts"]

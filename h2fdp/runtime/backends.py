@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import inline_nodes, run_arithmetic
-from h2fdp.runtime.ray_needed import require_ray
-from h2fdp.runtime.section import RuntimeSection, chosen_backend, inline_workers
+from h2fdp.runtime.section import RuntimeSection, chosen_backend, inline_workers, require_ray
 
 
 @contextmanager
@@ -18,7 +17,7 @@ def start_hosts(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeG
     with run_arithmetic():
         if chosen_backend(section) == "ray":
             require_ray()
-            from h2fdp.runtime.ray_hosts import ray_nodes  # Ray takes a second to import
+            from h2fdp.runtime.ray_nodes import ray_nodes  # Ray takes a second to import
 
             with ray_nodes(blueprint, section) as nodes:
                 yield nodes

@@ -14,11 +14,11 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
-from h2fdp.estimation.device_estimates import GradientProbe
-from h2fdp.estimation.loss_probes import LossProbe
 from h2fdp.privacy import AdaptiveClipping, LocalRandomizer, NoisePlacement, TrustModel
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
+from h2fdp.schedules.device_estimates import GradientProbe
+from h2fdp.schedules.loss_probes import LossProbe
 from h2fdp.streams import Streams
 from h2fdp.topology import TRUSTS, Topology, Trust
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, Scores, build_engine, build_scores

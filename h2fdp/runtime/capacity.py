@@ -1,12 +1,65 @@
-"""What a cluster's machines have, what a host takes of it, and how many hosts fit; asking for more fails at once."""
+"""What a cluster's machines have, what a host takes of it, and how many hosts fit; asking for more fails at once.
+
+Subnets that should stay together get placement groups.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from h2fdp.errors import UserError
+from h2fdp.runtime.host_placement import HostSpec
 from h2fdp.runtime.section import RuntimeSection
+
+_SECONDS_TO_PACK = 5.0
+
+
+def machines() -> list[Machine]:
+    """The machines of the cluster that are alive."""
+    found = []
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
+        if node["Alive"]:
+            there = node["Resources"]
+            cpus, gpus, memory = there.get("CPU", 0.0), there.get("GPU", 0.0), there.get("memory", 0.0) / GIB
+            found.append(Machine(cpus, gpus, memory))
+    return found
+
+
+@contextmanager
+def placement_groups(places: Sequence[HostSpec], share: HostResources) -> Iterator[Mapping[str, PlacementGroup]]:
+    """Edge server's place -> room for it and its devices, for as long as the context lasts.
+
+    The driver keeps them, and not the host above: Ray frees those of a lost host with the whole job only.
+    """
+    groups: dict[str, PlacementGroup] = {}
+    try:
+        for place in places:
+            for each in place.all():
+                if each.kind == "edge":
+                    groups[each.name] = _placement_group(each, share)
+        yield groups
+    finally:
+        for group in groups.values():
+            remove_placement_group(group)
+
+
+def _placement_group(edge: HostSpec, share: HostResources) -> PlacementGroup:
+    """On one machine where they fit there, else on few."""
+    amounts = {"CPU": share.cpus, "GPU": share.gpus}
+    bundles = [{name: amount for name, amount in amounts.items() if amount > 0} for _ in edge.all()]
+    if max(share.fits(machine) for machine in machines()) >= len(bundles):
+        together: PlacementGroup = placement_group(bundles, strategy="STRICT_PACK", name=edge.name)
+        if together.wait(_SECONDS_TO_PACK):
+            return together
+        remove_placement_group(together)
+    apart: PlacementGroup = placement_group(bundles, strategy="PACK", name=edge.name)
+    return apart
+
 
 GIB = 2**30
 HOST_GIB = 0.17  # of a process that has imported torch, without records
@@ -16,12 +69,11 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine of the cluster; `names` are the resources that its owner gave it by name."""
+    """A machine of the cluster."""
 
     cpus: float
     gpus: float = 0
     memory_gib: float = float("inf")
-    names: frozenset[str] = field(default_factory=frozenset)
 
 
 @dataclass(frozen=True)
@@ -30,17 +82,11 @@ class HostResources:
 
     cpus: float
     gpus: float = 0
-    memory_gib: float = 0
 
     def fits(self, machine: Machine) -> int:
         """How many such hosts fit on a machine."""
-        wanted = ((self.cpus, machine.cpus), (self.gpus, machine.gpus), (self.memory_gib, machine.memory_gib))
+        wanted = ((self.cpus, machine.cpus), (self.gpus, machine.gpus))
         return min(int(there / asked + _ROUNDING) for asked, there in wanted if asked > 0)
-
-    def words(self) -> str:
-        """As in a message."""
-        memory = f" and {self.memory_gib:g} GiB" if self.memory_gib else ""
-        return f"{self.cpus:g} CPUs{memory}"
 
 
 def fitting(machines: Sequence[Machine], share: HostResources) -> int:
@@ -74,7 +120,7 @@ def shares(section: RuntimeSection, machines: Sequence[Machine], smallest: int) 
     cpus = section.cpus_per_host
     if cpus == "auto":
         cpus = 1.0 if section.placement == "packed" else even_cpus(machines, smallest)
-    return HostResources(cpus, gpus, section.memory_gib_per_host or 0)
+    return HostResources(cpus, gpus)
 
 
 def number_of_hosts(
@@ -92,20 +138,16 @@ def number_of_hosts(
     cpus = sum(machine.cpus for machine in machines)
     there = f"{_have(section, machines)} {cpus:g} CPUs"
     most = fitting(machines, share)
-    if share.memory_gib and fitting(machines, HostResources(share.cpus)) > most < smallest:
-        memory = max(machine.memory_gib for machine in machines)
-        text = f"hosts of {share.words()} were requested, the largest of {len(machines)} machines has {memory:.3g} GiB"
-        raise UserError(f"{text}; {most} such hosts fit", key="runtime.memory_gib_per_host")
     if most < 1:
         largest = max(machine.cpus for machine in machines)
-        text = f"hosts of {share.words()} were requested, {there}"
+        text = f"hosts of {share.cpus:g} CPUs were requested, {there}"
         raise UserError(f"{text}; expected at most {largest:g}", key="runtime.cpus_per_host")
     asked = smallest if section.hosts == "auto" else smallest - 1 + section.hosts
     if asked > most:
         key, right = "runtime.hosts", f"at most {most - smallest + 1}"
         if most < smallest:
             key, right = "runtime.cpus_per_host", f"at most {even_cpus(machines, smallest):.4g}"
-        text = f"{asked} hosts of {share.words()} were requested, {there}"
+        text = f"{asked} hosts of {share.cpus:g} CPUs were requested, {there}"
         raise UserError(f"{text}; expected {right}", key=key)
     _check_processes(section, machines, asked)
     if section.hosts != "auto":

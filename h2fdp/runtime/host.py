@@ -1,4 +1,7 @@
-"""A process that holds nodes: built from the blueprint and a place, called by the node or driver above."""
+"""A process that holds nodes: built from the blueprint and a place, called by the node or driver above.
+
+Where the cloud has a host of its own, the driver plans and keeps the books, and that host runs the interval.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,63 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-
-from h2fdp.protocol import InProcessNodes, NodeGroup
+from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup
 from h2fdp.records import PACKAGE
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.cloud_host import CloudNode
 from h2fdp.runtime.hardware import arithmetic, kinds_of
 from h2fdp.runtime.host_placement import HostSpec
 from h2fdp.runtime.local_hosts import inline_nodes, set_arithmetic
+from h2fdp.topology import CLOUD
+
+
+@dataclass(frozen=True)
+class CloudNode:
+    """What the cloud's host holds: the way to the edge servers. The cloud itself travels with each interval.
+
+    So the host keeps nothing that could be lost with it, and the driver has a model to resume from whatever happens.
+    """
+
+    edges: NodeGroup
+
+    def run(self, cloud: Cloud, plan: IntervalPlan) -> Cloud:
+        """The cloud after an interval."""
+        here = cloud.above(self.edges)
+        here.run_interval(plan)
+        return here.above(InProcessNodes({}))
+
+    def relay(self, shared: Any, call: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Call the edge servers."""
+        method, each = call
+        return self.edges.call(method, shared, each)
+
+
+class CloudHost:
+    """The driver's end of it; also a `NodeGroup` of the edge servers."""
+
+    def __init__(self, hosts: NodeGroup) -> None:
+        self._hosts = hosts
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """Host -> what it computes with."""
+        return kinds_of(self._hosts)
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = self._hosts.call("relay", shared, {CLOUD: (method, each)})[CLOUD]
+        return answer
+
+    def run_interval(self, cloud: Cloud, plan: IntervalPlan) -> None:
+        """Run a plan there; `cloud` then is what came back."""
+        cloud.become(self._hosts.call("run", cloud.above(InProcessNodes({})), {CLOUD: plan})[CLOUD])
+
+
+def run_interval(edges: NodeGroup, cloud: Cloud, plan: IntervalPlan) -> None:
+    """Run a plan where the cloud lives: on a host of its own if it has one, else here."""
+    if isinstance(edges, CloudHost):
+        edges.run_interval(cloud, plan)
+    else:
+        cloud.run_interval(plan)
+
 
 Below = Callable[[Blueprint], NodeGroup]
 
@@ -27,13 +78,11 @@ class HostLocation:
 
     Attributes:
         process: its number.
-        machine: Ray's node.
         package: the folder of the package that it imported.
         kinds: host -> what it computes with (`arithmetic`), of itself and of the hosts below it.
     """
 
     process: int
-    machine: str
     package: str
     kinds: dict[str, str]
 
@@ -54,8 +103,7 @@ class Host:
         """Build the nodes; `below` makes the nodes of the places below."""
         lower = below(blueprint) if place.below else InProcessNodes({})
         self._nodes = self._built(blueprint, place, lower)
-        machine = ray.get_runtime_context().get_node_id()
-        return HostLocation(os.getpid(), machine, str(PACKAGE), {place.name: arithmetic(), **kinds_of(lower)})
+        return HostLocation(os.getpid(), str(PACKAGE), {place.name: arithmetic(), **kinds_of(lower)})
 
     def _built(self, blueprint: Blueprint, place: HostSpec, lower: NodeGroup) -> NodeGroup:
         if place.kind == "subnets":

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from h2fdp.errors import UserError
 from h2fdp.topology import CLOUD, Topology
 
 Kind = Literal["subnets", "edge", "device", "cloud"]
@@ -25,7 +24,6 @@ class HostSpec:
         numbers: of the subnets that it holds, or that its node belongs to.
         row: of the device within its subnet, where it holds one alone.
         below: the places of the nodes that its node calls.
-        label: the `host:` of the topology file.
     """
 
     name: str
@@ -34,7 +32,6 @@ class HostSpec:
     numbers: tuple[int, ...] = ()
     row: int = 0
     below: tuple[HostSpec, ...] = ()
-    label: str | None = None
 
     def all(self) -> Iterator[HostSpec]:
         """This place and every one below it."""
@@ -58,9 +55,9 @@ def packed(sizes: np.ndarray, hosts: int) -> list[list[int]]:
     return [np.flatnonzero(owner == host).tolist() for host in np.unique(owner)]
 
 
-def _subnets(topology: Topology, name: str, numbers: list[int], label: str | None = None) -> HostSpec:
+def _subnets(topology: Topology, name: str, numbers: list[int]) -> HostSpec:
     nodes = tuple(topology.subnets[number].name for number in numbers)
-    return HostSpec(name, "subnets", nodes, tuple(numbers), label=label)
+    return HostSpec(name, "subnets", nodes, tuple(numbers))
 
 
 def _packed_places(topology: Topology, hosts: int) -> list[HostSpec]:
@@ -70,20 +67,6 @@ def _packed_places(topology: Topology, hosts: int) -> list[HostSpec]:
 
 def _place_for_each_subnet(topology: Topology, hosts: int) -> list[HostSpec]:
     return [_subnets(topology, f"edge:{subnet.name}", [at]) for at, subnet in enumerate(topology.subnets)]
-
-
-def _labelled_places(topology: Topology, hosts: int) -> list[HostSpec]:
-    """A host for each label; subnets without one are packed on `hosts` hosts of their own."""
-    labels = list(dict.fromkeys(subnet.host for subnet in topology.subnets if subnet.host is not None))
-    if not labels:
-        raise UserError("expected `host:` on an edge server of the topology, found none", key="runtime.placement")
-    places = [
-        _subnets(topology, label, [at for at, subnet in enumerate(topology.subnets) if subnet.host == label], label)
-        for label in labels
-    ]
-    free = [at for at, subnet in enumerate(topology.subnets) if subnet.host is None]
-    parts = packed(topology.sizes[free], hosts) if free else []
-    return places + [_subnets(topology, f"host:{at}", [free[i] for i in part]) for at, part in enumerate(parts)]
 
 
 def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
@@ -101,7 +84,6 @@ PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
     "packed": _packed_places,
     "subnet": _place_for_each_subnet,
     "entity": _place_for_each_node,
-    "labels": _labelled_places,
 }
 
 

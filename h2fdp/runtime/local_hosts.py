@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from h2fdp.data import LARGEST_HELD
-from h2fdp.estimation.loss_probes import SecantMeasurements
 from h2fdp.models import ParameterLayout
 from h2fdp.protocol import NodeGroup, Upload
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.runtime.section import RuntimeSection
+from h2fdp.schedules.loss_probes import SecantMeasurements
 
 _CPU = torch.device("cpu")
 # Devices in a block: enough to share the cost of a call (10,000 devices of 210 parameters took 0.42 s an interval in

@@ -1,12 +1,14 @@
-"""Nodes on Ray actors, called together; a lost host is recreated and its work repeated.
+"""A run's hosts on Ray, and their nodes, called together; a lost host is recreated and its work repeated.
 
 A wait for hosts can end in four ways: an answer, a loss, a mistake, silence.
 """
 
 from __future__ import annotations
 
+import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,11 +18,39 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from h2fdp.errors import UserError
+from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.capacity import GIB, HostResources
-from h2fdp.runtime.host import Host, HostLocation
-from h2fdp.runtime.host_placement import HostSpec
-from h2fdp.runtime.ray_placement_groups import machines
+from h2fdp.runtime.capacity import HostResources, machines, number_of_hosts, placement_groups, shares
+from h2fdp.runtime.host import CloudHost, Host, HostLocation
+from h2fdp.runtime.host_placement import PLACEMENTS, HostSpec, smallest_number_of_hosts
+from h2fdp.runtime.ray_session import ray_session
+from h2fdp.runtime.section import RuntimeSection
+
+TIMEOUT_S = 1800.0  # without an answer from a host; then the run stops and names it
+
+
+@contextmanager
+def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGroup]:
+    """The run's edge servers on hosts that end with the context.
+
+    Raises:
+        UserError: no cluster at the address; more was asked for than there is; a host was lost too often or is late.
+    """
+    with ray_session(section.address, blueprint.data_bytes):
+        there = machines()
+        smallest = smallest_number_of_hosts(section.placement, blueprint.topology)
+        share = shares(section, there, smallest)
+        free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+        hosts = number_of_hosts(section, there, share, smallest, free)
+        places = PLACEMENTS[section.placement](blueprint.topology, hosts)
+        with placement_groups(places, share) as groups:
+            settings = HostSettings(share, f"h2fdp-{secrets.token_hex(4)}", TIMEOUT_S, groups)
+            nodes = RayNodes(places, blueprint, settings)
+            try:
+                yield CloudHost(nodes) if section.placement == "entity" else nodes
+            finally:
+                nodes.end()
+
 
 _HOST_LOST = (
     ray.exceptions.RayActorError,
@@ -47,7 +77,7 @@ def gather(pending: Mapping[Any, str], timeout_s: float) -> tuple[dict[str, Any]
         names = [pending[reference] for reference in late]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         text = f"no answer within {timeout_s:g} s from {', '.join(names[:_MOST_NAMES])}{more}"
-        raise UserError(f"{text}; {_free_cpus()}", key="runtime.timeout_s")
+        raise UserError(f"{text}; {_free_cpus()}", key="runtime")
     found: dict[str, Any] = {}
     lost: dict[str, Exception] = {}
     for reference in done:
@@ -182,7 +212,7 @@ class RayNodes:
         up = {self._hosts[name].up(): name for name in pending.values()}
         _, waiting = ray.wait(list(up), num_returns=len(up), timeout=_SECONDS_TO_FIND_ROOM)
         without = {up[each] for each in waiting}
-        crowded = replace(self._settings.share, cpus=0, memory_gib=0)
+        crowded = replace(self._settings.share, cpus=0)
         again = {self._hosts[name].start(self._settings, crowded): name for name in without}
         return {each: name for each, name in pending.items() if name not in without} | again
 
@@ -264,15 +294,11 @@ class _PlacedHost:
 
     def _options(self, share: HostResources) -> dict[str, Any]:
         """Ray's options. Ray restarts and retries nothing: it would not build the nodes again."""
-        label = self._place.label
-        named = label is not None and share.cpus > 0 and any(label in machine.names for machine in machines())
         options: dict[str, Any] = {
             "name": self._life(),
             "namespace": self._settings.namespace,
             "num_cpus": share.cpus,
             "num_gpus": share.gpus,
-            "memory": int(share.memory_gib * GIB),
-            "resources": {label: 0.0001} if named else {},
             "max_restarts": 0,
             "max_task_retries": 0,
         }

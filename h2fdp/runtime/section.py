@@ -1,21 +1,33 @@
-"""The `runtime:` section of an experiment: where to run, on how many hosts."""
+"""The `runtime:` section of an experiment: where to run, on how many hosts; what to do where Ray is missing."""
 
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from h2fdp.config.fields import LARGEST_INTEGER, Expect, Positive, Section
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, Section
+from h2fdp.errors import UserError
 from h2fdp.training.engine import EngineName
 
-LARGEST_HOST_GIB = 100_000
+IN_ONE_PROCESS = "compute in one process: --set runtime.backend=inline"
+
+
+def require_ray() -> None:
+    """Refuse what needs Ray where it is not installed.
+
+    Raises:
+        UserError: it is not.
+    """
+    if find_spec("ray") is None:
+        raise UserError(f"Ray is not installed; run pip install ray, or {IN_ONE_PROCESS}", key="runtime.backend")
+
+
 MOST_THREADS = 1024  # of an inline run
 Hosts = Annotated[int, Field(ge=1, le=LARGEST_INTEGER)]
 Cpus = Annotated[float, Field(ge=0.0001, le=10_000)]
-Gibibytes = Annotated[float, Field(ge=0.01, le=LARGEST_HOST_GIB), Expect("a number from 0.01 to 100000")]
-Seconds = Annotated[float, Field(ge=1, le=1e7), Expect("a number from 1 to 1e7")]
 
 
 def _reachable(value: str) -> str:
@@ -38,30 +50,24 @@ class RuntimeSection(Section):
 
     Attributes:
         backend: `inline`, this process; `ray`, Ray actors; `auto`, inline unless another key asks for Ray.
-        placement: which nodes share a host: whole subnets are `packed`; a host for each `subnet`, for each `entity`
-            (device, edge server, cloud), or for each of the topology's `labels`.
+        placement: which nodes share a host: whole subnets are `packed`; a host for each `subnet`, or for each
+            `entity` (device, edge server, cloud).
         hosts: the number of Ray actors, or of threads with `inline`; `auto` is one for each CPU.
         cpus_per_host: CPUs that Ray keeps for a host; `auto` is 1 for `packed`, otherwise an even share of all.
-        memory_gib_per_host: memory that Ray keeps for a host, GiB: a reservation, not a limit; null reserves none.
         gpus_per_host: GPUs of a host; may be a fraction.
         address: of a Ray cluster that is there already, HOST:PORT, or `auto` on one of its machines; null starts one.
-        timeout_s: the longest time without an answer from a host, in seconds; then the run stops and names it.
         engine: the code that trains devices; `auto` chooses by the experiment alone, `fastest` by timing.
-        checkpoint_every: intervals between checkpoints.
-        checkpoint_seconds: seconds between checkpoints, if these are sooner; null counts intervals alone.
+        checkpoint_every: intervals between checkpoints; 60 seconds, if these are sooner.
     """
 
     backend: Literal["auto", "inline", "ray"] = "auto"
-    placement: Literal["packed", "subnet", "entity", "labels"] = "packed"
+    placement: Literal["packed", "subnet", "entity"] = "packed"
     hosts: Annotated[Literal["auto"] | Hosts, Expect("auto or a whole number of at least 1")] = "auto"
     cpus_per_host: Annotated[Literal["auto"] | Cpus, Expect("auto or a number from 0.0001 to 10000")] = "auto"
-    memory_gib_per_host: Gibibytes | None = None
     gpus_per_host: Annotated[float, Field(ge=0, le=64), Expect("a number from 0 to 64")] = 0
     address: Annotated[Address | None, Expect("null, auto or HOST:PORT")] = None
-    timeout_s: Seconds = 1800
     engine: Literal["auto", "fastest", EngineName] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
-    checkpoint_seconds: Positive | None = 60
 
     @field_validator("placement", "address", mode="after")
     @classmethod
@@ -103,7 +109,6 @@ def chosen_backend(section: RuntimeSection) -> Literal["inline", "ray"]:
     asks_for_ray = (
         section.hosts not in ("auto", 1)
         or section.cpus_per_host not in ("auto", 1)
-        or section.memory_gib_per_host is not None
         or section.gpus_per_host > 0
         or section.address is not None
         or section.placement != "packed"

@@ -5,6 +5,7 @@ from h2fdp.schedules.ali_dpfl import AliSchedule, ClosedFormRule, SearchRule
 from h2fdp.schedules.client_sampling import draw_participants
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Estimates, Horizon
+from h2fdp.schedules.feedback import DeviceSecants, IntervalObservation, Measurements
 from h2fdp.schedules.fixed import FixedSchedule
 from h2fdp.schedules.h2fdp_controller import H2fdpController
 from h2fdp.schedules.noise_decay import NoiseDecay
@@ -23,10 +24,13 @@ __all__ = [
     "ControlSection",
     "ControlledNetwork",
     "Decision",
+    "DeviceSecants",
     "Estimates",
     "FixedSchedule",
     "H2fdpController",
     "Horizon",
+    "IntervalObservation",
+    "Measurements",
     "NoiseDecay",
     "OwnSchedule",
     "ResourceBudget",

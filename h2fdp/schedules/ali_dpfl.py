@@ -11,14 +11,15 @@ import numpy as np
 
 from h2fdp.config.fields import Count, Magnitude, NonNegative, Positive
 from h2fdp.errors import UserError
-from h2fdp.estimation.feedback import DeviceSecants, IntervalObservation
-from h2fdp.estimation.loss_probes import CurvatureSource, drift_constants, mean_curvature, mean_loss_change
+from h2fdp.schedules.ali_bounds import DpSgdNoise, OptimumForm, ali_first_optimum, ali_optimum, iterations_in_reach
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
+from h2fdp.schedules.drift import DriftConstants
+from h2fdp.schedules.feedback import DeviceSecants, IntervalObservation
+from h2fdp.schedules.loss_probes import CurvatureSource, drift_constants, mean_curvature, mean_loss_change
+from h2fdp.schedules.ranges import require, require_count
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.traits import DriftOptions, Measured, ScheduleOptions, ScheduleTraits
-from h2fdp.theory import DpSgdNoise, DriftConstants, OptimumForm, ali_first_optimum, ali_optimum, iterations_in_reach
-from h2fdp.theory.ranges import require, require_count
 
 LONGEST = 100  # tau is never above it
 

@@ -101,12 +101,6 @@ class ControlSection(Section):
         allow_idle: whether a whole subnet may skip an interval.
         channel: `known` plans with the fading of the coming interval, `expected` with its mean.
         estimates: where beta, sigma, zeta and zeta_c come from (Sec. 10).
-        beta: your own value of how fast gradients change, until (or where) there are no estimates.
-        sigma: the same of how far the gradient of a mini-batch lies from that of all records of the device.
-        zeta: the same of how far a subnet's gradient lies from the global one.
-        zeta_c: the same of how far a device's gradient lies from that of its subnet.
-        beta_max: the largest beta believed. Estimates from released vectors err upwards, the more so the smaller the
-            step size that follows from them, and private ones need a range. Null is ten times the smallest beta used.
     """
 
     enabled: Flag = False
@@ -123,11 +117,6 @@ class ControlSection(Section):
     allow_idle: Flag = False
     channel: Literal["known", "expected"] = "known"
     estimates: Estimates = "released"
-    beta: Magnitude | None = None
-    sigma: NonNegative | None = None
-    zeta: NonNegative | None = None
-    zeta_c: NonNegative | None = None
-    beta_max: Magnitude | None = None
     budget: BudgetForm | None = None
     target: TargetForm | None = None
     turns: Share | None = None
@@ -232,6 +221,7 @@ class Horizon:
         """The beta at which gamma = min{1/tau_0, 1/K_g} / beta is the operator's step size."""
         return 1.0 / (self.step_size * max(self.local_steps, self.intervals))
 
-    def largest_beta(self, section: ControlSection) -> float:
-        """The operator's, by default ten times the least."""
-        return 10 * self.least_beta if section.beta_max is None else max(section.beta_max, self.least_beta)
+    @property
+    def largest_beta(self) -> float:
+        """The largest that is believed: estimates from released vectors err upwards, private ones need a range."""
+        return 10 * self.least_beta

@@ -9,18 +9,18 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.estimation.feedback import IntervalObservation
-from h2fdp.estimation.loss_constants import LearnedConstants
 from h2fdp.radio import MessageCosts, NetworkCosts
 from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Horizon
+from h2fdp.schedules.feedback import IntervalObservation
+from h2fdp.schedules.loss_constants import LearnedConstants
+from h2fdp.schedules.privacy_gap import PrivacyTerms, gap_scale, largest_first_step_size
 from h2fdp.schedules.problem import ControlledNetwork, ControlProblem, Counts, prices
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.solvers import BestSolutions, solve
 from h2fdp.schedules.traits import Measured, ScheduleOptions
 from h2fdp.schedules.turns_controller import TurnsController
-from h2fdp.theory import PrivacyTerms, gap_scale, largest_first_step_size
 
 _MOST_EDGES_NAMED = 1000  # in a row of control.jsonl; larger networks are summed up
 
@@ -55,7 +55,7 @@ class H2fdpController(Schedule):
         self._terms = terms
         self._step_joules = step_joules
         self._noise = None if noise is None else lru_cache(maxsize=None)(noise)
-        self._constants = LearnedConstants.of_operator(section.beta, section.sigma, section.zeta, section.zeta_c)
+        self._constants = LearnedConstants()
         self._last_tau = horizon.local_steps
         self.phi = self._chosen_phi() if section.phi is None else section.phi
 
@@ -112,8 +112,7 @@ class H2fdpController(Schedule):
     @property
     def beta(self) -> float:
         """beta, not below what keeps the step size at the operator's, nor above what is believed."""
-        least, largest = self._horizon.least_beta, self._horizon.largest_beta(self._section)
-        return min(max(self._constants.beta.value or 0.0, least), largest)
+        return min(max(self._constants.beta.value or 0.0, self._horizon.least_beta), self._horizon.largest_beta)
 
     @property
     def first_step_size(self) -> float:

@@ -11,12 +11,12 @@ from pydantic import Field
 from torch import Tensor
 
 from h2fdp.config.fields import Count, Expect, Share
-from h2fdp.estimation.feedback import IntervalObservation
 from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.feedback import IntervalObservation
 from h2fdp.schedules.fixed import FixedSchedule
+from h2fdp.schedules.ranges import require, require_count
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.traits import ScheduleOptions
-from h2fdp.theory.ranges import require, require_count
 
 Fraction = Annotated[float, Field(gt=0, lt=1), Expect("a number above 0 and below 1")]
 

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from h2fdp.config.fields import Expect, Magnitude, NonNegative, Positive
 from h2fdp.errors import UserError
-from h2fdp.estimation.feedback import IntervalObservation
-from h2fdp.estimation.loss_probes import drift_constants, mean_loss
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
+from h2fdp.schedules.drift import DriftConstants, affordable_local_steps
+from h2fdp.schedules.feedback import IntervalObservation
+from h2fdp.schedules.loss_probes import drift_constants, mean_loss
+from h2fdp.schedules.ranges import require, require_count
 from h2fdp.schedules.resource_prices import ResourceAccount, ResourceBudget, radio_prices
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.traits import DriftOptions
-from h2fdp.theory import DriftConstants, affordable_local_steps
-from h2fdp.theory.ranges import require, require_count
 
 
 @dataclass(frozen=True)

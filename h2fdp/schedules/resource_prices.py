@@ -11,8 +11,8 @@ from typing import Any
 from h2fdp.radio import SumMessages, interval_cost
 from h2fdp.schedules.client_sampling import draw_participants
 from h2fdp.schedules.context import ScheduleContext
-from h2fdp.theory import BudgetPrices
-from h2fdp.theory.ranges import require
+from h2fdp.schedules.drift import BudgetPrices
+from h2fdp.schedules.ranges import require
 
 Prices = Callable[[int], tuple[float, float]]
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from h2fdp.estimation.feedback import IntervalObservation
+from h2fdp.schedules.feedback import IntervalObservation
 
 
 @dataclass(frozen=True)

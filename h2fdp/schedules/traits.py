@@ -11,8 +11,8 @@ from h2fdp.config.fields import NonNegative, Options, Positive
 from h2fdp.errors import UserError
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
+from h2fdp.schedules.drift import DriftConstants
 from h2fdp.schedules.schedule import Schedule
-from h2fdp.theory import DriftConstants
 
 Measured = Literal["nothing", "gradients", "secants"]
 

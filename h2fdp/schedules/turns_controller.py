@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.estimation.feedback import IntervalObservation
 from h2fdp.radio import MessageCosts, SumMessages, interval_cost
 from h2fdp.radio.wires import beyond_edge, path_seconds
 from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.feedback import IntervalObservation
 from h2fdp.schedules.problem import ControlledNetwork, Counts, Floats, upper_wire_joules
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.step_decay import decayed

@@ -13,7 +13,6 @@ import numpy as np
 from h2fdp.data import FederatedData, Given, Pool
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
-from h2fdp.notebook import table_html
 from h2fdp.records.atomic import replacing
 from h2fdp.records.tables import read_table
 from h2fdp.reports.paper_figure import over_key, write_figure
@@ -29,6 +28,7 @@ from h2fdp.sweeps.pool import SilentWatcher, WorkOptions, jobs_of
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study, study_of
 from h2fdp.sweeps.task import Outcome
+from h2fdp.wording import table_html
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -143,20 +143,22 @@ def _checked(
             if len(told) >= _MOST_PROBLEMS:
                 break
             continue
-        runs.append(_planned(point, settings, config, shared.network(topology)))
+        runs.append(_planned(point, settings, config, shared.network(topology), len(topology.subnets)))
         name = name or config.name
     if told:
         raise UserError([_of_runs(problem, at, len(points)) for problem, at in told.items()])
     return tuple(runs), name
 
 
-def _planned(point: Point, settings: tuple[Setting, ...], config: ExperimentFile, network: str) -> PlannedRun:
+def _planned(
+    point: Point, settings: tuple[Setting, ...], config: ExperimentFile, network: str, servers: int
+) -> PlannedRun:
     data = json.dumps(config.model_dump(mode="json", include={"data"}))
     return PlannedRun(
         point,
         settings,
         digest_of(config, network),
-        intervals_of(config),
+        intervals_of(config, servers),
         chosen_backend(config.runtime) == "ray",
         config.runtime.address,
         hash_of([data, network, str(config.seed)]),

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from h2fdp.confidence import means_with_intervals
 from h2fdp.errors import UserError
 from h2fdp.records import METRICS_SCHEMA, RunDirectory
 from h2fdp.records.tables import read_table, write_table
+from h2fdp.reports.study_numbers import means_with_intervals
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.grid import word
 

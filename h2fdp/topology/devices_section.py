@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from h2fdp.config.fields import Count, Expect, Positive, Section, Whole, shape
-from h2fdp.wireless.path_loss import Decibels
+from h2fdp.topology.path_loss import Decibels
 
 DEFAULT_DISTANCE_M = 50.0
 DEFAULT_POWER_DBM = 24.0

@@ -22,7 +22,7 @@ from h2fdp.config.parsing import DEEPEST_NESTING, plain_scalar, read_text
 from h2fdp.errors import Problem, UserError
 from h2fdp.topology.graph_import import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode
 
-_NOT_TEXTS = {*ON_LINKS, *ON_NODES, *ON_GRAPH} - {"name", "host"}
+_NOT_TEXTS = {*ON_LINKS, *ON_NODES, *ON_GRAPH} - {"name"}
 _TYPES = re.compile(r"""attr\.type\s*=\s*(["'])\w+\1""")
 
 

@@ -17,7 +17,7 @@ from h2fdp.errors import Problem
 from h2fdp.topology.hierarchy import MOST_TIERS
 
 KINDS = ("cloud", "edge", "device")
-ON_NODES = ("trusted", "trust", "host", "distance_m", "power_dbm")
+ON_NODES = ("trusted", "trust", "distance_m", "power_dbm")
 ON_LINKS = ("distance_m", "rate_mbps", "power_dbm")
 ON_GRAPH = ("name", "trust", "radio", "compute")
 _Place = tuple[str | int, ...]

@@ -113,7 +113,6 @@ class Subnet:
         distance_m: (s,) each device's distance to the edge server; read-only.
         power_dbm: (s,) each device's transmit power; read-only.
         link: the edge server's link to the node above it.
-        host: the label of the host that should hold this subnet; None for any.
         names: the devices' names; None when they are ``<edge>/1`` to ``<edge>/s``.
         distance_rule: how the distances were drawn, where that is known; no part of equality.
         relays: in a star, the access points that pass the devices' messages on to the cloud; None where the edge server
@@ -127,7 +126,6 @@ class Subnet:
     distance_m: Floats
     power_dbm: Floats
     link: Link = Link()
-    host: str | None = None
     names: tuple[str, ...] | None = None
     distance_rule: DistanceRule | None = None
     relays: Relays | None = None
@@ -168,7 +166,7 @@ class Subnet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Subnet):
             return NotImplemented
-        plain = ("name", "trust", "link", "host", "names", "relays", "parent")
+        plain = ("name", "trust", "link", "names", "relays", "parent")
         arrays = ("distance_m", "power_dbm")
         return all(getattr(self, name) == getattr(other, name) for name in plain) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
@@ -186,14 +184,12 @@ class Aggregator:
         trust: in it; what a trusted one holds is shown to nobody else. `True` and `False` as for a `Subnet`.
         link: its link to the node above it.
         parent: the name of the aggregator above it; None for the cloud.
-        host: the label of the host that should hold it; None for any.
     """
 
     name: str
     trust: Trust
     link: Link = Link()
     parent: str | None = None
-    host: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", trust_of(self.trust, self.name))

@@ -13,10 +13,10 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from h2fdp.config.fields import Count, Expect, Flag, Section
 from h2fdp.topology.devices_section import Devices, Name
+from h2fdp.topology.path_loss import Decibels
+from h2fdp.topology.radio import RadioSection
 from h2fdp.topology.trust import Trust, trust_of
 from h2fdp.topology.trust_section import TrustLevel, TrustSection
-from h2fdp.wireless import RadioSection
-from h2fdp.wireless.path_loss import Decibels
 
 UNLIMITED = "unlimited"
 
@@ -50,7 +50,6 @@ class _ServerSection(Section):
         repeat: how many of these there are.
         trusted: whether it may see raw updates: true or false is short for `trust`.
         trust: `trusted`, `secure-sum` or `untrusted`; where neither key is stated it is drawn.
-        host: the host of the subnet under `runtime.placement: labels`.
         link: to the node above; null is `cloud.link`.
     """
 
@@ -58,7 +57,6 @@ class _ServerSection(Section):
     repeat: Count = 1
     trusted: Flag | None = None
     trust: TrustLevel | None = None
-    host: Name | None = None
     link: LinkSection | None = None
 
     @model_validator(mode="after")
@@ -76,7 +74,7 @@ class _ServerSection(Section):
 class EdgeSection(_ServerSection):
     """One edge server with devices, or `repeat` of them with {i} in the name.
 
-    {parent} in a name or a host stands for the name of the edge server above.
+    {parent} in a name stands for the name of the edge server above.
 
     Attributes:
         devices: one by one, or `{count: 5}` of a kind.

@@ -64,7 +64,6 @@ def summarise_subnet(subnet: Subnet) -> dict[str, Any]:
         "devices": subnet.size,
         "distance_m": _range(subnet.distance_m),
         "rate_mbps": subnet.link.rate_bps / 1e6 if np.isfinite(subnet.link.rate_bps) else None,
-        "host": subnet.host,
     } | ({} if subnet.parent is None else {"parent": subnet.parent})
 
 
@@ -77,7 +76,6 @@ def summarise_aggregator(topology: Topology, aggregator: Aggregator) -> dict[str
         "height": topology.height(aggregator.name),
         "children": list(topology.children(aggregator.name)),
         "rate_mbps": aggregator.link.rate_bps / 1e6 if np.isfinite(aggregator.link.rate_bps) else None,
-        "host": aggregator.host,
         "parent": aggregator.parent,
     }
 

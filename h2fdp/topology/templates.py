@@ -17,10 +17,10 @@ from h2fdp.streams import Streams
 from h2fdp.topology.devices_section import DeviceSection, DevicesSection, UniformCount, UniformDistance
 from h2fdp.topology.naming import instance
 from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Floats, Link, Subnet
+from h2fdp.topology.radio import Radio
 from h2fdp.topology.schema import EdgeSection, LinkSection, TopologyFile, UpperEdgeSection
 from h2fdp.topology.trust import TrustProbabilities, TrustShares
 from h2fdp.topology.trust_section import TrustSection
-from h2fdp.wireless import Radio
 
 DRAWN_DECIMALS = 3  # drawn distances are whole millimetres, so files as drawn stay legible
 
@@ -110,7 +110,6 @@ class _Expansion:
             "name": name,
             "trust": section.stated_trust or self.probabilities.draw(name, self.streams),
             "link": _link(self.link if section.link is None else section.link),
-            "host": None if section.host is None else instance(section.host, number, parent),
             "parent": parent,
         }
 

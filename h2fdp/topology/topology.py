@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import Problem, UserError
-from h2fdp.notebook import facts_html, table_html
 from h2fdp.topology import generators
 from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of, repeated_names
 from h2fdp.topology.network import CLOUD, Aggregator, Compute, Integers, Subnet
+from h2fdp.topology.radio import Radio
 from h2fdp.topology.star import star_of
 from h2fdp.topology.templates import ExpandedNetwork
-from h2fdp.wireless import Radio
-from h2fdp.wording import counted
+from h2fdp.wording import counted, facts_html, table_html
 
 
 @dataclass(frozen=True)

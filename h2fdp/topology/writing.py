@@ -74,9 +74,8 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
     links: list[dict[str, Any]] = []
     for server in topology.servers():
         trust = trust_values(server) if state_trust else {}
-        host = {} if server.host is None else {"host": server.host}
         above = cloud if server.parent is None else server.parent
-        nodes.append({"id": server.name, "kind": "edge", **trust, **host})
+        nodes.append({"id": server.name, "kind": "edge", **trust})
         links.append({"source": above, "target": server.name, **link_values(server.link)})
         if isinstance(server, Aggregator):
             continue

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from h2fdp.config.parsing import plain_scalar
+from h2fdp.topology.access import ACCESSES
+from h2fdp.topology.fading import FADINGS
 from h2fdp.topology.network import Aggregator, Floats, Link, Subnet
+from h2fdp.topology.path_loss import PATH_LOSSES
 from h2fdp.topology.schema import UNLIMITED
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.trust_section import DEFAULT_TRUST_PROBABILITY
-from h2fdp.wireless import ACCESSES, FADINGS, PATH_LOSSES
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
 _SPELT = {"None": "null", "inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
@@ -65,8 +67,6 @@ class _Writer:
         values: dict[str, Any] = {"name": node.name}
         if self._state_trust:
             values |= trust_values(node)
-        if node.host is not None:
-            values["host"] = node.host
         if node.link != self._default:
             values["link"] = link_values(node.link)
         return values
@@ -126,8 +126,8 @@ def mega(value: float) -> float:
 def flow(value: Any) -> str:
     """A value on one line of YAML, read back by our own rules of what a plain word means.
 
-    >>> flow({"name": "hall-1", "host": "1e5", "distance_m": [40.0, 75.5], "trusted": True})
-    '{name: hall-1, host: "1e5", distance_m: [40, 75.5], trusted: true}'
+    >>> flow({"name": "1e5", "distance_m": [40.0, 75.5], "trusted": True})
+    '{name: "1e5", distance_m: [40, 75.5], trusted: true}'
     """
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {flow(child)}" for key, child in value.items()) + "}"

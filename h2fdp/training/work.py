@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.rows import Rows
+from h2fdp.data.records import Rows
 
 
 class GradientNoise(Protocol):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import optuna
 
 _NAME, _TRIAL = "tune", "h2fdp"
+WIDTH = 4  # trials that are chosen together, and can be computed side by side
 _STARTUP, _FEWEST_TO_PRUNE = 8, 5
 
 
@@ -37,7 +38,7 @@ class TrialBook:
     """
 
     def __init__(self, plan: TunePlan, path: Path, secret: bytes, first: Mapping[str, Drawn]) -> None:
-        self._plan, self._streams, self._first = plan, Streams(plan.section.seed, secret=secret), first
+        self._plan, self._streams, self._first = plan, Streams(plan.seed, secret=secret), first
         self._study = _opened(path, _directions(plan))
         self.trials: dict[int, Trial] = {}
         for stored in self._study.get_trials(deepcopy=False):
@@ -51,9 +52,8 @@ class TrialBook:
 
     def batch_of(self, number: int) -> range:
         """The trials that are chosen together with this one, however many there will be."""
-        width = self._plan.section.width
-        first = number // width * width
-        return range(first, first + width)
+        first = number // WIDTH * WIDTH
+        return range(first, first + WIDTH)
 
     def choose(self, numbers: range) -> dict[int, dict[str, Drawn]]:
         """What the trials of a batch try, by their numbers."""
@@ -61,7 +61,7 @@ class TrialBook:
         return drawn | ({0: {**drawn[0], **self._first}} if 0 in drawn else {})
 
     def _drawn(self, numbers: range) -> dict[int, dict[str, Drawn]]:
-        if self._plan.sampler == "random":
+        if self._plan.price.covered:  # the theorem of the account needs trials that are drawn alike
             return {number: self._plan.space.draw(self._streams.open("", "trial", number)) for number in numbers}
         import optuna
 

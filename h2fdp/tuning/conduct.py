@@ -15,7 +15,7 @@ from h2fdp.streams import Streams
 from h2fdp.sweeps.pool import Pool, WorkOptions
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.task import Outcome
-from h2fdp.tuning.book import TrialBook
+from h2fdp.tuning.book import WIDTH, TrialBook
 from h2fdp.tuning.directory import TuneDirectory, check_usable, secret_of, write_state
 from h2fdp.tuning.plan import TunePlan
 from h2fdp.tuning.results import write_results
@@ -58,7 +58,7 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
         ended = sum(number in book.trials for number in range(trials))
         options.watcher.begin(trials, ended, 0)  # how many intervals a trial has is drawn with it
         on_ray = chosen_backend(plan.config.runtime) == "ray"  # then each trial has the machine for itself
-        jobs = 1 if on_ray else min(options.jobs or usable_cpus(), plan.section.width)
+        jobs = 1 if on_ray else min(options.jobs or usable_cpus(), WIDTH)
         own_ray = on_ray and plan.config.runtime.address is None
         with Pool(plan.document, shared, options, jobs, own_ray=own_ray) as pool:
             search.carry_out(pool, options.stop)
@@ -72,7 +72,7 @@ def number_of_trials(plan: TunePlan, secret: bytes) -> int:
     """How many trials there are: as stated, or as drawn where nobody may know."""
     if plan.price.law is None:
         return plan.section.trials
-    return plan.price.law.draw(Streams(plan.section.seed, secret=secret).open("", "number of trials"))
+    return plan.price.law.draw(Streams(plan.seed, secret=secret).open("", "number of trials"))
 
 
 def _check_data(plan: TunePlan, shared: SharedInputs, root: Path | None) -> None:

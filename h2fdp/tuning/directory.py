@@ -51,11 +51,6 @@ class TuneDirectory:
         return self.path / "best.yaml"
 
     @property
-    def released(self) -> Path:
-        """The model of the best trial, where it is the result itself."""
-        return self.path / "best"
-
-    @property
     def front(self) -> Path:
         """The folder of the files of all trials that no other one beats."""
         return self.path / "front"

@@ -88,7 +88,7 @@ class TrialPreparation:
 
 
 def facts_of(setup: RunSetup) -> dict[str, Any]:
-    """The number of validation records, the bytes that devices send as planned, and the target."""
+    """The number of validation records, and the bytes that devices send as planned."""
     assert setup.data.validation is not None, "trials are judged on validation records"
     sent = planned_work(setup).device_bytes
-    return {"validation_records": len(setup.data.validation), "bytes": sent, "target": setup.target}
+    return {"validation_records": len(setup.data.validation), "bytes": sent}

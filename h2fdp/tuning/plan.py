@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +50,14 @@ class TunePlan:
     final_seeds: frozenset[int]
 
     @property
-    def sampler(self) -> str:
-        """`tpe` or `random`."""
-        sound = not self.price.covered or self.price.law is None
-        return self.section.sampler or ("tpe" if sound else "random")
+    def seed(self) -> int:
+        """Of all trials; no final run has it, for settings must be judged on other draws."""
+        return next(seed for seed in count(101) if seed not in self.final_seeds)
 
     @property
     def prunes(self) -> bool:
-        """Whether trials that are behind are stopped."""
-        if self.section.pruning is None:
-            return not self.price.covered and not self.section.costs
-        return self.section.pruning
+        """Whether trials that are behind are stopped: not where that would be a release, or one of several costs."""
+        return not self.price.covered and not self.section.costs
 
     def trial_seed(self, number: int) -> int:
         """The seed of a trial's run.
@@ -68,8 +66,8 @@ class TunePlan:
         and the account needs noise of its own in each.
         """
         if not (self.price.covered and self.config.privacy.noise_key == "seed"):
-            return self.section.seed
-        streams, attempt = Streams(self.section.seed), 0
+            return self.seed
+        streams, attempt = Streams(self.seed), 0
         while (seed := streams.key("", "trial seed", number, attempt) % _SEEDS) in self.final_seeds:
             attempt += 1
         return seed
@@ -87,7 +85,7 @@ class TunePlan:
             own.append(Setting("data", {"name": data} if isinstance(data, str) else data, where))
         own += [
             Setting("data.validation", self.section.validation, self.document.where((TUNE, "validation"))),
-            Setting("seed", self.trial_seed(number), self.document.where((TUNE, "seed"))),
+            Setting("seed", self.trial_seed(number), where),
             Setting("tracking.tensorboard", False, where),
         ]
         if self.config.training.until is not None:  # test records judge no trial
@@ -149,9 +147,6 @@ def _checked(document: Document, base: tuple[Setting, ...], shared: SharedInputs
         text = "is searched, and trials have the data of tune.stand_in instead"
         raise UserError(text, document.where((TUNE, RANGES)), f"{TUNE}.{RANGES}.{own[0]}")
     finals = frozenset([config.seed, *_swept_seeds(config)])
-    if section.seed in finals:
-        text = f"expected a seed that no final run has, found {section.seed}; settings must be judged on other draws"
-        raise UserError(text, document.where((TUNE, "seed")), f"{TUNE}.seed")
     plan = TunePlan(
         config.name, document, base, section, space, Price("ignore", section.trials), config, finals
     )  # prices follow from configurations, and these from the space
@@ -192,7 +187,7 @@ def _checked_corners(plan: TunePlan, shared: SharedInputs) -> list[ExperimentFil
             continue
         persistent = wrong
         for redraw in range(_REDRAWN):
-            others = plan.space.draw(Streams(plan.section.seed).open("", "check of a range", redraw))
+            others = plan.space.draw(Streams(plan.seed).open("", "check of a range", redraw))
             persistent &= _tried(plan, others | {axis.name: point[axis.name]}, shared)[1]
         problems |= {(each.where, each.key, each.text): each for each in wrong & persistent}
     if problems:

@@ -11,12 +11,11 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.tune_section import TuneSection
 from h2fdp.privacy import noise_placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
-from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budget_of_all, budget_of_best
+from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budget_of_best
 from h2fdp.schedules.registry import chosen
 from h2fdp.tuning.space import TUNE
 
-INEXACT = "run directories hold exact accuracies on validation records, which are not covered; the table has noisy ones"
-PRIVATE = "publish only best.yaml and best/; everything else here can leak"
+PRIVATE = "publish only best.yaml; everything else here can leak"
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,9 @@ class Price:
         kind: `account`, `public` or `ignore`; `none` where the method promises nothing.
         epsilon, delta: of all that is covered under `account`.
         observers: whom it is promised about.
-        law: of the number of trials; None where it is fixed.
+        law: of the number of trials under `account`; else None.
         budget: what a trial may reveal under `account`.
         trials: fixed number, or mean.
-        final_run: whether one run of the best setting is covered too.
         stand_in: the data of the trials under `public`.
         each: about the epsilon of a trial, and of the final run, under `account`.
     """
@@ -42,7 +40,6 @@ class Price:
     observers: tuple[str, ...] = ()
     law: TrialNumbers | None = None
     budget: SearchBudget | None = None
-    final_run: bool = False
     stand_in: str = ""
     each: float = 0.0
 
@@ -56,12 +53,10 @@ class Price:
         if not self.covered:
             return []
         kept = f"the final run keeps epsilon {self.each:.2g} of {self.epsilon:g}, and each trial has as much"
-        if not self.final_run:
-            kept = f"each trial, the best one included, has epsilon {self.each:.2g} of {self.epsilon:g}"
-        texts = [f"{kept}: the rest pays for the choice among trials (tune.privacy: account)"]
-        if self.law is not None:
-            texts.append(f"the number of trials is {self.drawn_number}")
-        return texts
+        return [
+            f"{kept}: the rest pays for the choice among trials (tune.privacy: account)",
+            f"the number of trials is {self.drawn_number}",
+        ]
 
     @property
     def drawn_number(self) -> str:
@@ -80,15 +75,12 @@ class Price:
             return [f"{text}, and the account of a run of best.yaml counts that run alone"]
         assert self.budget is not None, "it is counted"
         orders = " and ".join(f"{most:.4g} at order {order}" for order, most in self.budget.bounds.items())
-        final = " and one run of best.yaml" if self.final_run else ", whose best trial is the result (`best/`)"
         text = f"epsilon {self.epsilon:g} at delta {self.delta:g}, for each of {', '.join(self.observers)}, covers the"
         each = f"each trial has a Renyi divergence of at most {orders}, its score noise of standard deviation "
         each += f"{self.budget.score_deviation:.3g} on the number of right records"
-        if self.law is None:
-            return [f"{text} search{final}: observers see all {self.trials} trials; {each}", INEXACT]
-        law = "geometric" if self.law.shape == 1 else f"truncated negative binomial of shape {self.law.shape:g}"
-        seen = f"the number of trials was drawn at random ({law}, mean {self.trials}), and only the best is published"
-        return [f"{text} search{final}: {seen}; {each}", PRIVATE]
+        drawn = f"the number of trials was drawn at random (geometric, mean {self.trials})"
+        text += f" search and one run of best.yaml: {drawn}, and only the best is published"
+        return [f"{text}; {each}", PRIVATE]
 
 
 def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: Document) -> Price:
@@ -100,10 +92,13 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
     Raises:
         UserError: a search that is not covered by what it asks for; keys that mean nothing with what is stated.
     """
-    problems = _needless(section, document) + _contradictions(section, document)
+    problems = _contradictions(section, document)
     private = [noise_placement_of(config.method.privacy).private for config in corners]
     if not problems and section.privacy == "account" and any(private):
-        problems = unaccounted(corners, document) + _unsound(section, document)
+        problems = unaccounted(corners, document)
+        if section.costs:
+            text = "one trial is released, and several objectives have several best ones; expected accuracy with "
+            problems.append(_problem(document, "objective", f"{text}tune.limits, or privacy: public or ignore"))
     if problems:
         raise UserError(problems)
     if section.privacy == "public":
@@ -118,40 +113,21 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
 
 
 def _accounted(section: TuneSection, config: ExperimentFile, document: Document) -> Price:
-    epsilon, delta, final_runs = config.privacy.epsilon, config.privacy.delta, int(section.final_run)
-    law = TrialNumbers.of_mean(section.trials, section.law) if section.seen == "best" else None
-    if law is None:
-        budget = budget_of_all(section.trials, epsilon, delta, final_runs=final_runs)
-    else:
-        budget = budget_of_best(law, epsilon, delta, final_runs=final_runs)
+    epsilon, delta = config.privacy.epsilon, config.privacy.delta
+    law = TrialNumbers.of_mean(section.trials)
+    budget = budget_of_best(law, epsilon, delta)
     if budget is None:
         text = f"{section.trials} trials cost more than epsilon {epsilon:g}, however noisy they are; expected fewer"
         raise UserError(f"{text}, or privacy: public or ignore", document.where((TUNE, "trials")), f"{TUNE}.trials")
     observers = tuple(config.privacy.target_observers)
     gaussian = ReleaseType(budget.score_deviation, steps=1, sampling_rate=1.0)  # its divergences are the bounds
     each = ACCOUNTANTS[config.privacy.accountant].epsilon({gaussian: 1}, delta)
-    return Price("account", section.trials, epsilon, delta, observers, law, budget, section.final_run, each=each)
-
-
-def _needless(section: TuneSection, document: Document) -> list[Problem]:
-    """Keys that were stated and mean nothing here."""
-    stated = section.model_fields_set
-    means = {
-        "stand_in": (section.privacy == "public", "privacy: public"),
-        "seen": (section.privacy == "account", "privacy: account"),
-        "final_run": (section.privacy == "account", "privacy: account"),
-        "law": (section.privacy == "account" and section.seen == "best", "privacy: account and seen: best"),
-    }
-    return [
-        _problem(document, key, f"means nothing without {needs}")
-        for key, (means_something, needs) in means.items()
-        if key in stated and not means_something
-    ]
+    return Price("account", section.trials, epsilon, delta, observers, law, budget, each=each)
 
 
 def _contradictions(section: TuneSection, document: Document) -> list[Problem]:
-    if section.pruning and section.costs:
-        return [_problem(document, "pruning", "expected one objective, found several; a trial is behind in one only")]
+    if section.privacy != "public" and "stand_in" in section.model_fields_set:
+        return [_problem(document, "stand_in", "means nothing without privacy: public")]
     if section.privacy == "public" and section.stand_in is None:
         text = "the key is missing; expected the data of trials, as `digits`: models that were trained on private "
         text += "records reveal them, whatever records they are judged on"
@@ -178,23 +154,6 @@ def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[P
             text = "what a trial reveals must be known before it starts"
             return [_problem(document, "privacy", f"{text}; {instead} a fixed schedule")]
     return []
-
-
-def _unsound(section: TuneSection, document: Document) -> list[Problem]:
-    """What an account does not cover: intermediate scores, a sampler that learns, several best trials."""
-    problems = []
-    if section.pruning:
-        text = "intermediate scores are releases that the account does not have; expected false"
-        problems.append(_problem(document, "pruning", f"{text}, or privacy: public or ignore"))
-    if section.seen == "best":
-        instead = "or seen: all, or privacy: public or ignore"
-        if section.sampler == "tpe":
-            text = "the account of the best trial needs all to be drawn alike, and tpe learns from earlier ones"
-            problems.append(_problem(document, "sampler", f"{text}; expected random, {instead}"))
-        if section.costs:
-            text = "one trial is released, and several objectives have several best ones"
-            problems.append(_problem(document, "objective", f"{text}; expected accuracy with tune.limits, {instead}"))
-    return problems
 
 
 def _problem(document: Document, key: str, text: str) -> Problem:

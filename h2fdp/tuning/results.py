@@ -121,8 +121,6 @@ def write_results(
         write_state(directory, state | {"best": None, "front": []})
         raise UserError(_why_none(trials), str(directory.path))
     found = _written(plan, directory.best, best, shared, data_root)
-    if plan.price.covered and not plan.price.final_run:
-        _release(directory, best)
     shutil.rmtree(directory.front, ignore_errors=True)
     others = []
     if plan.section.costs:
@@ -143,7 +141,7 @@ def _why_none(trials: Sequence[Trial]) -> str:
 def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, data_root: Path | None) -> Found:
     """Write the file of a trial's values."""
     settings = plan.final_settings(dict(trial.drawn))
-    epsilon = _final_epsilon(plan, trial, settings, shared, data_root)
+    epsilon = _final_epsilon(plan, settings, shared, data_root)
     if epsilon is not None:
         settings = (*settings, Setting("privacy.epsilon", epsilon, "tune"))
     values = written_out(plan.document, settings)
@@ -156,10 +154,8 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
     comment = [f"{which} of the search of {plan.name}: validation accuracy {accuracy}"]
     comment += [f"{key}: {word(value)}" for key, value in found.values.items()]
     comment += plan.price.sentences()
-    if epsilon is not None and plan.price.final_run:
+    if epsilon is not None:
         comment.append("so privacy.epsilon is what is left for one run; a second one is not covered")
-    elif epsilon is not None:
-        comment.append("so the result is the trial itself, whose model is in best/; a run of this file is not covered")
     if sweep:
         comment.append("so the sweep: section of the search's file is left out")
     text = "".join(f"# {line}\n" for line in comment)
@@ -167,22 +163,12 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
     return found
 
 
-def _release(directory: TuneDirectory, best: Trial) -> None:
-    """Copy what may be shown of the trial itself: no exact validation accuracy, and nothing that says which it was."""
-    shutil.rmtree(directory.released, ignore_errors=True)
-    directory.released.mkdir()
-    for name in ("model.pt", "config.yaml", "topology.yaml"):
-        shutil.copyfile(directory.run(best.number) / name, directory.released / name)
-
-
 def _final_epsilon(
-    plan: TunePlan, trial: Trial, settings: tuple[Setting, ...], shared: SharedInputs, data_root: Path | None
+    plan: TunePlan, settings: tuple[Setting, ...], shared: SharedInputs, data_root: Path | None
 ) -> float | None:
     """The epsilon of a final run of a trial's values under the account of the search; None where there is none."""
     if plan.price.budget is None:
         return None
-    if not plan.price.final_run:
-        return trial.target
     config, topology = shared.experiment(plan.document, settings)
     setup = within(shared.prepare(config, topology, data_root), plan.price.budget.bounds)
     return setup.target

@@ -68,7 +68,7 @@ class Search(SilentWatcher):
     ) -> None:
         self._plan, self._directory, self._book, self._shared = plan, directory, book, shared
         self._trials, self._watcher = trials, watcher
-        self._streams = Streams(plan.section.seed, secret=secret)
+        self._streams = Streams(plan.seed, secret=secret)
         self._begun: dict[str, _Begun] = {}
         self.crashes: dict[int, Outcome] = {}
 
@@ -94,8 +94,8 @@ class Search(SilentWatcher):
     def _task(self, number: int, drawn: Mapping[str, Drawn], thresholds: tuple[float, ...]) -> Task | None:
         plan, name = self._plan, name_of(number)
         try:
-            config, _ = self._shared.experiment(plan.document, plan.trial_settings(dict(drawn), number))
-            intervals = intervals_of(config)
+            config, topology = self._shared.experiment(plan.document, plan.trial_settings(dict(drawn), number))
+            intervals = intervals_of(config, len(topology.subnets))
             settings = plan.trial_settings(dict(drawn), number, intervals)
             config, topology = self._shared.experiment(plan.document, settings)
             if plan.price.covered and (problems := unaccounted([config], plan.document)):
@@ -164,7 +164,7 @@ class Search(SilentWatcher):
         if self._plan.price.budget is not None and accuracy is not None:
             deviation = self._plan.price.budget.score_deviation / facts["validation_records"]
             accuracy += deviation * float(self._streams.open("", "score", begun.number).standard_normal())
-        trial = Trial(begun.number, begun.drawn, state, accuracy, costs, checks, target=facts["target"])
+        trial = Trial(begun.number, begun.drawn, state, accuracy, costs, checks)
         if trial.state == "done" and any(over > 0 for over in trial.over(self._plan.section.limits.stated()).values()):
             trial = replace(trial, state="over a limit")
         if self._plan.price.budget is not None and not within_budget(begun.path, self._plan):

@@ -22,15 +22,14 @@ TUNE, RANGES = "tune", "ranges"
 Drawn = int | float  # of a span its value, of choices a place among them
 
 _HELD = "is held by calibration for every setting, never searched over"
-_OWN = "has a key of its own under tune"
 _REFUSED = {
     "tune": "cannot be searched over",
     "sweep": "cannot be searched over",
     "name": "cannot be searched over",
     "tracking": "cannot be searched over",
     "runtime": "changes where a run is computed and not what it finds",
-    "seed": f"{_OWN}: tune.seed",
-    "data.validation": f"{_OWN}: tune.validation",
+    "seed": "is chosen by the search: trials are judged on other draws than final runs",
+    "data.validation": "has a key of its own under tune: tune.validation",
     "training.until": "ends runs by their accuracy on test records, which judge nothing here",
     "privacy": _HELD,
     "method.privacy.noise_multiplier": _HELD,

@@ -23,7 +23,6 @@ class Trial:
         costs: joules, seconds and bytes of the whole run.
         checks: accuracy at the quarters of its intervals that were reached.
         reason: why it failed.
-        target: the epsilon that its noise was calibrated to.
     """
 
     number: int
@@ -33,7 +32,6 @@ class Trial:
     costs: Mapping[str, float] = field(default_factory=dict)
     checks: Sequence[float] = ()
     reason: str = ""
-    target: float | None = None
 
     def over(self, limits: Mapping[str, float]) -> dict[str, float]:
         """Limited cost -> by which part it is over its limit, at most 0 where it is not."""

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from h2fdp.config.module_names import resolve
-from h2fdp.config.own_parts import OwnKind, own_part
+from h2fdp.config.own_parts import OwnKind, own_part, resolve
 
 FUNCTION = OwnKind("a function")
 SERVER = OwnKind("a server update", ("apply",))

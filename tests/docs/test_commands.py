@@ -1,4 +1,4 @@
-"""Commands and programs that README.md and docs/ show: the command line takes each, and what is short is run."""
+"""Commands and programs on the pages of docs and experiments: the command line takes each, and what is short is run."""
 
 import shlex
 
@@ -11,7 +11,7 @@ from tests.docs.blocks import blocks_of
 from tests.docs.reader import REPOSITORY, Reader
 
 PROGRAMS = {"h2fdp ": app, "python -m experiments.reproduce ": reproduce}
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/*.md")), *sorted(REPOSITORY.glob("experiments/*.md"))]
 
 
 def commands_of(page):
@@ -35,7 +35,7 @@ def test_the_command_line_takes_what_a_page_shows(program, command):
         pass
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reference.md", "docs/data.md", "docs/how-notebook.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference.md", "docs/data.md"])
 def test_the_programs_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reader = Reader(monkeypatch)

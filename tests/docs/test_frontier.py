@@ -1,4 +1,4 @@
-"""docs/frontier.md and README.md show what the tables of the study hold, and the tables keep the study's own rules."""
+"""The page and README.md show what the tables of the frontier hold, and the tables keep the rules of the study."""
 
 from experiments.frontier import RUNS, SEARCH_SEED, SEEDS, TRIALS, best
 from experiments.frontier_page import FIRST, PAGE, README, between, frontier_table, page, read

@@ -14,7 +14,7 @@ def cells(line):
 
 
 def test_the_counts_of_verdicts_are_those_of_the_page():
-    results = (REPOSITORY / "docs" / "reproduction.md").read_text().split(begin(RESULTS))[1].splitlines()
+    results = (REPOSITORY / "experiments" / "reproduction.md").read_text().split(begin(RESULTS))[1].splitlines()
     head = cells(results[1])
     shown = [number for number, cell in enumerate(head) if cell.startswith("Fashion-MNIST, ")]
     assert len(shown) == 2
@@ -32,7 +32,7 @@ def test_the_figures_of_speed_are_those_of_the_page():
 
 
 def test_the_figures_of_the_map_are_those_of_the_page():
-    page = (REPOSITORY / "docs" / "reproduction.md").read_text()
+    page = (REPOSITORY / "experiments" / "reproduction.md").read_text()
     working = re.search(r"settings were tried; training works in (\d+) of them", page)[1]
     claim = re.escape("at k = 200, h2fdp (p_c = 0.5) is above hfl-dp")
     by_mean = re.search(claim + rf"</th><td[^>]*>\d+ of {working}</td><td>(\d+)</td>", page)[1]
@@ -42,7 +42,7 @@ def test_the_figures_of_the_map_are_those_of_the_page():
 
 
 def test_what_comes_back_by_account_is_counted_as_on_the_page():
-    page = (REPOSITORY / "docs" / "reproduction.md").read_text()
+    page = (REPOSITORY / "experiments" / "reproduction.md").read_text()
     section = page.split("The most plausible setting is number")[1].split("\nMade by")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| claim")]
     verdicts = [found[1] for line in lines if (found := re.search(r"\*\*([^*]*)\*\* \|$", line))]

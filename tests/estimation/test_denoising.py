@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom, chi2
 from scipy.stats import norm as normal
 
-from h2fdp.estimation import denoised_norm
+from h2fdp.schedules.loss_constants import denoised_norm
 
 DRAWS = 4000
 ERROR_RATE = 1e-6

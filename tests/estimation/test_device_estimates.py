@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from h2fdp.estimation import gradient_dispersion, minibatch_deviation, secant_smoothness
+from h2fdp.schedules.device_estimates import gradient_dispersion, minibatch_deviation, secant_smoothness
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from h2fdp.estimation.loss_probes import drift_constants, mean_curvature, mean_loss, mean_loss_change
-from h2fdp.theory import DriftConstants
+from h2fdp.schedules.drift import DriftConstants
+from h2fdp.schedules.loss_probes import drift_constants, mean_curvature, mean_loss, mean_loss_change
 from tests.schedules.observations import secants
 
 

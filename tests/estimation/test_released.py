@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm as normal
 
-from h2fdp.estimation import ReleasedInterval, released_constants
+from h2fdp.schedules.loss_constants import ReleasedInterval, released_constants
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
-from h2fdp.estimation import Smoothed
+from h2fdp.schedules.loss_constants import Smoothed
 
 values = st.lists(st.one_of(st.none(), st.floats(-100, 100)), max_size=20)
 weights = st.floats(0.01, 1)

@@ -5,8 +5,7 @@ import pytest
 import h2fdp
 from h2fdp import UserError
 from h2fdp.config.check import follow
-from h2fdp.experiment.other_names import OTHER_NAMES
-from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.experiment.sections import OTHER_NAMES, ExperimentFile
 
 IN_CHOICES = {  # keys of a choice among several, which no path of the schema leads to
     "method.privacy.noise_multiplier",

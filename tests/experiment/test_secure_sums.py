@@ -5,7 +5,7 @@ import pytest
 from h2fdp import Experiment, Topology
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import read_experiment
-from h2fdp.experiment.secure_sums import check_secure_sums
+from h2fdp.experiment.network import check_secure_sums
 
 FILE = """
 topology:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, Planner, SubnetFacts
+from h2fdp.protocol.arrivals import CompletedWork, Faults
 from h2fdp.protocol.messages import present_shares
 from h2fdp.protocol.planned_uploads import observation
 from h2fdp.schedules import AggregationTimes, Decision, FixedSchedule
-from h2fdp.world import CompletedWork, Faults
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]

@@ -5,13 +5,13 @@ import pytest
 import torch
 from scipy import stats
 
-from h2fdp.estimation.device_estimates import GradientProbe, MeasuringOrder
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, NoisyUpdate, PaperCalibration, RawUpdate
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, IntervalPlan, SubnetFacts
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.planned_uploads import observation
 from h2fdp.schedules import Decision
+from h2fdp.schedules.device_estimates import GradientProbe, MeasuringOrder
 from h2fdp.training import BatchSampler, DeviceRecords
 from h2fdp.training.work import PLAIN_TERMS, TrainingResult
 from tests.protocol.subnets import STREAMS

@@ -11,7 +11,8 @@ from h2fdp.radio import NetworkCosts, PowerRule, SumMessages, interval_cost
 from h2fdp.radio.secure_messages import ExchangeSizes
 from h2fdp.streams import Streams
 from h2fdp.topology import Radio, Subnet, Topology
-from h2fdp.wireless import Fading, ratio
+from h2fdp.topology.fading import Fading
+from h2fdp.topology.radio import ratio
 
 weights = st.floats(-12, 12).map(lambda power: 10.0**power)
 NETWORK = Topology(

@@ -30,8 +30,7 @@ def done(tmp_path_factory):
     """Everything made, and the page written."""
     path = tmp_path_factory.mktemp("small")
     folder(path / "experiments")
-    (path / "docs").mkdir()
-    (path / "docs" / "reproduction.md").write_text(f"# Head\n\nwords\n\n{BEGIN}\nstale words\n{END}\n\ntail\n")
+    (path / "experiments" / "reproduction.md").write_text(f"# Head\n\nwords\n\n{BEGIN}\nstale words\n{END}\n\ntail\n")
     answer = reproduce(path, "all", "--check")
     assert answer.exit_code == 0, answer.output
     return path, answer
@@ -78,7 +77,7 @@ def test_the_accounted_column_meets_epsilon_and_the_claimed_one_does_not(done):
 
 def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
     path, _ = done
-    page = (path / "docs" / "reproduction.md").read_text()
+    page = (path / "experiments" / "reproduction.md").read_text()
     assert page.startswith(f"# Head\n\nwords\n\n{BEGIN}\n")
     assert page.endswith(f"{END}\n\ntail\n")
     assert "stale words" not in page
@@ -95,30 +94,29 @@ def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
     assert float(share_of(page, "two")) > 1
     for name in ("one", "two", "three"):
         assert f"](figures/{name}.png)" in page
-        assert imread(path / "docs" / "figures" / f"{name}.png").std() > 0.05  # something is drawn
+        assert imread(path / "experiments" / "figures" / f"{name}.png").std() > 0.05  # something is drawn
 
 
 def test_again_nothing_is_made_and_the_same_is_said(done):
     path, answer = done
-    page = (path / "docs" / "reproduction.md").read_text()
+    page = (path / "experiments" / "reproduction.md").read_text()
     again = reproduce(path, "all", "--check")
     assert again.exit_code == 0, again.output
     assert ": done" not in again.stderr
     assert again.stdout == answer.stdout
-    assert (path / "docs" / "reproduction.md").read_text() == page
+    assert (path / "experiments" / "reproduction.md").read_text() == page
 
 
 def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path):
     path, _ = done
-    for name in ("experiments", "docs"):
-        shutil.copytree(path / name, tmp_path / name)
+    shutil.copytree(path / "experiments", tmp_path / "experiments")
     claims = tmp_path / "experiments" / "claims.yaml"
     claims.write_text(claims.read_text().replace("digits: 500", "digits: -500"))
     answer = reproduce(tmp_path, "stored", "--check", "--json")
     assert answer.exit_code == 0, answer.output
     told = {each["id"]: each for each in json.loads(answer.stdout)}
     assert told["noise-costs"]["claimed"]["verdict"] == "does not hold"
-    assert "≤ -500 points" in (tmp_path / "docs" / "reproduction.md").read_text()
+    assert "≤ -500 points" in (tmp_path / "experiments" / "reproduction.md").read_text()
     assert list((tmp_path / "out").rglob("metrics.parquet")) == []
     assert '"does not hold"' in (tmp_path / "experiments" / "verdicts.json").read_text()
     for words, told in (
@@ -126,13 +124,13 @@ def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path
         (["--data-set", "wide"], "expected data sets of which anything is stored, found wide"),
     ):
         assert told in str(reproduce(tmp_path, "stored", *words).exception)
-    page = (tmp_path / "docs" / "reproduction.md").read_text()
+    page = (tmp_path / "experiments" / "reproduction.md").read_text()
     (tmp_path / "experiments" / "verdicts.json").write_text("{}")
     assert "figures: the key is missing" in str(reproduce(tmp_path, "one").exception)  # before any run
     assert list((tmp_path / "out").rglob("metrics.parquet")) == []
     (tmp_path / "experiments" / "verdicts.json").unlink()
     assert "no such file" in str(reproduce(tmp_path, "stored", "--check").exception)
-    assert (tmp_path / "docs" / "reproduction.md").read_text() == page
+    assert (tmp_path / "experiments" / "reproduction.md").read_text() == page
 
 
 def test_a_page_of_one_data_set_has_its_claims_alone(done, tmp_path):
@@ -147,19 +145,18 @@ def test_a_page_of_one_data_set_has_its_claims_alone(done, tmp_path):
 
 
 def test_a_data_set_with_a_page_of_its_own_is_on_the_first_screen_of_others_only(tmp_path):
-    folder(tmp_path / "experiments")
-    docs = tmp_path / "docs"
-    docs.mkdir()
+    pages = tmp_path / "experiments"
+    folder(pages)
     for name in ("reproduction.md", "other.md"):
-        (docs / name).write_text(f"{begin(VERDICTS)}\n{end(VERDICTS)}\n{BEGIN}\n{END}\n")
-    own = reproduce(tmp_path, "one", "--check", "--data-set", "other", "--page", str(docs / "other.md"))
+        (pages / name).write_text(f"{begin(VERDICTS)}\n{end(VERDICTS)}\n{BEGIN}\n{END}\n")
+    own = reproduce(tmp_path, "one", "--check", "--data-set", "other", "--page", str(pages / "other.md"))
     assert own.exit_code == 0, own.output
-    details = (docs / "other.md").read_text().split(BEGIN)[1]
+    details = (pages / "other.md").read_text().split(BEGIN)[1]
     assert "| noise costs accuracy | Sec. 1 | Other |" in details
     assert "](figures/one-other.png)" in details
     common = reproduce(tmp_path, "one", "--check")
     assert common.exit_code == 0, common.output
-    screen, details = (docs / "reproduction.md").read_text().split(BEGIN)
+    screen, details = (pages / "reproduction.md").read_text().split(BEGIN)
     assert "Other" in screen
     assert 'title="Other (paper ≤ 400 points), noise by formula: holds' in screen
     assert 'title="Digits, noise by formula: holds' in screen  # its number stands in a column of its own
@@ -191,13 +188,13 @@ def test_runs_of_another_configuration_are_refused_and_not_judged(done, tmp_path
 
 def test_quick_has_a_place_and_a_page_of_its_own(done):
     path, _ = done
-    before = (path / "docs" / "reproduction.md").read_text()
+    before = (path / "experiments" / "reproduction.md").read_text()
     answer = reproduce(path, "three", "--quick", "--check")
     assert answer.exit_code == 0, answer.output
     table = pd.read_parquet(path / "out" / "quick" / "digits" / "claimed" / "three" / "sweep.parquet")
     assert table["interval"].max() <= 4
     assert "tau rises" in (path / "out" / "quick" / "reproduction.md").read_text()
-    assert (path / "docs" / "reproduction.md").read_text() == before
+    assert (path / "experiments" / "reproduction.md").read_text() == before
 
 
 def test_one_seed_is_not_judged(tmp_path):

@@ -15,9 +15,8 @@ from tests.reproduction.test_reproducing import reproduce
 def done(tmp_path_factory):
     path = tmp_path_factory.mktemp("settings")
     folder_with_settings(path / "experiments")
-    (path / "docs").mkdir()
     regions = "".join(f"{begin(name)}\n{end(name)}\nbetween\n" for name in (VERDICTS, SETTINGS))
-    (path / "docs" / "reproduction.md").write_text(f"# Head\n{regions}")
+    (path / "experiments" / "reproduction.md").write_text(f"# Head\n{regions}")
     answer = reproduce(path, "settings", "--check", "--quiet")
     assert answer.exit_code == 0, answer.output
     return path, answer
@@ -56,13 +55,13 @@ def test_again_nothing_is_made_nor_in_another_folder_that_has_the_stored_runs(do
 
 def test_the_page_has_the_map_and_keeps_what_stands_between(done):
     path, _ = done
-    page = (path / "docs" / "reproduction.md").read_text()
+    page = (path / "experiments" / "reproduction.md").read_text()
     assert page.count("between") == 2
     found = page.split(begin(SETTINGS))[1].split(end(SETTINGS))[0]
     assert "settings were tried; training works in" in found
     assert "it learns too little: " in found
     assert "setting is number" in found
-    assert "Made by `h2fdp" in found
+    assert "Made by `python -m experiments.reproduce" in found
     first = page.split(begin(VERDICTS))[1].split(end(VERDICTS))[0]
     assert 'class="share"' in first
     assert "other settings" in first

@@ -11,10 +11,10 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.cli.runs import runs_command
-from h2fdp.estimation import Smoothed
 from h2fdp.run.controller_preview import draw, first_decision
 from h2fdp.run.dry_run import estimate
 from h2fdp.run.privacy_report import privacy_report
+from h2fdp.schedules.loss_constants import Smoothed
 from h2fdp.topology import Radio, Subnet
 
 DISTANCES = {"A": [20.0, 60.0, 90.0], "B": [30.0, 50.0], "C": [80.0, 80.0, 15.0, 40.0]}
@@ -271,8 +271,6 @@ def test_what_is_no_schedule_of_the_controller_has_no_plan(tmp_path):
             "method.objective.mu",
         ),
         ({"step_decay": "none"}, "training.step_decay"),
-        ({"control": {"enabled": True, "beta_max": 1e-5}}, "control.beta_max"),
-        ({"control": {"enabled": True, "beta": 50.0, "beta_max": 10.0}}, "control.beta"),
         ({"control": {"enabled": True, "estimates": "oracle"}, "budget": {"cloud": 9.0}}, "privacy.budget"),
     ],
 )
@@ -335,11 +333,10 @@ def test_local_noises_cover_the_most_local_aggregations_that_any_tau_has(tmp_pat
 
 def test_beta_is_believed_within_its_bounds():
     least = 1 / (0.2 * STEPS)
-    for stated, used in ((None, least), (5 * least, 5 * least), (least / 7, least)):
-        schedule = experiment({"beta": stated}).prepare().schedule()
+    schedule = experiment().prepare().schedule()
+    for known, used in ((None, least), (5 * least, 5 * least), (least / 7, least), (1e9, 10 * least)):
+        schedule._constants = replace(schedule._constants, beta=Smoothed(known, 0.2))
         assert schedule.beta == pytest.approx(used)
-    schedule._constants = replace(schedule._constants, beta=Smoothed(1e9, 0.2))
-    assert schedule.beta == pytest.approx(10 * least)
 
 
 def test_no_epsilon_is_said_of_a_run_that_leaks(tmp_path, capsys):

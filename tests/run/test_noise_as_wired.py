@@ -60,7 +60,7 @@ def numbers(ranges):
 
 
 def with_faults(interval, edge, faults):
-    """For each aggregation the devices whose uploads arrive, and their steps: the faults of docs/faults.md, by hand."""
+    """For each aggregation the devices whose uploads arrive, and their steps: the faults of the manual, by hand."""
     attending = [{} for _ in SEGMENTS]
     begun = np.random.Generator(np.random.Philox(key=STREAMS.key(edge, "outage"))).random(interval)
     if (begun[-2:] < faults["edge_outage"]["probability"]).any():  # outages last two intervals

@@ -5,7 +5,7 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
-from h2fdp.runtime import step_time
+from h2fdp.run import engine_choice
 
 BY_RECORD = {"method": "hfl-dp", "clip_scope": "record", "local_steps": 1}
 INSIDE = {"method": {"privacy": {"name": "hierarchical", "noise": "steps"}}, "local_steps": 2}
@@ -51,6 +51,8 @@ def test_audits_do_not_know_them():
 
 def test_the_fastest_engine_is_one_that_normalises(monkeypatch):
     tried = []
-    monkeypatch.setattr(step_time, "seconds_per_step", lambda blueprint, model: tried.append(blueprint.engine) or 1.0)
+    monkeypatch.setattr(
+        engine_choice, "seconds_per_step", lambda blueprint, model: tried.append(blueprint.engine) or 1.0
+    )
     experiment(engine="fastest", **BY_RECORD).prepare()
     assert set(tried) == {"loop", "stacked", "direct"}

@@ -137,7 +137,7 @@ def test_a_function_for_records_that_fails_is_told_with_its_line(file):
 
 AIR = """
 import numpy as np
-from h2fdp.wireless import PathLoss
+from h2fdp.topology import PathLoss
 
 class Shadowed(PathLoss):
     def gain_db(self, distance_m, stream):

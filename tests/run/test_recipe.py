@@ -336,3 +336,51 @@ def test_one_training_record_moves_no_other_input():
     )
     changed = np.flatnonzero((one != two).any(1))
     assert len(changed) == 1
+
+
+def test_features_of_devices_test_records_are_probed_at_their_own_scale():
+    public = asked().prepare().config.training
+    owned = asked(data={"name": "digits", "device_test_share": 0.25}).prepare().config.training
+    assert owned.clip_norm == pytest.approx(public.clip_norm, rel=0.1)
+    assert owned.step_size == pytest.approx(public.step_size, rel=0.4)  # with three quarters of the records
+
+
+def test_several_local_steps_are_followed_by_aggregations_one_by_one():
+    training = asked({"local_steps": 4}).prepare().config.training
+    assert (training.local_steps, training.aggregate_every) == (4, 1)
+    assert noise_in_scores(asked({"local_steps": 4}).prepare()) == pytest.approx(SCORES[True], rel=0.1)
+
+
+class PartlyFrozen(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 10))
+        self[1].requires_grad_(False)
+        nn.init.eye_(self[1].weight)
+        nn.init.zeros_(self[1].bias)
+
+
+class OneForAll(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(10))
+
+    def forward(self, x):
+        return self.scores.expand(len(x), 10)
+
+
+def test_parameters_that_are_not_trained_have_no_noise():
+    """Behind a frozen identity the reach is that of the last layer alone: the length of the inputs and the bias."""
+    setup = asked(model=PartlyFrozen).prepare()
+    inputs = (setup.data.test.x[:128] * setup.data.scaling.scale).reshape(128, -1)
+    probe = Probe.of(PartlyFrozen(), setup.data, setup.config)
+    assert probe.reach == pytest.approx(math.sqrt(np.mean((inputs**2).sum(1) + 1)), rel=0.05)
+
+
+def test_scores_may_be_parameters():
+    assert Probe.of(OneForAll(), asked().prepare().data, asked().prepare().config).reach == pytest.approx(1.0, rel=0.4)
+
+
+def test_two_edge_servers_in_turns_have_thirty_turns_each():
+    network = {"edges": [{"name": "e-{i}", "repeat": 2, "trusted": False, "devices": {"count": 3}}]}
+    setup = asked(network=network, control={"joules": 1e6}).prepare()
+    assert setup.config.training.intervals == 60

@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import app, main
-from h2fdp.estimation import IntervalObservation
 from h2fdp.records import RunDirectory, summary
 from h2fdp.records.checked_json import read_checked_json, write_checked_json
 from h2fdp.records.directory import reopen
@@ -30,6 +29,7 @@ from h2fdp.run import fingerprint, steps
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.resume import resume_run
+from h2fdp.schedules.feedback import IntervalObservation
 from h2fdp.streams import Streams
 from tests.noise_keys import keys_are, known
 from tests.run.killed import POINTS, experiment
@@ -156,10 +156,11 @@ def test_a_run_may_be_killed_and_go_on_many_times(whole, left, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("every", "seconds", "written"), [(2, None, [0, 2, 4]), (100, 1e-9, [0, 1, 2, 3, 4, 5]), (100, 1e9, [0])]
+    ("every", "seconds", "written"), [(2, 1e9, [0, 2, 4]), (100, 1e-9, [0, 1, 2, 3, 4, 5]), (100, 1e9, [0])]
 )
-def test_checkpoints_come_by_intervals_or_by_time(tmp_path, every, seconds, written):
-    run = experiment_of("hfl", intervals=5, checkpoint_every=every, checkpoint_seconds=seconds).run(tmp_path / "run")
+def test_checkpoints_come_by_intervals_or_by_time(tmp_path, monkeypatch, every, seconds, written):
+    monkeypatch.setattr("h2fdp.run.state._SECONDS", seconds)
+    run = experiment_of("hfl", intervals=5, checkpoint_every=every).run(tmp_path / "run")
     lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
     assert [line["interval"] for line in lines if line["event"] == "checkpoint"] == written
 

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from h2fdp import Experiment, Topology
-from h2fdp.runtime import step_time
+from h2fdp.run import engine_choice
 from h2fdp.schedules import AggregationTimes
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
@@ -109,7 +109,7 @@ def test_the_fastest_engine_is_chosen_once_and_written_down(tmp_path):
 @pytest.mark.parametrize("fast", ["loop", "stacked", "compiled", "direct"])
 def test_the_fastest_is_the_one_that_takes_the_least_time(monkeypatch, fast):
     monkeypatch.setattr(
-        step_time, "seconds_per_step", lambda blueprint, model: 1.0 if blueprint.engine == fast else 2.0
+        engine_choice, "seconds_per_step", lambda blueprint, model: 1.0 if blueprint.engine == fast else 2.0
     )
     run = Experiment(data="digits", method="hfl").prepare()
-    assert step_time.fastest_engine(run.blueprint, run.initial) == fast
+    assert engine_choice.fastest_engine(run.blueprint, run.initial) == fast

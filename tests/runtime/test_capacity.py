@@ -48,13 +48,6 @@ def test_auto_leaves_alone_what_others_use():
     assert number_of_hosts(section, [Machine(8)], HostResources(1), 1, free=0.0) == 1  # and waits for room
 
 
-def test_memory_bounds_hosts_too():
-    machines = [Machine(8, memory_gib=10)]
-    assert hosts(machines, memory_gib_per_host=4) == 2
-    with pytest.raises(UserError, match=r"memory_gib_per_host: hosts of 1 CPUs and 20 GiB .* has 10 GiB; 0 such hosts"):
-        hosts(machines, memory_gib_per_host=20)
-
-
 def test_more_processes_than_memory_holds_are_refused():
     with pytest.raises(UserError, match=r"placement: 100 hosts take at least 0\.17 GiB each, and 10 GiB are available"):
         hosts(smallest=100, placement="entity")
@@ -67,10 +60,10 @@ def test_gpus_are_shared_by_fractions():
         hosts(machines, gpus_per_host=0.5, hosts=3)
 
 
-@pytest.mark.parametrize("placement", ["subnet", "entity", "labels"])
+@pytest.mark.parametrize("placement", ["subnet", "entity"])
 def test_hosts_of_a_placement_are_counted_before_they_are_made(placement):
-    subnets = [Subnet(name, True, [1.0] * size, [1.0] * size, host=host) for name, size, host in
-               (("a", 1, "x"), ("b", 2, "y"), ("c", 3, "x"), ("d", 1, None))]  # fmt: skip
+    sizes = {"a": 1, "b": 2, "c": 3, "d": 1}
+    subnets = [Subnet(name, True, [1.0] * size, [1.0] * size) for name, size in sizes.items()]
     topology = Topology("net", tuple(subnets))
     places = [place for top in PLACEMENTS[placement](topology, 1) for place in top.all()]
     assert len(places) == smallest_number_of_hosts(placement, topology)
@@ -94,7 +87,7 @@ def test_hosts_of_a_placement_are_counted_before_they_are_made(placement):
             {"backend": "inline", "hosts": 1025},
             "runtime.hosts: expected at most 1024 threads",
         ),
-        ({"placement": "scattered"}, "runtime.placement: expected one of packed, subnet, entity, labels"),
+        ({"placement": "scattered"}, "runtime.placement: expected one of packed, subnet, entity"),
         ({"cpus_per_host": 0}, "runtime.cpus_per_host: expected auto or a number from 0.0001 to 10000"),
     ],
 )

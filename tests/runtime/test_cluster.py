@@ -95,9 +95,7 @@ def test_a_machine_that_is_lost_changes_no_bit(cluster, tmp_path, capsys):
             lose(next(each for each in cluster.workers if each.node_id != here))
 
     inline = small().run(tmp_path / "inline")
-    run = small(runtime={"address": cluster.address, "hosts": 3, "timeout_s": 120}).run(
-        tmp_path / "run", on_interval=watch
-    )
+    run = small(runtime={"address": cluster.address, "hosts": 3}).run(tmp_path / "run", on_interval=watch)
     assert_equal(recorded(inline), recorded(run))
     assert [len(each) for each in machines] == [3, 2, 2]
     assert "note: lost host:" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from h2fdp.runtime.ray_nodes import _check_kind, _check_repeats
 
 
 def at(**kinds):
-    return HostLocation(1, "machine", "package", kinds)
+    return HostLocation(1, "package", kinds)
 
 
 def test_the_same_kind_may_redo_an_interval_and_another_may_not():

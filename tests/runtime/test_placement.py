@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from h2fdp import Experiment, Topology
+from h2fdp import Experiment
 from h2fdp.privacy import add_gaussian_noise
-from h2fdp.runtime.host_placement import PLACEMENTS, packed
+from h2fdp.runtime.host_placement import packed
 from h2fdp.runtime.local_hosts import training_device
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.streams import Streams
-from h2fdp.topology import Subnet
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 12))
@@ -27,13 +26,6 @@ def test_every_subnet_is_placed_once_and_neighbours_stay_together(sizes, hosts):
 def test_loads_are_even_where_they_can_be():
     parts = packed(np.full(100, 5), 4)
     assert [len(part) for part in parts] == [25] * 4
-
-
-def test_labels_in_the_topology_say_which_subnets_share_a_host():
-    labels = ("rack-1", "rack-2", None, "rack-1", None)
-    subnets = tuple(Subnet(name, True, [9], [9], host=label) for name, label in zip("abcde", labels, strict=True))
-    found = {place.name: place.nodes for place in PLACEMENTS["labels"](Topology("net", subnets), 1)}
-    assert found == {"rack-1": ("a", "d"), "rack-2": ("b",), "host:0": ("c", "e")}
 
 
 def test_a_gpu_that_is_not_there_is_said_and_the_run_goes_on(capsys):

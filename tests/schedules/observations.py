@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from h2fdp.estimation import DeviceSecants, IntervalObservation
 from h2fdp.records.checkpoint import load_checkpoint, save_checkpoint
+from h2fdp.schedules.feedback import DeviceSecants, IntervalObservation
 
 STAR = np.array([4])  # four devices under the cloud, all of which take part
 

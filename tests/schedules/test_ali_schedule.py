@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
 from h2fdp.schedules import AliSchedule, ClosedFormRule, SearchRule
-from h2fdp.theory import DpSgdNoise, DriftConstants, ali_optimum
+from h2fdp.schedules.ali_bounds import DpSgdNoise, ali_optimum
+from h2fdp.schedules.drift import DriftConstants
 from tests.schedules.observations import STAR, observation, reloaded, secants
 
 NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)

@@ -8,7 +8,7 @@ import torch
 
 from h2fdp.errors import UserError
 from h2fdp.schedules import BudgetControl, FixedSchedule, NoiseDecay, ResourceBudget, ResourceBudgetSchedule
-from h2fdp.theory import DriftConstants
+from h2fdp.schedules.drift import DriftConstants
 from tests.schedules.observations import STAR, observation, reloaded
 
 FIXED = FixedSchedule(3, 0.5, "none", 100, STAR)

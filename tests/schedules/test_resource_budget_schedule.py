@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
 from h2fdp.schedules import BudgetControl, ResourceBudget, ResourceBudgetSchedule
-from h2fdp.theory import BudgetPrices, DriftConstants, affordable_local_steps
+from h2fdp.schedules.drift import BudgetPrices, DriftConstants, affordable_local_steps
 from tests.schedules.observations import STAR, observation, reloaded, secants
 
 DRIFT = DriftConstants(1.0, 1.0, 1.0)

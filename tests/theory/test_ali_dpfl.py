@@ -9,17 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
-from h2fdp.theory import (
+from h2fdp.schedules.ali_bounds import (
     DpSgdNoise,
-    DriftConstants,
     ali_first_bound,
     ali_first_optimum,
     ali_optimum,
-    drift_bound,
     iterations_in_reach,
     least_batch,
+    with_noise,
 )
-from h2fdp.theory.ali_dpfl import with_noise
+from h2fdp.schedules.drift import DriftConstants, drift_bound
 
 
 class Losses(NamedTuple):

@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import norm
 
 from experiments.convergence import LossConstants, Timing, convergence_bound
-from h2fdp.theory import PrivacyTerms
+from h2fdp.schedules.privacy_gap import PrivacyTerms
 
 SUBNETS = 3_000_000  # of one device
 LOCAL_STEPS, INTERVALS, AGGREGATED = 50, 400, (12, 25, 38)

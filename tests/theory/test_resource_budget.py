@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
-from h2fdp.theory import (
+from h2fdp.schedules.drift import (
     BudgetPrices,
     DriftConstants,
     affordable_local_steps,

@@ -84,7 +84,7 @@ def test_networks_with_other_aggregators_are_other_networks():
     assert tree(two, [("n1", None), ("n2", None)]) == tree(two, [("n1", None), ("n2", None)])
     assert tree(two, [("n1", None), ("n2", None)]) != tree(two[::-1], [("n2", None), ("n1", None)])
     assert tree([("a", "n1")], [("n1", None)]) != tree([("a", "n1")], [("n0", None), ("n1", "n0")])
-    for change in ({"trust": "trusted"}, {"trust": "secure-sum"}, {"link": Link(1e6, 38.0)}, {"host": "gpu"}):
+    for change in ({"trust": "trusted"}, {"trust": "secure-sum"}, {"link": Link(1e6, 38.0)}):
         plain, other = (
             Topology(
                 "net", (subnet("a", "n"),), aggregators=(Aggregator(**({"name": "n", "trust": "untrusted"} | keys)),)
@@ -124,7 +124,6 @@ cloud: {link: {rate_mbps: 7}}
 edges:
   - name: north
     trusted: true
-    host: rack-1
     link: {rate_mbps: 9, power_dbm: 30}
     edges:
       - {name: a, trusted: false, devices: {count: 2}}
@@ -132,7 +131,7 @@ edges:
   - {name: c, trusted: false, devices: [{}]}
 """)
     assert read.aggregators == (
-        Aggregator("north", True, Link(9e6, 30.0), None, "rack-1"),
+        Aggregator("north", True, Link(9e6, 30.0), None),
         Aggregator("n1", True, Link(7e6, 38.0), "north"),
     )
     assert [(each.name, each.parent, each.size) for each in read.subnets] == [
@@ -148,17 +147,13 @@ def test_templates_are_written_out_at_every_tier():
 edges:
   - name: region-{i}
     repeat: 2
-    host: rack-{i}
     edges:
       - name: "{parent}-edge-{i}"
         repeat: 3
-        host: "{parent}"
         devices: [{name: "{parent}-cam"}, {}]
 """)
     assert read.children(None) == ("region-1", "region-2")
     assert read.children("region-2") == ("region-2-edge-1", "region-2-edge-2", "region-2-edge-3")
-    assert [aggregator.host for aggregator in read.aggregators] == ["rack-1", "rack-2"]
-    assert read.subnets[4].host == "region-2"
     assert read.subnets[4].device_names() == ["region-2-edge-2-cam", "region-2-edge-2/2"]
 
 
@@ -283,15 +278,14 @@ def trees(draw, tiers=4):
             name = f"n{len(subnets) + len(aggregators)}"
             node = (name, draw(st.sampled_from(TRUSTS)))
             link = draw(st.sampled_from([Link(), Link(5e6, 30.0), Link(float("inf"), 1.0)]))
-            host = draw(st.sampled_from([None, "rack"]))
             if tier < tiers and draw(st.booleans()):
-                aggregators.append(Aggregator(*node, link, parent, host))
+                aggregators.append(Aggregator(*node, link, parent))
                 grow(name, tier + 1)
             else:
                 sizes = draw(st.lists(st.floats(1, 100), min_size=1, max_size=3))
                 named = draw(st.booleans())
                 names = tuple(f"{name}-cam-{at}" for at in range(len(sizes))) if named else None
-                subnets.append(Subnet(*node, sizes, [24.0] * len(sizes), link, host, names, parent=parent))
+                subnets.append(Subnet(*node, sizes, [24.0] * len(sizes), link, names, parent=parent))
 
     grow(None, 1)
     return Topology("net", tuple(subnets), aggregators=tuple(aggregators))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
 from h2fdp.topology import GENERATORS, Compute, Link, Radio, Subnet, Topology, read, write
+from h2fdp.topology.path_loss import LogDistance
 from h2fdp.topology.trust import TRUSTS
-from h2fdp.wireless import LogDistance
 
 positive = st.floats(1e-6, 1e9)
 decibels = st.floats(-300, 100)  # what a file may say
@@ -97,7 +97,7 @@ def without_relays(subnet):
 )
 @pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
 def test_names_that_look_like_something_else(tmp_path, word, suffix):
-    topology = Topology(word, (Subnet(word, True, [1.0], [2.0], host=word),))
+    topology = Topology(word, (Subnet(word, True, [1.0], [2.0]),))
     write(topology, tmp_path / f"net.{suffix}")
     assert read(tmp_path / f"net.{suffix}", 1) == topology
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from h2fdp.data.records import Rows
 from h2fdp.models import ParameterLayout, build
-from h2fdp.rows import Rows
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
 from h2fdp.training.batches import row_length

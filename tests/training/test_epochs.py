@@ -4,10 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from h2fdp.protocol.arrivals import Faults, completed_epochs
 from h2fdp.streams import Streams
 from h2fdp.training.epochs import EpochSampler, steps_per_epoch
-from h2fdp.world import Faults
-from h2fdp.world.arrivals import completed_epochs
 
 SIZES = np.array([7, 32, 33, 1, 100])
 RATES = np.minimum(1.0, 32 / SIZES)

@@ -28,7 +28,7 @@ from tests.tuning.searches import BASE, search
 BY_RECORD = "until: {accuracy: 0.01}, sampling_rate: 0.2, clip_scope: record, clip_norm: 1"
 PRIVATE = BASE.replace("hfl", "h2fdp").replace("batch_size: 8", BY_RECORD)
 PRIVATE += "privacy: {epsilon: 8, calibration: accounted, accountant: rdp, noise_key: seed}\n"
-OPTIONS = "trials: 10\n  width: 2\n  privacy: ignore"  # eight at random, then by TPE; pruning from the sixth on
+OPTIONS = "trials: 10\n  privacy: ignore"  # eight at random, then by TPE; pruning from the ninth on
 
 
 def table_of(directory):
@@ -120,7 +120,7 @@ def test_two_workers_and_interruptions_change_nothing(searched, tmp_path, monkey
 
 @pytest.mark.run
 def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
-    options = "trials: 3\n  privacy: ignore\n  sampler: random"
+    options = "trials: 3\n  privacy: ignore"
     path, out, shared = search(tmp_path, options=options), tmp_path / "out", SharedInputs()
     asked = iter([False] * 6 + [True] * 20)
     plan = read_plan(path, (), shared)
@@ -138,7 +138,7 @@ def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
 
 @pytest.mark.run
 def test_a_trial_that_crashes_twice_stops_the_search_and_is_tried_again(tmp_path, monkeypatch):
-    path = search(tmp_path, options="trials: 2\n  width: 1\n  privacy: ignore")
+    path = search(tmp_path, options="trials: 2\n  privacy: ignore")
     arguments = ["tune", str(path), "--inline", "--quiet", "--out", str(tmp_path / "out")]
 
     def failing(step, interval):
@@ -157,7 +157,7 @@ def test_a_trial_that_crashes_twice_stops_the_search_and_is_tried_again(tmp_path
 def test_limits_and_several_objectives(tmp_path):
     options = "trials: 4\n  privacy: ignore\n  objective: {minimize: joules}\n  limits: {seconds: 0.06}"
     ranges = "training.intervals: [2, 4, 8, 500]"
-    done = tune(search(tmp_path, ranges, options), ["tune.seed=105"], tmp_path / "out", inline=True)
+    done = tune(search(tmp_path, ranges, options), (), tmp_path / "out", inline=True)
     table = done.trials
     long = table["training.intervals"] == 500
     assert long.any()
@@ -178,7 +178,7 @@ def test_the_account_covers_each_trial_by_its_ledger(tmp_path):
     assert "trial-0000: done  epsilon 3.9" in command.stderr
     assert "accuracy" not in command.stderr  # nobody may know what a trial scores without its noise
     done = Tuned(tmp_path / "out")
-    law, streams = TrialNumbers.of_mean(3, 1), Streams(101)
+    law, streams = TrialNumbers.of_mean(3), Streams(101)
     assert len(done.trials) == law.draw(streams.open("", "number of trials"))
     bounds, seeds = plan.price.budget.bounds, set()
     for number in range(len(done.trials)):
@@ -204,19 +204,14 @@ def test_the_account_covers_each_trial_by_its_ledger(tmp_path):
         command.stdout.split()
     )
     assert "the number of trials was drawn at random (geometric, mean 3)" in done.price[0]
-    released = tune(path, ["tune.final_run=false", "tune.trials=2"], tmp_path / "trial", inline=True)
-    assert "the result is the trial itself" in released.file.read_text()
-    shown = sorted((tmp_path / "trial" / "best").iterdir())
-    assert [each.name for each in shown] == ["config.yaml", "model.pt", "topology.yaml"]
-    for text in (released.file, done.file, shown[0], shown[2]):  # which trial was best is not for others
-        assert not re.search(r"trial[- ]\d", text.read_text())
+    assert not re.search(r"trial[- ]\d", done.file.read_text())  # which trial was best is not for others
 
 
 @pytest.mark.run
 def test_what_cannot_be_counted_is_found_in_any_corner_of_the_ranges(tmp_path):
     """Values that exclude those of the first corner, and a trial more than the noise was made for."""
     ranges = "method.privacy: [hierarchical, central]\n    training.clip_scope: [record, batch]"
-    path = search(tmp_path, ranges, "trials: 6\n  seen: all\n  sampler: random", PRIVATE)
+    path = search(tmp_path, ranges, "trials: 6", PRIVATE)
     text = (
         path.read_text().replace(", training.batch_size: [8]", "").replace("method: h2fdp", "method: {extends: h2fdp}")
     )
@@ -245,13 +240,13 @@ def test_under_account_all_is_drawn_under_a_secret_key(tmp_path, monkeypatch):
     assert known[0] != secret[0]
     assert known[1] != secret[1]
     assert plan.trial_seed(0) == plan.trial_seed(1) == 101
+    final = read_plan(path, ["privacy.noise_key=system", "seed=101"], SharedInputs())
+    assert final.trial_seed(0) == 102, "no final run has the seed of trials"
 
 
 @pytest.mark.run
 def test_stand_ins_and_choices_that_exclude_each_other(tmp_path):
-    options = (
-        "trials: 4\n  sampler: random\n  privacy: public\n  stand_in: {name: synthetic, features: 64, classes: 10}"
-    )
+    options = "trials: 4\n  privacy: public\n  stand_in: {name: synthetic, features: 64, classes: 10}"
     path = search(tmp_path, "training.clipping: [clip, normalized]\n    training.clip_norm: [null, 1.0]", options)
     arguments = ["tune", str(path), "--inline", "--quiet", "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(app, [*arguments, "--json"], env={"COLUMNS": "80"})

@@ -100,7 +100,7 @@ def prepared():
 
 
 def test_the_noise_of_a_trial_takes_its_budget_and_is_stated_as_an_epsilon(prepared, tmp_path):
-    budget = budget_of_best(TrialNumbers.of_mean(10, 1), 2.0, 1e-5)
+    budget = budget_of_best(TrialNumbers.of_mean(10), 2.0, 1e-5)
     held = within(prepared, budget.bounds)
     taken = {
         observer: max(share_of(each.composition, budget.bounds) for each in planned_accounts(held).classes(observer))

@@ -8,7 +8,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import exp1
 
-from h2fdp.wireless.fading import mean_inverse_log
+from h2fdp.topology.fading import mean_inverse_log
 
 RATIOS = np.logspace(-6, 12, 19)
 

@@ -15,7 +15,10 @@ from h2fdp.errors import UserError
 from h2fdp.radio import NetworkCosts, interval_cost, path_gain_db
 from h2fdp.streams import Streams
 from h2fdp.topology import Radio, Subnet, Topology, read, write
-from h2fdp.wireless import ACCESSES, FADINGS, PATH_LOSSES, Access, Fading, PathLoss, RadioSection, Rayleigh
+from h2fdp.topology.access import ACCESSES, Access
+from h2fdp.topology.fading import FADINGS, Fading, Rayleigh
+from h2fdp.topology.path_loss import PATH_LOSSES, PathLoss
+from h2fdp.topology.radio import RadioSection
 
 FALSE_ALARMS = 1e-6
 
@@ -197,7 +200,7 @@ def test_a_class_that_is_no_model_is_refused():
 
 MODULE = """
 import numpy as np
-from h2fdp.wireless import PathLoss
+from h2fdp.topology import PathLoss
 
 class Linear(PathLoss):
     def __init__(self, slope=1.0, corners=None):

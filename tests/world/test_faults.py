@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from h2fdp.protocol.arrivals import DeviceFaults, Faults, completed_work, reached, work_of
 from h2fdp.streams import Streams
-from h2fdp.world import Faults, completed_work, reached
-from h2fdp.world.arrivals import DeviceFaults, work_of
 
 STREAMS = Streams(seed=5)
 ERROR_RATE = 1e-6

@@ -5,12 +5,7 @@ A search runs Q independently K times and releases the trial of the highest scor
 best costs nearly as much as that of all. If K is random and unknown it does not (Liu and Talwar 2019; Papernot and
 Steinke 2022, "Hyperparameter tuning with Renyi differential privacy").
 
-K has the truncated negative binomial distribution of shape s > -1 and success probability g (their Definition 1):
-
-    P[K = k] = (1 - g)^k / (g^-s - 1) prod_{j < k} (j + s) / (j + 1),    k = 1, 2, ...
-
-s = 1 is the geometric distribution, the limit s = 0 the logarithmic one; a larger shape is more concentrated and costs
-more.
+K is geometric here, P[K = k] = g (1 - g)^(k - 1): their truncated negative binomial distribution of shape 1.
 """
 
 from __future__ import annotations
@@ -28,47 +23,37 @@ _STEPS = 200  # of the bisection for g, on its logarithm
 
 @dataclass(frozen=True)
 class TrialNumbers:
-    """How many trials a search has: truncated negative binomial.
+    """How many trials a search has: a geometric number.
 
     Attributes:
-        shape: s; the paper's eta.
         success: g, in (0, 1); the paper's gamma.
 
-    >>> law = TrialNumbers.of_mean(30, shape=1)
+    >>> law = TrialNumbers.of_mean(30)
     >>> round(law.success, 6), round(law.mean, 6)
     (0.033333, 30.0)
     """
 
-    shape: float
     success: float
 
     @classmethod
-    def of_mean(cls, mean: float, shape: float = 1.0) -> TrialNumbers:
-        """The distribution of this shape with this mean, above 1."""
+    def of_mean(cls, mean: float) -> TrialNumbers:
+        """The distribution with this mean, above 1."""
         assert mean > 1, "one trial is no search"
         low, high = math.log(1e-12), math.log1p(-1e-12)
         for _ in range(_STEPS):
             middle = (low + high) / 2
-            low, high = (middle, high) if cls(shape, math.exp(middle)).mean > mean else (low, middle)
-        return cls(shape, math.exp(high))
+            low, high = (middle, high) if cls(math.exp(middle)).mean > mean else (low, middle)
+        return cls(math.exp(high))
 
     @property
     def mean(self) -> float:
         """E[K]."""
-        g, s = self.success, self.shape
-        if s == 0:
-            return (1 / g - 1) / -math.log(g)
-        return s * (1 - g) / (g * -math.expm1(s * math.log(g)))
+        return (1 - self.success) / (self.success * -math.expm1(math.log(self.success)))
 
     def probabilities(self, most: int) -> np.ndarray:
         """(most,) P[K = 1], ..., P[K = most]."""
-        g, s = self.success, self.shape
-        number = np.arange(1, most + 1)
-        if s == 0:
-            return np.asarray((1 - g) ** number / (number * -math.log(g)))
-        # prod_{j < k} (j + s)/(j + 1) = s prod_{0 < j < k} (j + s)/j / k, which has no 0 at its start.
-        rising = np.concatenate([[0.0], np.cumsum(np.log1p(s / np.arange(1, most)))]) - np.log(number)
-        return np.asarray(s / math.expm1(-s * math.log(g)) * np.exp(number * math.log1p(-g) + rising))
+        g, number = self.success, np.arange(1, most + 1)
+        return np.asarray(np.exp(number * math.log1p(-g)) / math.expm1(-math.log(g)))
 
     def draw(self, rng: np.random.Generator) -> int:
         """K, by inversion of a uniform number."""
@@ -93,8 +78,8 @@ class TrialNumbers:
         """
         return (
             at_order
-            + (1 + self.shape) * (1 - 1 / other_order) * at_other
-            + (1 + self.shape) * -math.log(self.success) / other_order
+            + 2 * (1 - 1 / other_order) * at_other
+            - 2 * math.log(self.success) / other_order
             + math.log(self.mean) / (order - 1)
         )
 
@@ -108,8 +93,8 @@ class SearchBudget:
 
     Attributes:
         order: at which the total is converted to epsilon.
-        other_order: the second one that a trial is bounded at; the first again where the theorem is not used.
-        slope: of a trial, and of the final run where there is one.
+        other_order: the second one that a trial is bounded at.
+        slope: of a trial, and of the final run.
     """
 
     order: int
@@ -132,10 +117,10 @@ def divergence_allowed(order: int, epsilon: float, delta: float) -> float:
     return epsilon - math.log1p(-1 / order) + math.log(delta * order) / (order - 1)
 
 
-def budget_of_best(law: TrialNumbers, epsilon: float, delta: float, *, final_runs: int = 1) -> SearchBudget | None:
-    """The largest bounds at which the best trial, and final runs beside it, are together (epsilon, delta)-DP.
+def budget_of_best(law: TrialNumbers, epsilon: float, delta: float) -> SearchBudget | None:
+    """The largest bounds at which the best trial and one final run are together (epsilon, delta)-DP.
 
-    Trials and final runs have the same bounds: what is best among noisier trials would not be best in the final run.
+    Trials and the final run have the same bounds: what is best among noisier trials would not be best in the final run.
 
     Returns:
         None where the random number of trials alone costs more.
@@ -145,21 +130,8 @@ def budget_of_best(law: TrialNumbers, epsilon: float, delta: float, *, final_run
         allowed = divergence_allowed(order, epsilon, delta)
         for other in ORDERS.tolist():
             fixed = law.divergence(order, 0.0, other, 0.0)  # what no noise of trials takes away
-            per_slope = order * (1 + final_runs) + (1 + law.shape) * (other - 1)
+            per_slope = 2 * order + 2 * (other - 1)
             slope = (allowed - fixed) / per_slope
             if slope > 0 and (best is None or slope > best.slope):
                 best = SearchBudget(order, other, slope)
-    return best
-
-
-def budget_of_all(trials: int, epsilon: float, delta: float, *, final_runs: int = 1) -> SearchBudget | None:
-    """The same where every trial is seen, each chosen in the light of those before: divergences add up.
-
-    Guarantee: at one order fixed in advance the sum bounds adaptively chosen trials too (Mironov 2017, Prop. 1).
-    """
-    best: SearchBudget | None = None
-    for order in ORDERS.tolist():
-        slope = divergence_allowed(order, epsilon, delta) / (order * (trials + final_runs))
-        if slope > 0 and (best is None or slope > best.slope):
-            best = SearchBudget(order, order, slope)
     return best

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
+from h2fdp.data.records import Rows
 from h2fdp.privacy.mechanism import add_gaussian_noises
 from h2fdp.privacy.modular_sums import ModularCode
-from h2fdp.rows import Rows
 from h2fdp.streams import Streams, generator_of
 
 if TYPE_CHECKING:

@@ -77,7 +77,9 @@ def test_sums_are_those_of_direct_convolution(parts, delta):
         return
     assert delta_at(found + EDGE, *exact) <= delta
     lost = slack(parts, delta, found)
-    if found > 0 and lost < 0.5:
+    if math.isinf(found):
+        assert delta < 1e-20  # where rounding of the transform can be more than delta
+    elif found > 0 and lost < 0.5:
         assert delta_at(found - 1e-6, *exact) >= delta * (1 - 2 * lost)
 
 

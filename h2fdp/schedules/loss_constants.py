@@ -1,0 +1,265 @@
+"""The controller's view of beta, sigma, zeta and zeta_c (H2FDP, Sec. 10).
+
+Constants of the loss from what the cloud receives anyway, noisy uploads and its own models, at no cost of privacy; and
+averages of these, or of measured ones, that settle over the intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from h2fdp.schedules.device_estimates import SHORTEST_SECANT, gradient_dispersion
+from h2fdp.schedules.feedback import IntervalObservation, Measurements
+from h2fdp.schedules.ranges import require
+
+
+@dataclass(frozen=True)
+class ReleasedInterval:
+    """What the cloud holds after interval k, for the n >= 1 subnets that took part.
+
+    Attributes:
+        uploads: (n, M) U_c, everything subnet c accumulated, about eta_k tau_k times a gradient, plus noise.
+        noise_variance: (n,) of each coordinate of U_c, all noises of the interval together.
+        weights: (n,) varrho_c, summing to 1.
+        step_size: eta_k.
+        local_steps: tau_k, or (n,) the gradients that each U_c accumulates where some devices did fewer steps.
+        model: (M,) w(t_k), from which the interval started.
+    """
+
+    uploads: np.ndarray
+    noise_variance: np.ndarray
+    weights: np.ndarray
+    step_size: float
+    local_steps: float | np.ndarray
+    model: np.ndarray
+
+    @property
+    def _per_gradient(self) -> np.ndarray:
+        """(n,) or ()"""
+        return np.asarray(1.0 / (self.step_size * self.local_steps))
+
+    @property
+    def gradients(self) -> np.ndarray:
+        """(n, M) g_c = U_c / (eta_k tau_k): gradients averaged along the interval's path."""
+        return np.asarray(self.uploads * self._per_gradient[..., None])
+
+    @property
+    def gradient_variance(self) -> np.ndarray:
+        """(n,) of each coordinate of g_c."""
+        return np.asarray(self.noise_variance * self._per_gradient**2)
+
+
+@dataclass(frozen=True)
+class Denoised:
+    """A norm without the noise's expected share.
+
+    Attributes:
+        norm: the root of the squared norm less the expected noise energy, 0 when nothing is left.
+        swamped: what is left is within three standard deviations of what noise alone leaves.
+    """
+
+    norm: float
+    swamped: bool
+
+    @property
+    def clear(self) -> float | None:
+        """The norm, or None when noise swamps it: what a `Smoothed` takes in."""
+        return None if self.swamped else self.norm
+
+
+@dataclass(frozen=True)
+class ReleasedConstants:
+    """Estimates of beta and zeta with what noise leaves of them.
+
+    Attributes:
+        smoothness: beta; None when there is nothing to compare with: no interval before, or a model that stood still.
+        network_dispersion: zeta.
+    """
+
+    smoothness: Denoised | None
+    network_dispersion: Denoised
+
+
+def released_constants(current: ReleasedInterval, previous: ReleasedInterval | None) -> ReleasedConstants:
+    """Estimates after interval k from its releases and those of interval k - 1.
+
+    beta = ||g^k - g^{k-1}|| / ||w(t_k) - w(t_{k-1})|| with g^k the weighted mean of g_c; zeta = max_c ||g_c - g^k||.
+    Both norms without the expected energy of their noise.
+
+    beta errs to the safe side, upwards: the noise of g^{k-1} also moved w(t_k), so that the squared change of
+    gradients has, beyond both noises' energies, about 2 eta tau v^{k-1} tr(H), H the Hessian and v^{k-1} the noise
+    variance of g^{k-1}. It is as noisy as one secant along one direction is.
+    """
+    secant = None if previous is None else _secant(current, previous)
+    return ReleasedConstants(secant, _network_dispersion(current))
+
+
+def _secant(current: ReleasedInterval, previous: ReleasedInterval) -> Denoised | None:
+    distance = float(np.linalg.norm(current.model - previous.model))
+    if distance < SHORTEST_SECANT:
+        return None
+    change = current.weights @ current.gradients - previous.weights @ previous.gradients
+    variance = sum(float(held.weights**2 @ held.gradient_variance) for held in (current, previous))
+    return denoised_norm(change / distance, variance / distance**2)
+
+
+def _network_dispersion(held: ReleasedInterval) -> Denoised:
+    """The largest norm that noise does not swamp; the largest of all when it swamps each."""
+    apart = held.gradients - held.weights @ held.gradients
+    of_mean = held.weights**2 * held.gradient_variance
+    # n_c is in the mean too: (1 - w_c)^2 v_c + sum over d != c of w_d^2 v_d.
+    variances = (1 - held.weights) ** 2 * held.gradient_variance + (of_mean.sum() - of_mean)
+    norms = [denoised_norm(vector, float(v)) for vector, v in zip(apart, variances, strict=True)]
+    return max(norms, key=lambda denoised: (not denoised.swamped, denoised.norm))
+
+
+def denoised_norm(noisy: np.ndarray, noise_variance: float) -> Denoised:
+    """||d|| from d + n, n Gaussian with variance v in each of M coordinates.
+
+    ||d + n||^2 has mean ||d||^2 + M v and variance 2 M v^2 + 4 v ||d||^2. Its excess over M v, unbiased for ||d||^2,
+    counts as signal only above three standard deviations, ||d||^2 in the variance replaced by the excess: solved for
+    the excess, above (18 + sqrt(324 + 18 M)) v. Noise alone passes with a probability below 0.00135 at any M.
+
+    Args:
+        noisy: (M,) d + n.
+        noise_variance: v, scaled as the vector is.
+
+    >>> denoised_norm(np.array([3.0, 4.0]), noise_variance=0.0), denoised_norm(np.array([3.0, 4.0]), 12.0)
+    (Denoised(norm=5.0, swamped=False), Denoised(norm=1.0, swamped=True))
+    """
+    excess = float(noisy @ noisy) - noisy.size * noise_variance
+    left = max(excess, 0.0)
+    spread = math.sqrt(2 * noisy.size * noise_variance**2 + 4 * noise_variance * left)
+    return Denoised(math.sqrt(left), swamped=noise_variance > 0 and excess <= 3 * spread)
+
+
+NAMES = ("beta", "sigma", "zeta", "zeta_c")
+_WEIGHT = 0.2  # of the newest value: about the last five intervals count
+_CLEAR = 3.0  # standard deviations of noise that a measurement must exceed
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """An exponential average.
+
+    Attributes:
+        value: the average so far; None when there is none yet.
+        weight: of each new value, above 0 and at most 1 (1 keeps the newest only).
+
+    Raises:
+        UserError: a weight out of its range.
+
+    >>> Smoothed(4.0, weight=0.25).updated(8.0).updated(None).value, Smoothed(None, weight=0.25).updated(8.0).value
+    (5.0, 8.0)
+    """
+
+    value: float | None
+    weight: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.weight <= 1, "weight", self.weight, "a number above 0 and at most 1")
+
+    def updated(self, new: float | None) -> Smoothed:
+        """The average with one more value; the same when there is none, the new one alone when it is the first."""
+        if new is None:
+            return self
+        return replace(self, value=new if self.value is None else self.value + self.weight * (new - self.value))
+
+
+@dataclass(frozen=True)
+class LearnedConstants:
+    """What is known of the loss so far; None where nothing is.
+
+    Attributes:
+        beta, sigma, zeta, zeta_c: smoothness, mini-batch deviation, dispersion of subnets, the largest dispersion of
+            devices in a subnet.
+        swamped: the constants whose newest estimate drowned in noise, so that the last good value stays.
+        previous: the last interval's releases, to compare the next with.
+    """
+
+    beta: Smoothed = Smoothed(None, _WEIGHT)
+    sigma: Smoothed = Smoothed(None, _WEIGHT)
+    zeta: Smoothed = Smoothed(None, _WEIGHT)
+    zeta_c: Smoothed = Smoothed(None, _WEIGHT)
+    swamped: tuple[str, ...] = ()
+    previous: ReleasedInterval | None = field(default=None, repr=False)
+
+    def learned(self, seen: IntervalObservation) -> LearnedConstants:
+        """With the estimates of one more interval: released vectors for all, measurements over them where made."""
+        if not seen.uploads:  # nobody was there, and nothing is known of it
+            return self
+        current = ReleasedInterval(
+            np.stack([upload.numpy().astype(np.float64) for upload in seen.uploads]),
+            seen.noise_variance,
+            seen.weights,
+            seen.step_size,
+            seen.mean_steps,
+            seen.model.numpy().astype(np.float64),
+        )
+        released = released_constants(current, self.previous)
+        found: dict[str, float | None] = {}
+        if len(seen.uploads) > 1:  # one subnet is at no distance from itself
+            found["zeta"] = released.network_dispersion.clear
+        if released.smoothness is not None:
+            found["beta"] = released.smoothness.clear
+        if seen.measurements is not None:
+            found |= _measured(seen.measurements)
+        found = {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
+        averages = {name: getattr(self, name).updated(value) for name, value in found.items()}
+        swamped = tuple(name for name, value in found.items() if value is None)
+        return replace(self, **averages, swamped=swamped, previous=current)
+
+    def values(self) -> dict[str, float | None]:
+        """The constants by name."""
+        return {name: getattr(self, name).value for name in NAMES}
+
+    def state(self) -> dict[str, Any]:
+        """All of it in plain values and tensors."""
+        return {"values": self.values(), "swamped": self.swamped, "previous": _stored(self.previous)}
+
+    def loaded(self, state: Mapping[str, Any]) -> LearnedConstants:
+        """As it was when `state` was taken."""
+        averages = {name: replace(getattr(self, name), value=value) for name, value in state["values"].items()}
+        return replace(self, **averages, swamped=tuple(state["swamped"]), previous=_restored(state["previous"]))
+
+
+def _stored(interval: ReleasedInterval | None) -> dict[str, Any] | None:
+    return None if interval is None else dict(vars(interval))
+
+
+def _restored(state: Mapping[str, Any] | None) -> ReleasedInterval | None:
+    if state is None:
+        return None
+    values: dict[str, Any] = {
+        key: value.numpy() if isinstance(value, torch.Tensor) else value for key, value in state.items()
+    }
+    return ReleasedInterval(**values)
+
+
+def _measured(measurements: Measurements) -> dict[str, float | None]:
+    """beta, sigma, zeta_c (and zeta, from raw gradients): the largest of raw values, the mean of noisy ones.
+
+    A maximum of noisy values would grow with the number of subnets, so released ones are averaged, those of little
+    noise counting more.
+    """
+    found: dict[str, float | None] = {}
+    for column, name in enumerate(("beta", "sigma", "zeta_c")):
+        values, noise = measurements.values[:, column], measurements.noise_std[:, column]
+        known = ~np.isnan(values)
+        if not known.any():
+            continue
+        if not noise[known].any():
+            found[name] = float(values[known].max())
+            continue
+        precision = 1 / noise[known] ** 2
+        mean, deviation = float(precision @ values[known] / precision.sum()), float(precision.sum() ** -0.5)
+        found[name] = mean if mean > _CLEAR * deviation else None
+    if measurements.gradients is not None and len(measurements.weights) > 1:
+        found["zeta"] = gradient_dispersion(measurements.gradients, measurements.weights)
+    return found
