@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from experiments.reproduction.evaluation import JudgedClaim, Row
     from h2fdp.cli.session import Interrupt
-    from h2fdp.sweeps.work_options import WorkOptions
+    from h2fdp.sweeps.pool import WorkOptions
 
 ALL, SETTINGS, STORED = "all", "settings", "stored"
 FOLDER = Path(__file__).parent

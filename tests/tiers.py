@@ -40,7 +40,7 @@ MARKS = {
     "tests/runtime/test_equal_bits.py": "ray",
     "tests/sweeps/test_from_python.py": "run",
     "tests/sweeps/test_running.py": "run",
-    "tests/sweeps/test_side_by_side.py": "ray",
+    "tests/sweeps/test_side_by_side.py": "process",
     "tests/training/test_compiled_engine.py": "slow",
     "tests/training/test_scores.py": "slow",
     "tests/theory/test_convergence_on_runs.py": "slow",

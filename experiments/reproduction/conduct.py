@@ -17,10 +17,10 @@ from h2fdp.records.atomic import write_text
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.directory import SweepDirectory, read_entries
+from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import Study
 from h2fdp.sweeps.task import Outcome
-from h2fdp.sweeps.work_options import WorkOptions
 
 MADE = "made.json"
 

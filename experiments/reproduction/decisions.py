@@ -18,11 +18,11 @@ from h2fdp.run.fingerprint import package_digest
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries
+from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import PlannedRun, Study
 from h2fdp.sweeps.table import RUN
 from h2fdp.sweeps.task import Outcome
-from h2fdp.sweeps.work_options import WorkOptions
 
 DECIDED = "decided"
 

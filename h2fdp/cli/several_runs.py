@@ -14,7 +14,7 @@ from h2fdp.cli.session import Interrupt, interruptible
 from h2fdp.cli.sweep_progress import sweep_progress
 
 if TYPE_CHECKING:
-    from h2fdp.sweeps.work_options import WorkOptions
+    from h2fdp.sweeps.pool import WorkOptions
 
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs in parallel.", show_default="one for each CPU")]
 Inline = Annotated[bool, typer.Option("--inline", help="Run one after another, in this process.")]
@@ -38,7 +38,7 @@ def watched(
     interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, inline: bool, overwrite: bool, quiet: bool
 ) -> Iterator[WorkOptions]:
     """Options of work that shows its progress here and stops when the user asks."""
-    from h2fdp.sweeps.work_options import WorkOptions, jobs_of
+    from h2fdp.sweeps.pool import WorkOptions, jobs_of
 
     at_a_time = jobs_of(jobs, inline)
     with sweep_progress(quiet=quiet) as watcher:

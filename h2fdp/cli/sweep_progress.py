@@ -15,8 +15,8 @@ from h2fdp.cli.progress import words_of
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from h2fdp.sweeps.pool import SweepWatcher
     from h2fdp.sweeps.task import Outcome
-    from h2fdp.sweeps.work import SweepWatcher
 
 _MOST_SHOWN = 8  # running runs on the display
 _SECONDS_BETWEEN_LINES = 30.0
@@ -197,7 +197,7 @@ class _Live:
 def sweep_progress(*, quiet: bool) -> Iterator[SweepWatcher]:
     """The display that suits where the output goes; on standard error, so that results can be piped."""
     if quiet:
-        from h2fdp.sweeps.work import SilentWatcher
+        from h2fdp.sweeps.pool import SilentWatcher
 
         yield SilentWatcher()
     elif not sys.stderr.isatty():

@@ -12,7 +12,7 @@ from h2fdp.config.fields import LARGEST_INTEGER, Expect, Section
 from h2fdp.errors import UserError
 from h2fdp.training.engine import EngineName
 
-IN_ONE_PROCESS = "compute in one process: --set runtime.backend=inline, or --inline for a sweep or a search"
+IN_ONE_PROCESS = "compute in one process: --set runtime.backend=inline"
 
 
 def require_ray() -> None:

@@ -16,14 +16,13 @@ from h2fdp.records.atomic import write_text
 from h2fdp.records.lock import locked
 from h2fdp.run.fingerprint import changed_files, counted, package_digest, stored_identity
 from h2fdp.run.own_code import own_files_of, own_parts_of
-from h2fdp.runtime.section import require_ray, usable_cpus
+from h2fdp.runtime.section import usable_cpus
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries, remove_run
+from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import PlannedRun, Study, configuration_of
 from h2fdp.sweeps.table import write_tables
-from h2fdp.sweeps.task import Outcome, Task, TaskContext
-from h2fdp.sweeps.work import Work, one_after_another
-from h2fdp.sweeps.work_options import WorkOptions
+from h2fdp.sweeps.task import Outcome, Task
 from h2fdp.topology.yaml_text import yaml_text
 
 _ABSENT = object()
@@ -239,35 +238,48 @@ def _task(planned: PlannedRun, directory: SweepDirectory) -> Task:
         planned.settings,
         planned.digest,
         directory.run(name),
-        directory.is_begun(name),
         planned.intervals,
         directory.intervals_of(name),
         planned.on_ray,
     )
 
 
+class _Notes(SilentWatcher):
+    """Writes down how runs stand, and passes it on."""
+
+    def __init__(self, states: SweepStates, watcher: SweepWatcher) -> None:
+        self._states, self._watcher = states, watcher
+        self._errors: dict[str, list[str]] = {}
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        self._states.note(name, "running")
+        self._watcher.started(name, done, intervals)
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        self._watcher.interval(name, row)
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        self._errors.setdefault(name, []).append(outcome.error)
+        failure = self._states.directory.failure(name)
+        if not outcome.error:
+            failure.unlink(missing_ok=True)
+        elif not again:
+            failure.parent.mkdir(exist_ok=True)
+            write_text(failure, "\n".join(self._errors[name]).rstrip() + "\n")
+        self._states.note(name, outcome.state, outcome.reason)
+        self._watcher.ended(name, outcome, again)
+
+
 def _carried_out(
     tasks: list[Task], study: Study, states: SweepStates, shared: SharedInputs, options: WorkOptions
 ) -> dict[str, Outcome]:
     """Runs without Ray of their own side by side; then the others, which have the machine for themselves."""
-    light = [task for task in tasks if not task.on_ray]
-    heavy = [task for task in tasks if task.on_ray]
-    outcomes: dict[str, Outcome] = {}
-    cpus = usable_cpus()
-    jobs = min(cpus if options.jobs is None else options.jobs, len(light))
-    context = TaskContext(study.document, options.data_root, None, shared, options.on_start)
-    if light:
-        work = Work(light, states, options.watcher, options.stop)
-        if jobs == 1:
-            one_after_another(work, context, own_ray=False)
-        else:
-            require_ray()
-            from h2fdp.sweeps.side_by_side import side_by_side  # Ray takes a second to import
-
-            side_by_side(work, study.document, options.data_root, jobs, max(1, cpus // jobs), options.on_start)
-        outcomes |= work.outcomes
-    if heavy:
-        work = Work(heavy, states, options.watcher, options.stop)
-        one_after_another(work, context, own_ray=all(each.address is None for each in study.runs))
-        outcomes |= work.outcomes
+    notes, outcomes = _Notes(states, options.watcher), dict[str, Outcome]()
+    own_ray = all(each.address is None for each in study.runs)
+    for on_ray in (False, True):
+        these = [task for task in tasks if task.on_ray is on_ray]
+        if these:
+            jobs = 1 if on_ray else min(options.jobs or usable_cpus(), len(these))
+            with Pool(study.document, shared, options, jobs, own_ray=on_ray and own_ray) as pool:
+                outcomes |= pool.carry_out(these, notes)
     return outcomes

@@ -69,7 +69,7 @@ def points_of(document: Document) -> list[Point]:
             if problem:
                 problems.append(Problem(problem, node.where, f"{SWEEP}.{key}"))
             owners[key] = written
-        values, told = _axis(keys, node, f"{SWEEP}.{written}")
+        values, told = values_of_axis(keys, node, f"{SWEEP}.{written}")
         axes.append(values)
         problems += told
     if problems:
@@ -87,8 +87,12 @@ def _unusable(key: str) -> str:
     return "`sweep` cannot be a key of the grid" if key.partition(".")[0] == SWEEP else ""
 
 
-def _axis(keys: Sequence[str], node: Node, key: str) -> tuple[list[tuple[Setting, ...]], list[Problem]]:
-    """The values of one line of the section, each as the settings that it stands for."""
+def values_of_axis(keys: Sequence[str], node: Node, key: str) -> tuple[list[tuple[Setting, ...]], list[Problem]]:
+    """The values of one line of a section, each as the settings that it stands for.
+
+    Args:
+        key: of messages.
+    """
     if not isinstance(node.content, list) or not node.content:
         found = quote(node.plain())
         return [], [Problem(f"expected a list of at least one value, found {found}", node.where, key)]

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from h2fdp.config import Document
 from h2fdp.errors import UserError
@@ -19,54 +19,36 @@ from h2fdp.run.result import Run
 from h2fdp.run.resume import resume_run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.summary import FINISHED
-from h2fdp.sweeps.directory import remove_run
+from h2fdp.sweeps.directory import SweepDirectory, remove_run
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import digest_of
 
 FAILED = "failed"
 
 
-class EarlyEnd(Protocol):
-    """When a run ends before its last interval; goes from process to process."""
-
-    def reason(self, row: Mapping[str, Any]) -> str:
-        """Why it ends after an interval with this row of the metrics; empty where it goes on."""
-        ...
-
-
-class Adjustment(Protocol):
-    """What becomes of a run that was prepared, before it starts; goes from process to process."""
-
-    def adjusted(self, setup: RunSetup) -> RunSetup:
-        """The run that starts."""
-        ...
-
-
 @dataclass(frozen=True)
 class Task:
-    """A run to start, or to continue.
+    """A run to start, or to continue; it goes from process to process.
 
     Attributes:
         digest: of the configuration that was checked; files that change meanwhile do not go unnoticed.
         path: the run directory.
-        begun: its folder holds a run that can be continued; anything else there is in the way.
         intervals: at most.
         done: intervals that an earlier part of it has recorded.
         on_ray: the run itself asks for Ray.
-        early_end: when it may end early.
-        adjustment: of what is prepared.
+        early_end: a row of the metrics -> why the run ends after this interval; empty where it goes on.
+        adjustment: the run that was prepared -> the one that starts.
     """
 
     name: str
     settings: tuple[Setting, ...]
     digest: str
     path: Path
-    begun: bool
     intervals: int
     done: int
     on_ray: bool
-    early_end: EarlyEnd | None = None
-    adjustment: Adjustment | None = None
+    early_end: Callable[[Mapping[str, Any]], str] | None = None
+    adjustment: Callable[[RunSetup], RunSetup] | None = None
 
 
 @dataclass(frozen=True)
@@ -119,12 +101,13 @@ def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: C
 
     def watched(row: dict[str, Any]) -> None:
         on_interval(row)
-        if task.early_end is not None and (reason := task.early_end.reason(row)):
+        if task.early_end is not None and (reason := task.early_end(row)):
             reasons.append(reason)
 
     try:
         watcher = RunCallbacks(context.on_start or nothing, watched, lambda: bool(reasons) or stop())
-        run = _resumed(task, context, watcher) if task.begun else _started(task, context, watcher)
+        begun = SweepDirectory(task.path.parents[1]).is_begun(task.path.name)
+        run = _resumed(task, context, watcher) if begun else _started(task, context, watcher)
         state = str(run.summary["state"])
         return Outcome(state, ended_early=reasons[0] if reasons and state not in FINISHED else "")
     except UserError as error:
@@ -140,7 +123,7 @@ def _started(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
         raise UserError("the topology file changed during the sweep; start the sweep again", task.name)
     setup = context.shared.prepare(_placed(config, task, context), topology, context.data_root)
     if task.adjustment is not None:
-        setup = task.adjustment.adjusted(setup)
+        setup = task.adjustment(setup)
     return start_run(setup, task.path, watcher, warn=False)  # a line for each of many runs says less than the table
 
 

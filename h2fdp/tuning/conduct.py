@@ -10,17 +10,16 @@ from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
 from h2fdp.records.lock import locked
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.section import require_ray, usable_cpus
+from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams
+from h2fdp.sweeps.pool import Pool, WorkOptions
 from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.task import Outcome, TaskContext
-from h2fdp.sweeps.work import one_after_another
-from h2fdp.sweeps.work_options import WorkOptions
+from h2fdp.sweeps.task import Outcome
 from h2fdp.tuning.book import WIDTH, TrialBook
 from h2fdp.tuning.directory import TuneDirectory, check_usable, secret_of, write_state
 from h2fdp.tuning.plan import TunePlan
-from h2fdp.tuning.queue import TrialQueue
 from h2fdp.tuning.results import write_results
+from h2fdp.tuning.search import Search
 from h2fdp.tuning.space import Drawn
 
 
@@ -55,14 +54,18 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
         secret = secret_of(directory, plan)
         trials = number_of_trials(plan, secret)
         book = TrialBook(plan, directory.journal, secret, _chosen(plan, shared, options.data_root))
-        queue = TrialQueue(plan, directory, book, shared, trials, secret, options.watcher, options.stop)
+        search = Search(plan, directory, book, shared, trials, secret, options.watcher)
         ended = sum(number in book.trials for number in range(trials))
         options.watcher.begin(trials, ended, 0)  # how many intervals a trial has is drawn with it
-        _carried_out(plan, queue, shared, options)
+        on_ray = chosen_backend(plan.config.runtime) == "ray"  # then each trial has the machine for itself
+        jobs = 1 if on_ray else min(options.jobs or usable_cpus(), WIDTH)
+        own_ray = on_ray and plan.config.runtime.address is None
+        with Pool(plan.document, shared, options, jobs, own_ray=own_ray) as pool:
+            search.carry_out(pool, options.stop)
         found = [book.trials[number] for number in range(trials) if number in book.trials]
         finished = len(found) == trials
         write_results(plan, directory, found, shared, options.data_root, finished=finished)
-        return Searched(finished, queue.crashes)
+        return Searched(finished, search.crashes)
 
 
 def number_of_trials(plan: TunePlan, secret: bytes) -> int:
@@ -101,19 +104,3 @@ def _chosen(plan: TunePlan, shared: SharedInputs, root: Path | None) -> dict[str
     values = training.model_dump()
     chosen = {axis.name: axis.nearest([values[key.removeprefix("training.")] for key in axis.keys]) for axis in axes}
     return {name: value for name, value in chosen.items() if value is not None}
-
-
-def _carried_out(plan: TunePlan, queue: TrialQueue, shared: SharedInputs, options: WorkOptions) -> None:
-    """Trials side by side, or one after another where each asks for Ray itself or one is computed at a time."""
-    on_ray = chosen_backend(plan.config.runtime) == "ray"
-    cpus = usable_cpus()
-    jobs = 1 if on_ray else min(options.jobs or cpus, WIDTH)
-    if jobs == 1:
-        context = TaskContext(plan.document, options.data_root, None, shared, options.on_start)
-        one_after_another(queue, context, own_ray=on_ray and plan.config.runtime.address is None)
-    else:
-        require_ray()
-        from h2fdp.sweeps.side_by_side import side_by_side  # Ray takes a second to import
-
-        threads = max(1, cpus // jobs)
-        side_by_side(queue, plan.document, options.data_root, jobs, threads, options.on_start)

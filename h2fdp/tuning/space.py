@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from h2fdp.config import Document
-from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.experiment.tune_section import Span, TuneSection
-from h2fdp.sweeps.grid import canonical
-from h2fdp.sweeps.grid import word as yaml_word
+from h2fdp.sweeps.grid import canonical, values_of_axis
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -139,6 +137,7 @@ def space_of(document: Document, section: TuneSection, swept: Sequence[str]) -> 
         UserError: a key that is no key, that comes twice, or that must not be searched.
     """
     axes, problems, seen = [], list[Problem](), set[str]()
+    nodes = document.root.content[TUNE].content[RANGES].content
     for name, found in section.ranges.items():
         path = (TUNE, RANGES, name)
         where, keys = document.where(path), tuple(key.strip() for key in name.split(","))
@@ -153,9 +152,9 @@ def space_of(document: Document, section: TuneSection, swept: Sequence[str]) -> 
                 problems.append(Problem(text, where, ".".join(path)))
             axes.append(Axis(name, keys, found, (), where))
         else:
-            choices, told = _choices(document, path, keys, found)
-            problems += told
-            axes.append(Axis(name, keys, None, choices, where))
+            choices, mistakes = values_of_axis(keys, nodes[name], ".".join(path))
+            problems += mistakes
+            axes.append(Axis(name, keys, None, tuple(choices), where))
     if problems:
         raise UserError(problems)
     return Space(tuple(axes))
@@ -169,21 +168,3 @@ def _why_not(key: str, swept: Sequence[str]) -> str:
     prefixes = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
     refused = next((_REFUSED[each] for each in prefixes if each in _REFUSED), "")
     return refused or ("is in sweep too, which is for the final runs" if key in swept else "")
-
-
-def _choices(
-    document: Document, path: tuple[str, ...], keys: Sequence[str], found: Sequence[Any]
-) -> tuple[tuple[tuple[Setting, ...], ...], list[Problem]]:
-    choices, problems, seen = [], list[Problem](), set[str]()
-    for place, item in enumerate(found):
-        where = document.where((*path, place))
-        values = [item] if len(keys) == 1 else item
-        if not isinstance(values, list) or len(values) != len(keys):
-            text = f"expected a list of {len(keys)} values, one for each key, found {quote(item)}"
-            problems.append(Problem(text, where, ".".join(path)))
-            continue
-        if (same := canonical(item)) in seen:
-            problems.append(Problem(f"the choice {yaml_word(item)} comes twice", where, ".".join(path)))
-        seen.add(same)
-        choices.append(tuple(Setting(key, value, where) for key, value in zip(keys, values, strict=True)))
-    return tuple(choices), problems

@@ -124,6 +124,6 @@ def test_too_few_cpus_are_those_of_the_machine_that_is_asked():
 
 def test_without_ray_a_run_is_told_how_to_do_without(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    words = r"runtime\.backend: Ray is not installed; .* --set runtime\.backend=inline, or --inline for a sweep"
+    words = r"runtime\.backend: Ray is not installed; .* --set runtime\.backend=inline"
     with pytest.raises(UserError, match=words), start_hosts(None, RuntimeSection(backend="ray")):
         pass

@@ -15,9 +15,9 @@ from h2fdp.records.checked_json import write_checked_json
 from h2fdp.records.lock import locked
 from h2fdp.run import steps
 from h2fdp.sweeps.conduct import conduct
+from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
-from h2fdp.sweeps.work_options import WorkOptions
 from tests.sweeps.studies import BASE, TOPOLOGY, assert_equal_runs, study
 
 

@@ -1,33 +1,23 @@
-"""A sweep on Ray: the bits of `h2fdp run`, the loss of a worker, failures apart."""
+"""A sweep in several processes: the bits of `h2fdp run`, the loss of a worker, failures apart."""
 
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 
-import pytest
-import ray
 from typer.testing import CliRunner
 
 from h2fdp import Experiment
 from h2fdp.cli.main import app
-from h2fdp.runtime.ray_session import ray_session
 from h2fdp.sweeps import Sweep
 from h2fdp.sweeps.conduct import conduct
+from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import read_study
-from h2fdp.sweeps.work import SilentWatcher
-from h2fdp.sweeps.work_options import WorkOptions
 from tests.cli.test_sweep_command import assert_stopped
 from tests.sweeps.studies import BASE, assert_equal_runs, study
-
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session():
-    """One local cluster for all."""
-    with ray_session(None, 0):
-        yield
 
 
 def two_at_a_time(path, out, watcher, *settings):
@@ -47,8 +37,7 @@ class KillsAWorker(SilentWatcher):
     def interval(self, name, row):
         if not self.killed:
             self.killed = True
-            actors = ray._private.state.actors().values()
-            os.kill(next(actor["Pid"] for actor in actors if actor["State"] == "ALIVE"), signal.SIGKILL)
+            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
 
     def ended(self, name, outcome, again):
         self.again += [name] * again
@@ -88,3 +77,32 @@ def test_ctrl_c_ends_them_after_their_intervals_and_the_same_command_goes_on(tmp
     ended.set()
     pressing.join()
     assert_stopped(done, path, out)
+
+
+SCRIPT = """
+import sys
+from torch import nn
+from h2fdp import Experiment, Topology, sweep
+
+{part}
+network = Topology.regular(edges=2, devices=2, trust=1)
+settings = dict(method="hfl", intervals=2, local_steps=2, aggregate_every=2, data="digits", model={model})
+{guard}found = sweep(Experiment(topology=network, **settings), grid={{"seed": [1, 2]}}, out=sys.argv[1], jobs=2)
+{guard}print("made", len(found.runs), "failed", found.failures)
+"""
+NET = """
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 10))
+"""
+
+
+def test_a_script_runs_once_and_may_have_parts_of_its_own(tmp_path):
+    guard = 'if __name__ == "__main__": '
+    scripts = {"plain": ("", "'softmax'", ""), "own": (NET, "Net", guard)}
+    for name, (part, model, guarded) in scripts.items():
+        path = tmp_path / f"{name}.py"
+        path.write_text(SCRIPT.format(part=part, model=model, guard=guarded))
+        command = [sys.executable, str(path), str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "made 2 failed {}" in done.stdout, done.stdout + done.stderr

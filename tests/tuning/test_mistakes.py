@@ -23,9 +23,9 @@ STEP = "training.step_size: {low: 0.1, high: 10}"
         ),
         ("training.step_size: {low: 0, high: 1, log: true}", "", "expected low above 0 with log: true, found 0"),
         ("training.step_size: {low: 1, high: 1}", "", "low and high are both 1; state the value"),
-        ("training.batch_size: [8, 4, 8]", "", "8: tune.ranges.training.batch_size: the choice 8 comes twice"),
-        ("training.batch_size: [8, 8.0]", "", "8: tune.ranges.training.batch_size: the choice 8.0 comes twice"),
-        ('"training.clipping, training.clip_norm": [[clip, 1], [clip, 1]]', "", "the choice [clip, 1] comes twice"),
+        ("training.batch_size: [8, 4, 8]", "", "8: tune.ranges.training.batch_size: the value 8 comes twice"),
+        ("training.batch_size: [8, 8.0]", "", "8: tune.ranges.training.batch_size: the value 8.0 comes twice"),
+        ('"training.clipping, training.clip_norm": [[clip, 1], [clip, 1]]', "", "the value [clip, 1] comes twice"),
         ("training.step_size: []", "", "expected a range {low, high, log} or a list of choices, found an empty list"),
         ("training.step_size: {low: -1, high: 1}", "", "8: training.step_size: expected a number from 1e-9 to 1e9"),
         (

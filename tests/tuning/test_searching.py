@@ -15,9 +15,9 @@ from h2fdp.privacy.accounting.selection import TrialNumbers
 from h2fdp.run import steps
 from h2fdp.run.result import Run
 from h2fdp.streams import Streams
+from h2fdp.sweeps.pool import Pool, WorkOptions
 from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.task import TaskContext, carry_out
-from h2fdp.sweeps.work_options import WorkOptions
+from h2fdp.sweeps.task import carry_out
 from h2fdp.tuning import Tuned, conduct
 from h2fdp.tuning.book import TrialBook
 from h2fdp.tuning.directory import TuneDirectory
@@ -86,16 +86,15 @@ def test_two_workers_and_interruptions_change_nothing(searched, tmp_path, monkey
     """Two trials at a time, ended in the other order; in between the process dies, and leaves half a line behind."""
     path, out = search(tmp_path, options=OPTIONS), tmp_path / "out"
 
-    def side_by_side(plan, queue, shared, options):
-        context = TaskContext(plan.document, None, None, shared)
-        while True:
-            tasks = [task for task in (queue.next(), queue.next()) if task is not None]
-            if not tasks:
-                return
-            tasks = pickle.loads(pickle.dumps(tasks))  # as they go to another process
-            outcomes = [(task, carry_out(task, context, lambda row: None, queue.stop)) for task in reversed(tasks)]
-            for task, outcome in outcomes:
-                queue.ended(task, outcome)
+    class TwoAtATime(Pool):
+        def carry_out(self, tasks, watcher):
+            while tasks and not self._stop():
+                pair, tasks = pickle.loads(pickle.dumps(tasks[:2])), tasks[2:]  # as they go to another process
+                outcomes = [
+                    (each.name, carry_out(each, self._here, lambda row: None, self._stop)) for each in reversed(pair)
+                ]
+                for name, outcome in outcomes:
+                    watcher.ended(name, outcome, False)
 
     left = [12]
 
@@ -104,7 +103,7 @@ def test_two_workers_and_interruptions_change_nothing(searched, tmp_path, monkey
         if not left[0]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(conduct, "_carried_out", side_by_side)
+    monkeypatch.setattr(conduct, "Pool", TwoAtATime)
     with monkeypatch.context() as dying:
         dying.setattr(steps, "listener", killed)
         with pytest.raises(KeyboardInterrupt):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from experiments.reproduction.settings.judged import ClaimOverSettings
     from experiments.reproduction.settings.session import SettingsSession
     from h2fdp.cli.session import Interrupt
-    from h2fdp.sweeps.work_options import WorkOptions
+    from h2fdp.sweeps.pool import WorkOptions
 
 
 def settings_of(session: Session, *, stored: bool) -> SettingsSession | None:

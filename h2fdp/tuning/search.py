@@ -1,10 +1,9 @@
-"""The trials of a search as tasks: handed out batch by batch, judged when they end."""
+"""The trials of a search: made to tasks batch by batch, judged when they end."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +18,10 @@ from h2fdp.run.summary import FINISHED
 from h2fdp.runtime import chosen_backend
 from h2fdp.streams import Streams
 from h2fdp.sweeps.directory import SweepDirectory
+from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher
 from h2fdp.sweeps.shared import SharedInputs
 from h2fdp.sweeps.study import digest_of
 from h2fdp.sweeps.task import FAILED, Outcome, Task
-from h2fdp.sweeps.work import Queue, SweepWatcher
 from h2fdp.tuning.book import TrialBook
 from h2fdp.tuning.directory import TuneDirectory, name_of, rows_of_run
 from h2fdp.tuning.noise_of_trials import TrialPreparation, share_of
@@ -41,17 +40,16 @@ class _Begun:
 
     number: int
     drawn: Mapping[str, Drawn]
-    task: Task
-    attempts: int = 0
+    path: Path
+    early_end: EarlyEnd
 
 
-class TrialQueue(Queue):
-    """Hands out the trials of a search that have not ended.
+class Search(SilentWatcher):
+    """The trials of a search: batch by batch made to tasks, judged when they end, and passed on to a watcher.
 
     Args:
         trials: how many there are.
         secret: the key of the noise of scores.
-        watcher: is told of the trials.
 
     Attributes:
         crashes: trials that failed twice by no mistake of the user. What comes next depends on all trials of a batch,
@@ -67,43 +65,33 @@ class TrialQueue(Queue):
         trials: int,
         secret: bytes,
         watcher: SweepWatcher,
-        stop: Callable[[], bool],
     ) -> None:
         self._plan, self._directory, self._book, self._shared = plan, directory, book, shared
-        self._trials, self._watcher, self._stop = trials, watcher, stop
+        self._trials, self._watcher = trials, watcher
         self._streams = Streams(plan.seed, secret=secret)
-        self._waiting: deque[_Begun] = deque()
-        self._running: dict[str, _Begun] = {}
+        self._begun: dict[str, _Begun] = {}
         self.crashes: dict[int, Outcome] = {}
 
-    def stop(self) -> bool:
-        """Whether trials are to end after their intervals, and none is to start."""
-        return self._stop()
-
-    def next(self) -> Task | None:
-        """The next trial; none while a batch is under way of which all have started."""
-        if self._stop():
-            return None
-        while not self.crashes and not self._waiting and not self._running:
+    def carry_out(self, pool: Pool, stop: Callable[[], bool]) -> None:
+        """Make the trials that are left, until one of them crashes or the search is to stop."""
+        while not self.crashes and not stop():
             left = next((number for number in range(self._trials) if number not in self._book.trials), None)
             if left is None:
-                return None
-            self._begin_batch(self._book.batch_of(left))
-        if not self._waiting:
-            return None
-        begun = self._waiting.popleft()
-        self._running[begun.task.name] = begun
-        self._watcher.started(begun.task.name, begun.task.done, begun.task.intervals)
-        return begun.task
+                return
+            pool.carry_out(self._tasks(self._book.batch_of(left)), self)
 
-    def _begin_batch(self, batch: range) -> None:
+    def _tasks(self, batch: range) -> list[Task]:
+        """The trials of a batch that are left, without those whose values exclude each other or whose run has ended."""
         thresholds = self._book.thresholds(batch)
-        for number, drawn in self._book.choose(batch).items():
-            if number < self._trials and number not in self._book.trials:
-                self._begin(number, drawn, thresholds)
+        left = {
+            number: drawn
+            for number, drawn in self._book.choose(batch).items()
+            if number < self._trials and number not in self._book.trials
+        }
+        tasks = [self._task(number, drawn, thresholds) for number, drawn in left.items()]
+        return [task for task in tasks if task is not None]
 
-    def _begin(self, number: int, drawn: Mapping[str, Drawn], thresholds: tuple[float, ...]) -> None:
-        """Let a trial wait for a worker, unless its values exclude each other or its run has ended before."""
+    def _task(self, number: int, drawn: Mapping[str, Drawn], thresholds: tuple[float, ...]) -> Task | None:
         plan, name = self._plan, name_of(number)
         try:
             config, topology = self._shared.experiment(plan.document, plan.trial_settings(dict(drawn), number))
@@ -114,49 +102,44 @@ class TrialQueue(Queue):
                 raise UserError(problems)  # ranges are checked at some of their values only
         except UserError as error:
             self._fail(number, drawn, Outcome(FAILED, error.report, mistake=True))
-            return
-        runs, columns = SweepDirectory(self._directory.path), plan.section.limits.stated()
-        limits = {COLUMNS[cost]: limit for cost, limit in columns.items() if cost in COLUMNS}
-        early_end = EarlyEnd(limits, -(-intervals // CHECKS), thresholds)
+            return None
+        limits = {COLUMNS[cost]: limit for cost, limit in plan.section.limits.stated().items() if cost in COLUMNS}
+        run, early_end = self._directory.run(number), EarlyEnd(limits, -(-intervals // CHECKS), thresholds)
+        self._begun[name] = _Begun(number, drawn, run, early_end)
+        runs = SweepDirectory(self._directory.path)
+        state = runs.state_of(name)
+        ended = early_end_of(early_end, run) if state == "interrupted" else ""
+        if state in FINISHED or ended:
+            self._judge(self._begun[name], ended)
+            return None
         bounds = None if plan.price.budget is None else plan.price.budget.bounds
-        task = Task(
+        return Task(
             name,
             settings,
             digest_of(config, self._shared.network(topology)),
-            self._directory.run(number),
-            runs.is_begun(name),
+            run,
             intervals,
             runs.intervals_of(name),
             chosen_backend(config.runtime) == "ray",
-            early_end,
-            TrialPreparation(self._directory.facts(number), bounds),
+            early_end.reason,
+            TrialPreparation(self._directory.facts(number), bounds).adjusted,
         )
-        begun = _Begun(number, drawn, task)
-        state = runs.state_of(name)
-        ended = early_end_of(early_end, self._directory.run(number)) if state == "interrupted" else ""
-        if state in FINISHED or ended:
-            self._judge(begun, ended)
-        else:
-            self._waiting.append(begun)
 
-    def interval(self, task: Task, row: dict[str, Any]) -> None:
-        """A trial has come so far; what it scores is nobody's to know where an account covers the search."""
+    def started(self, name: str, done: int, intervals: int) -> None:
+        self._watcher.started(name, done, intervals)
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        """A trial has come so far; its exact scores are not shown where an account covers the search."""
         shown = row if not self._plan.price.covered else {key: row[key] for key in row if not key.endswith(_SCORES)}
-        self._watcher.interval(task.name, shown)
+        self._watcher.interval(name, shown)
 
-    def ended(self, task: Task, outcome: Outcome) -> None:
-        """A trial ended, or was stopped from outside; one that failed by no user's mistake is tried once more."""
-        begun = self._running.pop(task.name)
-        again = bool(outcome.error) and not outcome.mistake and begun.attempts == 0
-        if again:
-            runs = SweepDirectory(self._directory.path)
-            task = replace(task, begun=runs.is_begun(task.name), done=0)
-            self._waiting.append(replace(begun, task=task, attempts=1))
-        elif outcome.error:
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        begun = self._begun[name]
+        if outcome.error and not again:
             self._fail(begun.number, begun.drawn, outcome)
         elif outcome.finished or outcome.ended_early:
             self._judge(begun, outcome.ended_early)
-        self._watcher.ended(task.name, outcome, again)
+        self._watcher.ended(name, outcome, again)
 
     def _fail(self, number: int, drawn: Mapping[str, Drawn], outcome: Outcome) -> None:
         path = self._directory.failure(number)
@@ -169,14 +152,12 @@ class TrialQueue(Queue):
 
     def _judge(self, begun: _Begun, ended_early: str) -> None:
         """Enter what a trial reached."""
-        rows = rows_of_run(begun.task.path)
+        rows = rows_of_run(begun.path)
         facts = json.loads(self._directory.facts(begun.number).read_text())
-        early_end = begun.task.early_end
-        assert isinstance(early_end, EarlyEnd), "trials have one"
         known = [row for row in rows if row.get("validation_accuracy") is not None]
-        checks = [float(row["validation_accuracy"]) for row in known if row["interval"] % early_end.every == 0]
+        checks = [float(row["validation_accuracy"]) for row in known if row["interval"] % begun.early_end.every == 0]
         if self._plan.price.covered:
-            checks = []  # exact ones are nobody's to know
+            checks = []  # exact ones stay secret
         costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()} | {"bytes": float(facts["bytes"])}
         state: State = "pruned" if ended_early == "pruned" else "over a limit" if ended_early else "done"
         accuracy = float(known[-1]["validation_accuracy"]) if known else None
@@ -186,7 +167,7 @@ class TrialQueue(Queue):
         trial = Trial(begun.number, begun.drawn, state, accuracy, costs, checks)
         if trial.state == "done" and any(over > 0 for over in trial.over(self._plan.section.limits.stated()).values()):
             trial = replace(trial, state="over a limit")
-        if self._plan.price.budget is not None and not within_budget(begun.task.path, self._plan):
+        if self._plan.price.budget is not None and not within_budget(begun.path, self._plan):
             reason = "its ledger is above the budget of a trial, as it was resumed on another machine"
             trial = replace(trial, state="failed", accuracy=None, reason=reason)
         self._book.add(trial)

@@ -1,0 +1,264 @@
+"""The runs of a sweep, or the trials of a search, one after another in this process or side by side in others."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from h2fdp.config import Document
+from h2fdp.errors import UserError
+from h2fdp.run.recorders import never, nothing
+from h2fdp.runtime.section import require_ray, usable_cpus
+from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.task import FAILED, Outcome, Task, TaskContext, carry_out
+
+_SPAWN = get_context("spawn")  # a fork of a process with threads may wait for ever
+_SECONDS_TO_STOP = 0.5  # until workers hear that they are to stop; nothing else waits for the clock
+_RECORDS_BYTES = 2**30  # room in Ray's store for the records of any run; which these are is not known yet
+
+
+class SweepWatcher(Protocol):
+    """Follows many runs."""
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None:
+        """The work starts: runs that there are, runs that are finished, intervals left at most (0: not known)."""
+        ...
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        """A run of at most `intervals` intervals starts, or continues after `done` of them."""
+        ...
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        """The newest row of a run's metrics."""
+        ...
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        """A run ended; `again`: it will be tried once more."""
+        ...
+
+
+class SilentWatcher:
+    """Ignores every event."""
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None: ...
+
+    def started(self, name: str, done: int, intervals: int) -> None: ...
+
+    def interval(self, name: str, row: dict[str, Any]) -> None: ...
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None: ...
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """Where runs find data, how many there are at a time, and who watches and stops them.
+
+    Attributes:
+        data_root: folder of the data sets; None for the default.
+        jobs: runs at a time; None for one for each CPU.
+        overwrite: what is in the directory and differs gives way (a sweep's changed runs, another search); else it is
+            refused.
+        on_start: called when a run's hosts are up; Ray takes signals for itself.
+        stop: asked before each run and each interval; true ends the work cleanly.
+    """
+
+    data_root: Path | None = None
+    jobs: int | None = None
+    overwrite: bool = False
+    watcher: SweepWatcher = field(default_factory=SilentWatcher)
+    on_start: Callable[[], None] = nothing
+    stop: Callable[[], bool] = never
+
+
+def jobs_of(jobs: int | None, inline: bool) -> int | None:
+    """Runs at a time; None for one for each CPU.
+
+    Raises:
+        UserError: fewer than one, or more than one in one process.
+    """
+    if jobs is not None and jobs < 1:
+        raise UserError(f"expected at least 1, found {jobs}", key="jobs")
+    if inline and jobs not in (None, 1):
+        raise UserError(f"inline runs one at a time; expected no jobs, found {jobs}", key="jobs")
+    return 1 if inline else jobs
+
+
+class Pool:
+    """Carries out tasks: here with one job, else in as many processes, which are kept from task to task.
+
+    Args:
+        jobs: tasks at a time.
+        own_ray: tasks ask for Ray; they share one session on this machine.
+    """
+
+    def __init__(
+        self, document: Document, shared: SharedInputs, options: WorkOptions, jobs: int, *, own_ray: bool = False
+    ) -> None:
+        self._here = TaskContext(document, options.data_root, None, shared, options.on_start)
+        self._stop, self._jobs, self._own_ray = options.stop, jobs, own_ray
+        self._free: list[_Worker] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Pool:
+        if self._own_ray:
+            require_ray()
+            from h2fdp.runtime.ray_session import ray_session  # Ray takes a second to import
+
+            self._stack.enter_context(ray_session(None, _RECORDS_BYTES))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def carry_out(self, tasks: Iterable[Task], watcher: SweepWatcher) -> dict[str, Outcome]:
+        """Carry out tasks until all have ended or the work is to stop; what failed by no mistake of the user is tried
+        once more, after the others.
+
+        Returns:
+            how the tasks ended that came to an end for good, by name.
+        """
+        left, outcomes, tried = deque(tasks), dict[str, Outcome](), set[str]()
+        for task, outcome in self._one_by_one(left, watcher) if self._jobs == 1 else self._side_by_side(left, watcher):
+            again = bool(outcome.error) and not outcome.mistake and task.name not in tried
+            if again:
+                tried.add(task.name)
+                left.append(replace(task, done=0))
+            else:
+                outcomes[task.name] = outcome
+            watcher.ended(task.name, outcome, again)
+        return outcomes
+
+    def _next(self, left: deque[Task], watcher: SweepWatcher) -> Task | None:
+        if not left or self._stop():
+            return None
+        task = left.popleft()
+        watcher.started(task.name, task.done, task.intervals)
+        return task
+
+    def _one_by_one(self, left: deque[Task], watcher: SweepWatcher) -> Iterator[tuple[Task, Outcome]]:
+        while (task := self._next(left, watcher)) is not None:
+            yield task, carry_out(task, self._here, partial(watcher.interval, task.name), self._stop)
+
+    def _side_by_side(self, left: deque[Task], watcher: SweepWatcher) -> Iterator[tuple[Task, Outcome]]:
+        busy: dict[Connection, tuple[_Worker, Task]] = {}
+        stopping = False
+        while True:
+            while len(busy) < self._jobs and (task := self._next(left, watcher)) is not None:
+                worker = self._free.pop() if self._free else self._new_worker()
+                worker.send(task)
+                busy[worker.connection] = worker, task
+            if not busy:
+                return
+            if not stopping and self._stop():
+                stopping = True
+                for worker, _ in busy.values():
+                    worker.send(None)
+            for connection in wait(list(busy), timeout=_SECONDS_TO_STOP):
+                assert isinstance(connection, Connection)
+                worker, task = busy[connection]
+                news = worker.news()
+                if not isinstance(news, Outcome):
+                    watcher.interval(task.name, news)
+                    continue
+                del busy[connection]
+                if worker.is_there:
+                    self._free.append(worker)
+                yield task, news
+
+    def _new_worker(self) -> _Worker:
+        threads = max(1, usable_cpus() // self._jobs)
+        worker = _Worker(self._here.document, self._here.data_root, threads)
+        self._stack.callback(worker.end)
+        return worker
+
+
+class _Worker:
+    """A process that carries out one task at a time.
+
+    Each has a pipe of its own, so that one that is lost takes nothing of the others with it, as it would in a
+    `ProcessPoolExecutor`.
+    """
+
+    def __init__(self, document: Document, data_root: Path | None, threads: int) -> None:
+        try:
+            context = pickle.dumps((document, data_root, threads))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            text = f"other processes cannot have the study ({error}); expected classes and functions of modules"
+            raise UserError(f"{text}, or one run after another (--inline, inline=True)", document.name) from None
+        self.connection, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_work, args=(theirs, context))
+        with _start_of_process(b"__main__" in context):
+            self._process.start()
+        theirs.close()
+        self.is_there = True
+
+    def send(self, task: Task | None) -> None:
+        """Give it a task; or none, to end the one that it has after an interval, and itself."""
+        with suppress(OSError):  # of one that is lost, `news` tells
+            self.connection.send(task)
+
+    def news(self) -> dict[str, Any] | Outcome:
+        """The row of an interval, or how its task ended."""
+        try:
+            news: dict[str, Any] | Outcome = self.connection.recv()
+        except (EOFError, OSError):
+            self.end()
+            return Outcome(FAILED, f"the process of the run was lost (exit code {self._process.exitcode})")
+        return news
+
+    def end(self) -> None:
+        """End it at once."""
+        self.is_there = False
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
+
+
+@contextmanager
+def _start_of_process(uses_script: bool) -> Iterator[None]:
+    """A new process computes with one thread in each of its own, and runs the user's script only to find parts that
+    are defined in it: the script is where the sweep was started."""
+    script, threads = sys.modules["__main__"], os.environ.get("OMP_NUM_THREADS")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if not uses_script:
+        sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+        if threads is None:
+            del os.environ["OMP_NUM_THREADS"]
+
+
+def _work(connection: Connection, context: bytes) -> None:
+    """The life of a worker's process. What it holds of data and topologies goes from one task to the next."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # which a terminal sends to all; the sweep's process says when
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for stream in (1, 2):  # what runs print would stand in the display of the sweep
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    document, data_root, threads = pickle.loads(context)
+    here = TaskContext(document, data_root, threads, SharedInputs())
+    for task in iter(connection.recv, None):
+        connection.send(carry_out(task, here, connection.send, connection.poll))
+
+
+def _end_with_parent() -> None:
+    """A killed sweep takes its runs with it; they can be continued."""
+    parent = parent_process()
+    assert parent is not None, "a worker has one"
+    parent.join()
+    os._exit(1)
