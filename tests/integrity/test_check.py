@@ -194,7 +194,7 @@ def test_a_sweep_that_has_runs_to_begin_is_not_called_whole_though_nothing_is_da
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
-    file = search(folder, options="trials: 2\n  width: 2\n  privacy: ignore")
+    file = search(folder, options="trials: 2\n  privacy: ignore")
     return h2fdp.tune(file, out=folder / "out", inline=True).directory
 
 

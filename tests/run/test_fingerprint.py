@@ -13,7 +13,7 @@ from h2fdp.run.fingerprint import code_by_file, package_digest
 def package(tmp_path, monkeypatch):
     """A copy of some of our own files, and an empty cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in ("rows.py", "errors.py", "__init__.py", "records/log.py", "records/atomic.py", "cli/main.py"):
+    for name in ("wording.py", "errors.py", "__init__.py", "records/log.py", "records/atomic.py", "cli/main.py"):
         (tmp_path / "package" / name).parent.mkdir(exist_ok=True, parents=True)
         shutil.copy(PACKAGE / name, tmp_path / "package" / name)
     yield tmp_path / "package"
@@ -44,19 +44,19 @@ def digest_of(package, name, text):
 
 
 @pytest.mark.parametrize(
-    "change", [("cli/main.py", "MORE = 1\n"), ("__init__.py", "MORE = 1\n"), ("rows.py", "# Nothing.\n")]
+    "change", [("cli/main.py", "MORE = 1\n"), ("__init__.py", "MORE = 1\n"), ("wording.py", "# Nothing.\n")]
 )
 def test_of_the_package_only_what_makes_a_run_counts(package, change):
     before = package_digest(package)
     assert digest_of(package, *change) == before
-    assert digest_of(package, "rows.py", "MORE = 1\n") != before
+    assert digest_of(package, "wording.py", "MORE = 1\n") != before
 
 
 def test_files_are_parsed_once_until_one_changes(package, parsed):
     made, files = parsed()
     assert files == len(made) == 4
     assert parsed() == (made, 0)
-    (package / "rows.py").rename(package / "columns.py")
+    (package / "wording.py").rename(package / "columns.py")
     assert parsed()[1] == 4
 
 

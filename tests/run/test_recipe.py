@@ -371,7 +371,8 @@ class OneForAll(nn.Module):
 def test_parameters_that_are_not_trained_have_no_noise():
     """Behind a frozen identity the reach is that of the last layer alone: the length of the inputs and the bias."""
     setup = asked(model=PartlyFrozen).prepare()
-    inputs = (setup.data.test.x[:128] * setup.data.scaling.scale).reshape(128, -1)
+    scaling = setup.data.scaling
+    inputs = (setup.data.test.x[:128] * scaling.scale + scaling.shift).reshape(128, -1)
     probe = Probe.of(PartlyFrozen(), setup.data, setup.config)
     assert probe.reach == pytest.approx(math.sqrt(np.mean((inputs**2).sum(1) + 1)), rel=0.05)
 
