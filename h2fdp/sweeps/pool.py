@@ -199,15 +199,17 @@ class _Worker:
             text = f"other processes cannot have the study ({error}); expected classes and functions of modules"
             raise UserError(f"{text}, or one run after another (--inline, inline=True)", document.name) from None
         self.connection, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_work, args=(theirs, context))
+        self._process = _SPAWN.Process(target=_work, args=(theirs,))
         with _start_of_process(b"__main__" in context):
             self._process.start()
         theirs.close()
+        with suppress(OSError):  # of one that is lost, `news` tells
+            self.connection.send_bytes(context)
         self.is_there = True
 
     def send(self, task: Task | None) -> None:
         """Give it a task; or none, to end the one that it has after an interval, and itself."""
-        with suppress(OSError):  # of one that is lost, `news` tells
+        with suppress(OSError):
             self.connection.send(task)
 
     def news(self) -> dict[str, Any] | Outcome:
@@ -243,14 +245,14 @@ def _start_of_process(uses_script: bool) -> Iterator[None]:
             del os.environ["OMP_NUM_THREADS"]
 
 
-def _work(connection: Connection, context: bytes) -> None:
+def _work(connection: Connection) -> None:
     """The life of a worker's process. What it holds of data and topologies goes from one task to the next."""
     for number in (signal.SIGINT, signal.SIGTERM):  # which a terminal sends to all; the sweep's process says when
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for stream in (1, 2):  # what runs print would stand in the display of the sweep
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    document, data_root, threads = pickle.loads(context)
+    document, data_root, threads = connection.recv()
     here = TaskContext(document, data_root, threads, SharedInputs())
     for task in iter(connection.recv, None):
         connection.send(carry_out(task, here, connection.send, connection.poll))
