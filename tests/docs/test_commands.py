@@ -35,6 +35,7 @@ def test_the_command_line_takes_what_a_page_shows(program, command):
         pass
 
 
+@pytest.mark.usefixtures("users_defaults")
 @pytest.mark.parametrize("page", ["README.md", "docs/reference.md", "docs/data.md"])
 def test_the_programs_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

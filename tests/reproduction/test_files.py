@@ -15,6 +15,12 @@ from tests.reproduction.small import folder
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
+@pytest.fixture(scope="module")
+def project():
+    """The files of the project, which take seconds to read."""
+    return read_reproduction(EXPERIMENTS)
+
+
 def told(path, **changed):
     with pytest.raises(UserError) as error:
         read_reproduction(folder(path, **changed))
@@ -80,8 +86,8 @@ def test_a_folder_without_figures_is_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_part_of_the_project_can_be_run_and_quick_is_smaller():
-    of, shared = read_reproduction(EXPERIMENTS), SharedInputs()
+def test_every_part_of_the_project_can_be_run_and_quick_is_smaller(project):
+    of, shared = project, SharedInputs()
     runs = {}
     for quick in (False, True):
         for part in of.parts(of.file.figures, of.file.data_sets, quick):
@@ -94,22 +100,22 @@ def test_every_part_of_the_project_can_be_run_and_quick_is_smaller():
             assert len({run.point.values["seed"] for run in made}) >= 5
 
 
-def test_what_was_fitted_for_one_study_serves_no_other():
-    of = read_reproduction(EXPERIMENTS)
+def test_what_was_fitted_for_one_study_serves_no_other(project):
+    of = project
     assert [part.column for part in of.parts(["fig5"], of.file.data_sets, quick=True)] == ["claimed"] * 3
     columns = [(part.data_set, part.column) for part in of.parts(["fig5"], of.file.data_sets)]
     assert columns == [("fashion-mnist", "claimed"), ("fashion-mnist", "accounted"), ("cifar10", "claimed"),
                        ("cifar10-cnn12", "claimed")]  # fmt: skip
 
 
-def test_each_of_the_papers_figures_has_claims_about_fashion_mnist():
-    claims = read_reproduction(EXPERIMENTS).claims.claims
+def test_each_of_the_papers_figures_has_claims_about_fashion_mnist(project):
+    claims = project.claims.claims
     figures = {claim.figure for claim in claims if "fashion-mnist" in claim.paper}
     assert figures == {"ali-dpfl", *(f"fig{number}" for number in range(4, 11))}
 
 
-def test_runs_without_noise_are_the_same_in_both_columns():
-    of, shared = read_reproduction(EXPERIMENTS), SharedInputs()
+def test_runs_without_noise_are_the_same_in_both_columns(project):
+    of, shared = project, SharedInputs()
     for figure in ("fig4", "fig9"):
         digests = [
             {run.digest for run in of.study(part, False, shared).runs if run.point.values["method"] == "hfl"}
@@ -118,8 +124,8 @@ def test_runs_without_noise_are_the_same_in_both_columns():
         assert digests[0] == digests[1]
 
 
-def test_figures_share_the_runs_that_coincide():
-    of, shared = read_reproduction(EXPERIMENTS), SharedInputs()
+def test_figures_share_the_runs_that_coincide(project):
+    of, shared = project, SharedInputs()
     for column in ("claimed", "accounted"):
         parts = [part for part in of.parts(["fig4", "fig6", "fig9"], ["fashion-mnist"]) if part.column == column]
         fig4, fig6, fig9 = ({run.digest for run in of.study(part, False, shared).runs} for part in parts)
@@ -127,9 +133,9 @@ def test_figures_share_the_runs_that_coincide():
         assert len(fig4 & fig6) == 10
 
 
-def test_the_files_of_the_figures_have_what_the_search_found():
+def test_the_files_of_the_figures_have_what_the_search_found(project):
     found = json.loads((EXPERIMENTS / "open_parameters.json").read_text())
-    of = read_reproduction(EXPERIMENTS)
+    of = project
     for name, figure in of.file.figures.items():
         if figure.apart:
             continue
@@ -150,9 +156,9 @@ def test_the_files_of_the_figures_have_what_the_search_found():
             assert (calibration, constant) == ("accounted", pytest.approx(2**0.5))
 
 
-def test_the_runs_of_cifar10_have_what_their_search_found():
+def test_the_runs_of_cifar10_have_what_their_search_found(project):
     chosen = json.loads((EXPERIMENTS / "open_cifar10.json").read_text())["chosen"]
-    stated = read_reproduction(EXPERIMENTS).file.data_sets["cifar10"].set
+    stated = project.file.data_sets["cifar10"].set
     assert {key: stated[key] for key in chosen} == chosen
 
 
