@@ -9,12 +9,12 @@ from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
-from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer, NoisyUpdate, RawUpdate
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
-from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement, RequestedExperiment
+from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement, RequestedExperiment, UploadClipping
 from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
+from h2fdp.privacy.mechanisms.stages import GaussianNoise, Moment, Pipeline, Stage
 from h2fdp.privacy.modular_sums import ModularCode, code_for, padded
 from h2fdp.privacy.noise_placement_options import (
     NOISE_PLACEMENTS,
@@ -40,38 +40,39 @@ __all__ = [
     "AggregationKind",
     "BudgetFilter",
     "CentralDp",
-    "DeviceNoise",
     "DpSgd",
+    "GaussianNoise",
     "GradientSumMechanism",
     "HierarchicalDp",
     "KeySizes",
     "LocalDp",
-    "LocalRandomizer",
     "Mechanism",
     "MechanismContext",
     "ModularCode",
+    "Moment",
     "NoisePlacement",
     "NoisePlacementOptions",
     "NoisePlacementSection",
     "NoiseRequest",
     "NoiseSource",
-    "NoisyUpdate",
     "NonPrivate",
     "ObjectivePerturbation",
     "Observer",
     "OutputPerturbation",
     "PaperCalibration",
+    "Pipeline",
     "PlannedUpload",
-    "RawUpdate",
     "Release",
     "ReleaseKind",
     "RequestedExperiment",
     "Sampling",
     "SecureSum",
+    "Stage",
     "Tier",
     "TierVector",
     "Tolerance",
     "TrustModel",
+    "UploadClipping",
     "Visible",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",
