@@ -11,7 +11,7 @@ import numpy as np
 
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
@@ -21,7 +21,6 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     given_noise,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, Pipeline
 from h2fdp.privacy.observing import Observer
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped

@@ -15,7 +15,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, Relea
 from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
 from h2fdp.privacy.accounts import MARGIN, Accounts
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
@@ -26,7 +26,6 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.mechanisms.stages import Divisor, NoisySteps, Pipeline
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel

@@ -23,8 +23,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.stages import GaussianNoise, Pipeline
 from h2fdp.privacy.observing import Observer
-from h2fdp.privacy.secure_sum import KeySizes, SecureSum, Tolerance
-from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
+from h2fdp.privacy.trust_model import TRUST_MODELS, KeySizes, SecureSum, Tolerance, TrustModel
 from h2fdp.topology import Trust
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
@@ -20,7 +20,6 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.mechanisms.stages import Pipeline, RandomLinearTerm
 from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel

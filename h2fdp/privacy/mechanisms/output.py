@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from h2fdp.privacy.accounts import MARGIN, Accounts
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
@@ -20,7 +20,6 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
 from h2fdp.privacy.mechanisms.stages import NoisyModel, Pipeline
 from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel

@@ -11,8 +11,7 @@ import numpy as np
 
 from h2fdp.data.records import Rows
 from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
-from h2fdp.privacy.clipping import ROUNDING, clip_rows
-from h2fdp.privacy.mechanism import add_gaussian_noises
+from h2fdp.privacy.mechanism import ROUNDING, add_gaussian_noises, clip_rows
 from h2fdp.privacy.modular_sums import ModularCode
 from h2fdp.privacy.words import AggregationKind
 from h2fdp.streams import Streams, generator_of
