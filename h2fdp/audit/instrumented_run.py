@@ -82,7 +82,7 @@ class InstrumentedRun:
                 turning=design.kind == "turning",
             )
             groups = self._subnets[subnet.name] = RecordingNodes(self._group(number, canaries), first)
-            if self.run.blueprint.device_group(number).mechanism.noisy_steps:
+            if self.run.blueprint.device_group(number).pipeline.noisy_steps:
                 self._noisy_steps[subnet.name] = np.arange(subnet.size) + int(run.blueprint.first_devices[number])
             servers[subnet.name] = replace(self.run.blueprint.edge_server(number), groups=groups)
         self._edges = RecordingNodes(InProcessNodes(servers), first)

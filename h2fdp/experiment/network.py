@@ -11,7 +11,7 @@ from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import Slots
-from h2fdp.privacy import SecureSum, noise_placement_of
+from h2fdp.privacy import SecureSum, UploadClipping, noise_placement_of
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.client_sampling import share_of
 from h2fdp.schedules.registry import chosen
@@ -118,7 +118,7 @@ def check_adaptive_clipping(experiment: ExperimentFile, topology: Topology, docu
         return
     times, star = aggregation_times(experiment, topology), experiment.method.topology == "star"
     for subnet in topology.as_star().subnets if star else topology.subnets:
-        if placement.local_randomizer(subnet.trust, training.first_clip_norm, by_record=True).noisy_steps:
+        if placement.pipeline(subnet.trust, UploadClipping(training.first_clip_norm, by_record=True)).noisy_steps:
             continue
         longest = max(times.of(subnet.name).segments(training.local_steps))
         if longest > 1:

@@ -4,17 +4,17 @@ from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
+from h2fdp.privacy.gradient_bounds import accumulated_gradient_sensitivity
 from h2fdp.privacy.mechanism import add_gaussian_noise
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
-from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer, NoisyUpdate, RawUpdate
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
-from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement, RequestedExperiment
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
+from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement, RequestedExperiment, UploadClipping
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
+from h2fdp.privacy.mechanisms.stages import GaussianNoise, Moment, Pipeline, Stage
 from h2fdp.privacy.modular_sums import ModularCode, code_for, padded
 from h2fdp.privacy.noise_placement_options import (
     NOISE_PLACEMENTS,
@@ -24,9 +24,7 @@ from h2fdp.privacy.noise_placement_options import (
 )
 from h2fdp.privacy.observing import OBSERVERS, Observer, observers, observers_beside, tier_name, views
 from h2fdp.privacy.releases import PlannedUpload, Release, Sampling, TierVector, releases_of
-from h2fdp.privacy.secure_sum import KeySizes, SecureSum, Tolerance
-from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
-from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel, Visible
+from h2fdp.privacy.trust_model import TRUST_MODELS, KeySizes, SecureSum, Tolerance, TrustModel, Visible
 from h2fdp.privacy.words import ADDED_BY, AggregationKind, NoiseSource, ReleaseKind, Tier
 
 __all__ = [
@@ -40,38 +38,39 @@ __all__ = [
     "AggregationKind",
     "BudgetFilter",
     "CentralDp",
-    "DeviceNoise",
     "DpSgd",
+    "GaussianNoise",
     "GradientSumMechanism",
     "HierarchicalDp",
     "KeySizes",
     "LocalDp",
-    "LocalRandomizer",
     "Mechanism",
     "MechanismContext",
     "ModularCode",
+    "Moment",
     "NoisePlacement",
     "NoisePlacementOptions",
     "NoisePlacementSection",
     "NoiseRequest",
     "NoiseSource",
-    "NoisyUpdate",
     "NonPrivate",
     "ObjectivePerturbation",
     "Observer",
     "OutputPerturbation",
     "PaperCalibration",
+    "Pipeline",
     "PlannedUpload",
-    "RawUpdate",
     "Release",
     "ReleaseKind",
     "RequestedExperiment",
     "Sampling",
     "SecureSum",
+    "Stage",
     "Tier",
     "TierVector",
     "Tolerance",
     "TrustModel",
+    "UploadClipping",
     "Visible",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",

@@ -17,7 +17,7 @@ from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps, LocalSteps
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
-from h2fdp.privacy.secure_sum import KeySizes, Tolerance
+from h2fdp.privacy.trust_model import KeySizes, Tolerance
 
 
 class NoisePlacementOptions(Options):

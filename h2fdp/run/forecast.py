@@ -11,7 +11,7 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from h2fdp.privacy import Accounts, Release
-from h2fdp.privacy.noise_allowance import NoiseAllowance
+from h2fdp.privacy.budget_filter import NoiseAllowance
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.protocol.cloud import Cloud, NoiseChoice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
 
@@ -14,7 +14,8 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
-from h2fdp.privacy import AdaptiveClipping, LocalRandomizer, NoisePlacement, TrustModel
+from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, TrustModel, UploadClipping
+from h2fdp.privacy.mechanisms.stages import CutToLongest
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.schedules.device_estimates import GradientProbe
@@ -41,6 +42,18 @@ class EstimateSettings:
 
     ranges: tuple[float, float, float]
     leaks: bool
+
+
+@dataclass(frozen=True)
+class LongestSum:
+    """From a step size and a number of steps to the longest update that gradients of norm G make."""
+
+    norm: float
+    momentum: float
+
+    def __call__(self, step_size: float, steps: int) -> float:
+        """eta gain(m) G."""
+        return step_size * gain(self.momentum, steps) * self.norm
 
 
 @dataclass(frozen=True)
@@ -275,7 +288,7 @@ class Blueprint:
         sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
-            mechanism=(randomizer := self._local_randomizer(subnet.trust)),
+            pipeline=self._pipeline(subnet.trust),
             first_row=block_begins - devices.start,
             device_name=subnet.device_name,
             records=records,
@@ -283,20 +296,23 @@ class Blueprint:
             engine=engine,
             gradient_probe=self._gradient_probe(),
             loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
-            longest=None if randomizer.noisy_steps else self.longest(),
-            adaptive=self.adaptive,
         )
 
-    def _local_randomizer(self, trust: Trust) -> LocalRandomizer:
+    def _pipeline(self, trust: Trust) -> Pipeline:
+        """What happens to the uploads of devices under an edge server of this trust."""
         by_record = self.clipping is not None and self.clipping.scope == "record"
-        return self.noise_placement.local_randomizer(trust, self.clip_norm, by_record, self.gamma)
+        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive)
+        found, longest = self.noise_placement.pipeline(trust, clipping), self.longest()
+        if longest is None or found.noisy_steps:
+            return found
+        initial = None if self.adaptive is None else self.adaptive.initial
+        return replace(found, stages=(CutToLongest(longest, initial), *found.stages))
 
-    def longest(self) -> Callable[[float, int], float] | None:
+    def longest(self) -> LongestSum | None:
         """eta gain(m) G where what leaves a device is a sum of clipped gradients, and noise is sized for that."""
         if self.clipping is None or not (self.noise_placement.private and self.noise_placement.accumulates):
             return None
-        norm, momentum = self.clipping.norm, self.momentum
-        return lambda step_size, steps: step_size * gain(momentum, steps) * norm
+        return LongestSum(self.clipping.norm, self.momentum)
 
     def _gradient_probe(self) -> GradientProbe | None:
         if self.measuring is None:

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.privacy import Moment
 from h2fdp.protocol import Broadcast, DeviceGroup, EdgeServer, InProcessNodes, Order, Plan, Upload, in_step
-from h2fdp.protocol.devices import released_together
+from h2fdp.protocol.devices import released
 from h2fdp.training.batches import Batches, draw_together, joined
 from h2fdp.training.work import StepTerms, TrainingResult
 
@@ -33,7 +34,7 @@ class _Job:
     def alike(self) -> tuple[int, int, float, bool]:
         """Jobs with equal slots and step sizes train together, under noise at every step or without."""
         order = self.order
-        return order.first_slot, order.last_slot, order.step_size, self.group.mechanism.noisy_steps
+        return order.first_slot, order.last_slot, order.step_size, self.group.pipeline.noisy_steps
 
     @property
     def devices(self) -> int:
@@ -42,8 +43,8 @@ class _Job:
 
     @property
     def company(self) -> Hashable:
-        """Equal for jobs whose devices may release together."""
-        return self.group.company(self.order) or (self.edge, self.name)
+        """Equal for `alike` jobs whose devices may release together."""
+        return self.group.stages(self.order), self.order.kind, self.order.clip_norm
 
 
 class Lockstep:
@@ -142,9 +143,8 @@ class Lockstep:
 
 def _released(company: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:
     """What may leave the devices of these jobs."""
-    if len(company) == 1:
-        return company[0].group.released(trained, company[0].model, company[0].order)
-    return released_together([job.group for job in company], trained, starts, [job.order for job in company])
+    first, moments = company[0], [job.group.moment(job.order) for job in company]
+    return released(first.group.stages(first.order), trained, starts, Moment.joined(moments))
 
 
 def _batches(jobs: Sequence[_Job]) -> Batches:

@@ -14,18 +14,16 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.errors import UserError
-from h2fdp.privacy import AdaptiveClipping, DeviceNoise, RawUpdate, Release
+from h2fdp.privacy import AdaptiveClipping, Moment, Pipeline, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.privacy.adjacency import under
 from h2fdp.privacy.gradient_bounds import ClippedRecords
 from h2fdp.privacy.ledger_rows import release_of
-from h2fdp.privacy.mechanisms.central import ClippedUpdate
-from h2fdp.privacy.mechanisms.dp_sgd import NoisyGradients
+from h2fdp.privacy.mechanisms.stages import ClippedUpdate, CutToLongest, NoisySteps, RecordVotes, noise_on_votes
 from h2fdp.protocol import DeviceGroup, Order
 from h2fdp.streams import Streams
 from h2fdp.training import Clipping, DeviceRecords, build_engine
 from h2fdp.training.batches import Batches
-from h2fdp.training.work import TrainingResult
 from tests.privacy.accounting.hockey_stick import both_directions, line_density, plane_density
 
 SEEDS, STREAMS = st.integers(0, 10**6), Streams(seed=4)
@@ -116,18 +114,17 @@ class Drawn:
         return Batches(indices, counts[:, None])
 
 
-def group(records, module, draws, rate, adaptive, engine, side=None, mean_too=True):
+def group(records, module, draws, rate, adaptive, engine, stages=None, mean_too=True):
+    longest = CutToLongest(lambda step_size, steps: step_size * steps * adaptive.initial, adaptive.initial)
     clipping = Clipping(adaptive.initial, "record", mean_too=mean_too)
     return DeviceGroup(
         STREAMS,
-        side or RawUpdate(expected=True),
+        Pipeline(stages or (longest, RecordVotes(adaptive)), "expected"),
         0,
         lambda row: f"edge/{row + 1}",
         records,
         Drawn(draws, rate),
         build_engine(engine, module, clipping, Plain(), 4),
-        longest=lambda step_size, steps: step_size * steps * adaptive.initial,
-        adaptive=adaptive,
     )
 
 
@@ -191,7 +188,8 @@ def test_over_several_noisy_steps_votes_add_up_under_the_noise_of_every_step():
     adaptive = AdaptiveClipping(1.0, share=0.3)
     _, records, module, model = situation(5, 7, scale=3.0)
     draws = np.ones((4, 7), dtype=bool)
-    made = group(records, module, draws, 0.5, adaptive, "stacked", NoisyGradients("expected"), mean_too=False)
+    stages = NoisySteps(), RecordVotes(adaptive, noisy_gradients=True)
+    made = group(records, module, draws, 0.5, adaptive, "stacked", stages, mean_too=False)
     found = made.train(model, order(4, 0.5, 1e6, level=[0.2])).updates[0]
     noise = STREAMS.open("edge/1", "noise-votes", 2, 7).standard_normal() * 0.2 * 2  # the root of four steps
     assert float(found[-1]) == pytest.approx(0.5 * (4 * 7 * adaptive.vote(1e6) + noise) / 3.5, rel=1e-6)
@@ -208,8 +206,9 @@ def test_a_device_that_is_not_told_the_norm_sends_nothing():
 def test_noise_on_votes_has_the_level_of_the_steps_noise_times_the_root_of_their_number(wrong):
     """Chi-square of 4,000 draws: accepted at the stated deviation, rejected at 2/3 and 3/2 of it, error rate 1e-6."""
     steps = np.tile([1, 4], 2000)
-    noise = DeviceNoise(STREAMS, [f"edge/{row}" for row in range(4000)], np.full(4000, 0.8), 3, 5, 9)
-    drawn = NoisyGradients("expected").noise_on_votes(noise, steps) / (0.8 * wrong * np.sqrt(steps))
+    at = Moment(streams=STREAMS, nodes=[f"edge/{row}" for row in range(4000)], levels=np.full(4000, 0.8), interval=3,
+                first_slot=5, last_slot=9, steps=steps)  # fmt: skip
+    drawn = noise_on_votes(at) / (0.8 * wrong * np.sqrt(steps))
     lowest, highest = stats.chi2.ppf([ERROR / 2, 1 - ERROR / 2], 4000)
     assert (lowest <= (drawn**2).sum() <= highest) == (wrong == 1.0)
 
@@ -220,8 +219,11 @@ def test_a_whole_update_is_never_longer_than_the_norm_cut_or_normalised(seed, no
     direction = np.random.default_rng(seed).normal(size=50)
     update = torch.from_numpy(np.stack([length * direction / np.linalg.norm(direction), np.zeros(50)])).float()
     update = torch.cat([update, torch.full((1, 50), torch.inf)])
-    before, noise = update.clone(), DeviceNoise(STREAMS, [], np.empty(0), 0, 0, 1)
-    ClippedUpdate(norm, gamma).upload(update, torch.zeros(50), noise, "global")
+    before, quiet = (
+        update.clone(),
+        Moment(streams=STREAMS, nodes=[], levels=np.empty(0), interval=0, first_slot=0, last_slot=1),
+    )
+    ClippedUpdate(norm, gamma).encode(update, torch.zeros(50), quiet)
     lengths = torch.linalg.vector_norm(update.double(), dim=1)
     assert lengths.max() <= norm
     assert lengths[1:].max() == 0
@@ -233,11 +235,11 @@ def test_a_whole_update_is_never_longer_than_the_norm_cut_or_normalised(seed, no
 
 def test_a_device_votes_about_the_whole_update_before_it_is_cut():
     adaptive, updates = AdaptiveClipping(9.0, share=0.36), torch.tensor([[3.0, 4.0, 0.0], [0.3, 0.4, 0.0]])
-    side = ClippedUpdate(9.0)
     _, records, module, _ = situation(5, 7, scale=3.0)
-    made = group(records, module, np.ones((1, 7), dtype=bool), 0.5, adaptive, "loop", side)
+    stages = (ClippedUpdate(9.0, moving=adaptive),)
+    made = group(records, module, np.ones((1, 7), dtype=bool), 0.5, adaptive, "loop", stages)
     asked = Order(interval=0, first_slot=0, last_slot=1, kind="global", step_size=0.1, rows=np.arange(2),
                   noise_std=np.empty(0), clip_norm=1.0)  # fmt: skip
-    found = replace(made, longest=None).released(TrainingResult(updates), torch.zeros(4), asked).updates
+    found = made.pipeline.encode(updates, torch.zeros(3), made.moment(asked))
     np.testing.assert_allclose(found, [[0.6, 0.8, 0, -0.75], [0.3, 0.4, 0, 0.75]], rtol=1e-6)
     assert float(torch.linalg.vector_norm(found[0])) == pytest.approx(adaptive.length(1.0))

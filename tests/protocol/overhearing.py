@@ -12,8 +12,7 @@ from itertools import product
 import numpy as np
 import torch
 
-import h2fdp.privacy.mechanisms.local_randomizer
-import h2fdp.privacy.mechanisms.output
+import h2fdp.privacy.mechanisms.stages
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.edge_server
 import h2fdp.protocol.tiers
@@ -183,17 +182,17 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
         if silent:
             return DeviceGroup(**made | {"engine": Nothing()})
         # A signal is as long as the difference of two updates, of which each is within the bound.
-        return TimedGroup(**made | {"engine": Signals(heard, name, moved), "longest": None})
+        return TimedGroup(**made | {"engine": Signals(heard, name, moved)})
 
     in_step = h2fdp.protocol.aggregator.in_step
     with monkeypatch.context() as patched:
         if not silent:
             patched.setattr(Streams, "borrowed", named)
             patched.setattr(Streams, "key", named_key)
-            output, local_randomizer = h2fdp.privacy.mechanisms.output, h2fdp.privacy.mechanisms.local_randomizer
-            for module in (local_randomizer, output, h2fdp.protocol.aggregator):
+            stages = h2fdp.privacy.mechanisms.stages
+            for module in (stages, h2fdp.protocol.aggregator):
                 patched.setattr(module, "add_gaussian_noises", add_each)
-            patched.setattr(output, "clip_rows", lambda models, norm: models)  # it would not be linear
+            patched.setattr(stages, "clip_rows", lambda vectors, *_, **__: vectors)  # it would not be linear
         patched.setattr(h2fdp.protocol.edge_server._Subnet, "arrived", seen_summed)
         patched.setattr(h2fdp.protocol.tiers._Subtrees, "arrived", nodes_summed)
         patched.setattr(h2fdp.protocol.tiers.UpperAggregator, "begin", begun)

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from h2fdp.privacy import TRUST_MODELS, NoisyUpdate, RawUpdate
+from h2fdp.privacy import TRUST_MODELS, GaussianNoise, Pipeline
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, Plan
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
@@ -40,7 +40,7 @@ def device_group(targets, source, first=0, name="edge"):
     sampler = BatchSampler(
         STREAMS, name, "fixed", np.ones(first + devices, dtype=np.int64), np.ones(first + devices), 4
     )
-    side = NoisyUpdate() if TRUST_MODELS[source].devices_add_noise else RawUpdate()
+    side = Pipeline((GaussianNoise(),)) if TRUST_MODELS[source].devices_add_noise else Pipeline()
     return DeviceGroup(
         STREAMS, side, first, lambda row: f"{name}/{row + 1}", records, sampler, QuadraticEngine(targets)
     )

@@ -6,7 +6,6 @@ import torch
 
 from h2fdp import Experiment, Topology
 from h2fdp.protocol.messages import Order
-from h2fdp.training.work import TrainingResult
 
 
 def group(method, trust, **settings):
@@ -20,14 +19,14 @@ class Devices:
 
     def __init__(self, method="h2fdp", trust=1.0, **settings):
         self.group = group(method, trust, **settings)
-        self.mechanism, self.rows = self.group.mechanism, np.arange(3)
+        self.pipeline, self.rows = self.group.pipeline, np.arange(3)
 
     def upload(self, updates):
-        noise = self.rows * 0.0 + 1e-20 if self.mechanism.noisy else self.rows[:0] * 0.0
+        noise = self.rows * 0.0 + 1e-20 if self.pipeline.noisy else self.rows[:0] * 0.0
         plan = Order(
             interval=0, first_slot=0, last_slot=4, kind="global", step_size=0.1, rows=self.rows, noise_std=noise
         )
-        return self.group.released(TrainingResult(updates.clone()), torch.zeros(updates.shape[1]), plan).updates
+        return self.pipeline.encode(updates.clone(), torch.zeros(updates.shape[1]), self.group.moment(plan))
 
 
 def of_lengths(*lengths):

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp import Experiment, Topology
-from h2fdp.protocol.devices import released_together
+from h2fdp.privacy import ModularCode, Moment
 from h2fdp.protocol.messages import Order
-from h2fdp.training.work import TrainingResult
 
 METHODS = {
     "noise on updates": ("h2fdp", {}),
@@ -54,35 +53,33 @@ def test_together_is_alone_to_the_bit(name, seed, length):
     drawn = np.random.default_rng(seed)
     rows = [np.flatnonzero(drawn.random(4) < 0.7) for _ in parties]
     rows = [own if own.size else np.array([2]) for own in rows]
-    noisy, levels = parties[0].mechanism.noisy, (0.1, 0.2, 0.3)
+    noisy, levels = parties[0].pipeline.noisy, (0.1, 0.2, 0.3)
     orders = [order(own, level, noisy) for own, level in zip(rows, levels, strict=True)]
     models = [torch.from_numpy(drawn.standard_normal(650)).float() for _ in parties]
     updates = [torch.from_numpy(drawn.standard_normal((len(own), 650)) * length).float() for own in rows]
     alone = [
-        party.released(TrainingResult(own.clone()), model, asked)
+        party.pipeline.encode(own.clone(), model, party.moment(asked))
         for party, own, model, asked in zip(parties, updates, models, orders, strict=True)
     ]
     starts = torch.cat([model.expand(len(own), -1) for model, own in zip(models, rows, strict=True)])
     before = starts.clone()
-    assert len({party.company(asked) for party, asked in zip(parties, orders, strict=True)}) == 1
-    found = released_together(parties, TrainingResult(torch.cat(updates)), starts, orders)
-    assert torch.equal(found.updates, torch.cat([each.updates for each in alone]))
+    (stages,) = {party.stages(asked) for party, asked in zip(parties, orders, strict=True)}
+    moments = [party.moment(asked) for party, asked in zip(parties, orders, strict=True)]
+    assert torch.equal(stages.encode(torch.cat(updates), starts, Moment.joined(moments)), torch.cat(alone))
     assert torch.equal(starts, before), "what devices were sent is read, not written"
 
 
-def test_company_is_kept_by_those_who_treat_updates_alike():
+def test_devices_of_other_stages_release_apart():
     first, second, _ = groups("h2fdp")
-    rows = np.arange(4)
-    asked = order(rows, 0.1, True)
-    assert first.company(asked) == second.company(asked)
-    assert first.company(asked) != first.company(replace(asked, kind="global"))
-    assert first.company(asked) != first.company(replace(asked, clip_norm=0.3))
-    assert first.company(asked) != first.company(replace(asked, last_slot=17)), "more steps make longer updates"
-    assert first.company(asked) != groups("hfl")[0].company(replace(asked, noise_std=np.empty(0)))
+    asked = order(np.arange(4), 0.1, True)
+    codes = [ModularCode(bits=16, spacing=0.5, parameters=650, node=node) for node in ("a", "b")]
+    assert first.stages(asked) == second.stages(asked)
+    assert first.stages(asked) != groups("hfl")[0].stages(asked)
+    assert len({first.stages(asked), *(first.stages(replace(asked, code=code)) for code in codes)}) == 3
 
 
 def test_a_device_that_must_add_noise_refuses_in_company_too():
     parties, rows = groups("h2fdp"), np.arange(4)
     orders = [order(rows, 0.1, True), order(rows, 0.1, False), order(rows, 0.1, True)]
     with pytest.raises(AssertionError, match="without noise"):
-        released_together(parties, TrainingResult(torch.zeros(12, 650)), torch.zeros(12, 650), orders)
+        Moment.joined([party.moment(asked) for party, asked in zip(parties, orders, strict=True)])

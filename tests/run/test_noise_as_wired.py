@@ -13,8 +13,7 @@ import pytest
 import torch
 from scipy import stats
 
-import h2fdp.privacy.mechanisms.local_randomizer
-import h2fdp.privacy.mechanisms.output
+import h2fdp.privacy.mechanisms.stages
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology
@@ -122,14 +121,14 @@ def expected(records, rates, attendances, weights, sensitivity, local):
 
 def listen_below_the_cloud(monkeypatch, added):
     """Note the standard deviations of all Gaussian vectors that devices and edge servers add."""
-    local_randomizer, output = h2fdp.privacy.mechanisms.local_randomizer, h2fdp.privacy.mechanisms.output
-    original = local_randomizer.add_gaussian_noises
+    stages = h2fdp.privacy.mechanisms.stages
+    original = stages.add_gaussian_noises
 
     def listening(vectors, noise_stds, keys):
         added.extend(noise_stds.tolist())
         return original(vectors, noise_stds, keys)
 
-    for adding in (local_randomizer, output, h2fdp.protocol.aggregator):
+    for adding in (stages, h2fdp.protocol.aggregator):
         monkeypatch.setattr(adding, "add_gaussian_noises", listening)
 
 

@@ -5,32 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
-from h2fdp.privacy.clipping import clip_rows
-from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
     RequestedExperiment,
+    UploadClipping,
     clipped,
     given_noise,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.mechanisms.stages import ClippedUpdate, Pipeline
 from h2fdp.privacy.observing import Observer
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
 from h2fdp.topology import Trust
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 ADJACENCY = (
     "central: epsilon is about a whole device - neighbours differ in one device's updates, which become zero - "
@@ -101,28 +97,6 @@ class CentralMechanism(Mechanism):
 
 
 @dataclass(frozen=True)
-class ClippedUpdate(LocalRandomizer):
-    """The whole update of an interval, scaled to a norm of at most C.
-
-    Attributes:
-        norm: C, where it does not move.
-        gamma: updates are normalised, see `clip_rows`; None cuts those that are longer.
-    """
-
-    norm: float
-    gamma: float | None = None
-    noisy: ClassVar[bool] = False
-    clips_updates: ClassVar[bool] = True
-
-    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        if noise.clip_norm is None:
-            clip_rows(updates, self.norm, gamma=self.gamma)
-        else:
-            clip_rows(updates[:, :-1], noise.clip_norm)  # the last coordinate is the vote
-        return False
-
-
-@dataclass(frozen=True)
 class CentralDp(NoisePlacement):
     """Edge servers and cloud are trusted; global models leave them.
 
@@ -169,11 +143,9 @@ class CentralDp(NoisePlacement):
             )
             yield "training.aggregations_per_interval", text
 
-    def local_randomizer(
-        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
-    ) -> LocalRandomizer:
-        assert clip_norm is not None, "a guarantee comes with clipping"
-        return ClippedUpdate(clip_norm, gamma)
+    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
+        assert clipping.norm is not None, "a guarantee comes with clipping"
+        return Pipeline((ClippedUpdate(clipping.norm, clipping.gamma, clipping.moving),))
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"

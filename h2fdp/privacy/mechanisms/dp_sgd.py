@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,27 +15,23 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, Relea
 from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
 from h2fdp.privacy.accounts import MARGIN, Accounts
-from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer, StepNoise
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
     RequestedExperiment,
+    UploadClipping,
     clipped,
     given_noise,
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.mechanisms.stages import Divisor, NoisySteps, Pipeline
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
 from h2fdp.topology import Trust
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Normalize = Literal["expected", "drawn"] | float
 DRAWN = (
     "normalize drawn: how many records a batch drew scales its noise, and shows in it, so sampling hides nothing: the "
     "account has no amplification, and holds for neighbours where a record gets a gradient of zero and is still "
@@ -153,36 +148,6 @@ class DpSgdMechanism(Mechanism):
 
 
 @dataclass(frozen=True)
-class NoisyGradients(LocalRandomizer):
-    """Noise at every step, empty batches included. What comes of the steps may leave as it is."""
-
-    normalize: Normalize
-    noisy: ClassVar[bool] = True
-    noisy_steps: ClassVar[bool] = True
-
-    @property
-    def by_expected_batch(self) -> bool:
-        return self.normalize == "expected"
-
-    @property
-    def divisor(self) -> float | None:
-        return None if isinstance(self.normalize, str) else self.normalize
-
-    def step_noise(self, noise: DeviceNoise) -> StepNoise:
-        return StepNoise(noise.streams, noise.nodes, noise.levels, noise.interval, noise.first_slot)
-
-    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        return True
-
-    def noise_on_votes(self, noise: DeviceNoise, steps: np.ndarray) -> np.ndarray:
-        """Of all steps together: the sum of their noises, which is all that anybody sees of them."""
-        found = np.zeros(len(steps))
-        for position, level, stream in noise.drawn("votes"):
-            found[position] = level * math.sqrt(steps[position]) * stream.standard_normal()
-        return found
-
-
-@dataclass(frozen=True)
 class DpSgd(NoisePlacement):
     """Trust is irrelevant: edge servers, trusted or not, see noisy steps.
 
@@ -195,7 +160,7 @@ class DpSgd(NoisePlacement):
     """
 
     noise_multiplier: float | None = None
-    normalize: Normalize = "expected"
+    normalize: Divisor = "expected"
     rc_search: RcSearch = "safe"
     description: ClassVar[str] = "every device clips records' gradients and adds noise at each local step (DP-SGD)"
     clips: ClassVar[Clips] = "record"
@@ -236,10 +201,8 @@ class DpSgd(NoisePlacement):
             text = "needs a stated noise_multiplier; here it is null"
             yield "method.privacy.rc_search", text
 
-    def local_randomizer(
-        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
-    ) -> LocalRandomizer:
-        return NoisyGradients(self.normalize)
+    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
+        return Pipeline((NoisySteps(), *clipping.votes(noisy_gradients=True)), self.normalize)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"

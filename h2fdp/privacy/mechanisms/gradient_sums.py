@@ -9,11 +9,15 @@ import numpy as np
 
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
-from h2fdp.privacy.gradient_bounds import ClippedRecords, GradientBound, expected_batches
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, SensitivityRule
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.gradient_bounds import (
+    ESTIMATE_BATCHES,
+    ClippedRecords,
+    GradientBound,
+    estimate_sensitivity,
+    expected_batches,
+)
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, NoiseRequest, SensitivityRule
 from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
-from h2fdp.privacy.sensitivity import ESTIMATE_BATCHES, estimate_sensitivity
 from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
 

@@ -12,12 +12,18 @@ from h2fdp.errors import UserError
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, GradientBound, LinearScores, StepsDoNotExpand
 from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
-from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, NoisyUpdate, RawUpdate
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
-from h2fdp.privacy.mechanisms.noise_placement import Clips, NoisePlacement, RequestedExperiment, clipped, remembering
+from h2fdp.privacy.mechanisms.noise_placement import (
+    Clips,
+    NoisePlacement,
+    RequestedExperiment,
+    UploadClipping,
+    clipped,
+    remembering,
+)
+from h2fdp.privacy.mechanisms.stages import GaussianNoise, Pipeline
 from h2fdp.privacy.observing import Observer
-from h2fdp.privacy.secure_sum import KeySizes, SecureSum, Tolerance
-from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
+from h2fdp.privacy.trust_model import TRUST_MODELS, KeySizes, SecureSum, Tolerance, TrustModel
 from h2fdp.topology import Trust
 
 
@@ -91,11 +97,10 @@ class HierarchicalDp(NoisePlacement):
     def input_norm(self) -> float | None:
         return self.input_bound
 
-    def local_randomizer(
-        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
-    ) -> LocalRandomizer:
-        by_expected = by_record or self.input_bound is not None
-        return NoisyUpdate(by_expected) if self.trust_model(trust).devices_add_noise else RawUpdate(by_expected)
+    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
+        expected = clipping.by_record or self.input_bound is not None
+        noise = (GaussianNoise(),) if self.trust_model(trust).devices_add_noise else ()
+        return Pipeline((*clipping.votes(), *noise), "expected" if expected else "drawn")
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """The paper's calibration for the numbers of releases that are planned."""

@@ -15,13 +15,12 @@ import numpy as np
 from h2fdp.privacy.accounting import Accountant, ReleaseType
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import EqualMultipliers
-from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism, NoisyGradients, planned_multiplier
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism, planned_multiplier
 from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
-from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
-from h2fdp.privacy.mechanisms.noise_placement import Clips, RequestedExperiment, estimates_raw
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
+from h2fdp.privacy.mechanisms.noise_placement import Clips, RequestedExperiment, UploadClipping, estimates_raw
+from h2fdp.privacy.mechanisms.stages import NoisySteps, Pipeline
 from h2fdp.privacy.releases import PlannedUpload, Release
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier
@@ -98,12 +97,10 @@ class HierarchicalSteps(HierarchicalDp):
         if self.input_bound is not None:
             yield "method.privacy.input_bound", "noise: steps needs clipped gradients; expected null"
 
-    def local_randomizer(
-        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
-    ) -> LocalRandomizer:
+    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         if trust == "untrusted":
-            return NoisyGradients(normalize="expected")
-        return super().local_randomizer(trust, clip_norm, by_record=True)
+            return Pipeline((NoisySteps(), *clipping.votes(noisy_gradients=True)), "expected")
+        return super().pipeline(trust, replace(clipping, by_record=True))
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """One multiplier for all, at first by ALI-DPFL's account of the planned steps."""
@@ -125,7 +122,5 @@ class LocalSteps(HierarchicalSteps):
         """The device adds it."""
         return TRUST_MODELS["device"]
 
-    def local_randomizer(
-        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
-    ) -> LocalRandomizer:
-        return super().local_randomizer("untrusted", clip_norm, by_record, gamma)
+    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
+        return super().pipeline("untrusted", clipping)

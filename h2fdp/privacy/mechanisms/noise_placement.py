@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from h2fdp.privacy.mechanisms.local_randomizer import LocalRandomizer, RawUpdate
+from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.stages import Pipeline, RecordVotes
 from h2fdp.privacy.observing import Observer, height_of
 from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.topology import Trust
@@ -50,6 +51,27 @@ class RequestedExperiment:
     foreseen: bool
     controlled: bool
     noisy_estimates: bool
+
+
+@dataclass(frozen=True)
+class UploadClipping:
+    """How a run clips, as far as stages of uploads depend on it.
+
+    Attributes:
+        norm: the first one, where it moves.
+        by_record: records' gradients are clipped one by one.
+        gamma: of whole updates that are normalised, see `clip_rows`; None for others.
+        moving: how the norm moves; None where it does not.
+    """
+
+    norm: float | None = None
+    by_record: bool = False
+    gamma: float | None = None
+    moving: AdaptiveClipping | None = None
+
+    def votes(self, noisy_gradients: bool = False) -> tuple[RecordVotes, ...]:
+        """The stage of records' votes, where the norm moves."""
+        return () if self.moving is None else (RecordVotes(self.moving, noisy_gradients),)
 
 
 class NoisePlacement(Protocol):
@@ -128,16 +150,9 @@ class NoisePlacement(Protocol):
         """What of an experiment the placement does not go with: keys, and the reasons."""
         ...
 
-    def local_randomizer(
-        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
-    ) -> LocalRandomizer:
-        """The devices' part under an edge server of this trust.
-
-        Args:
-            by_record: records' gradients are clipped one by one.
-            gamma: of whole updates that are normalised, see `clip_rows`; None for others.
-        """
-        return RawUpdate()
+    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
+        """What happens to the uploads of devices under an edge server of this trust."""
+        return Pipeline()
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """The noises of a run.

@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
     RequestedExperiment,
+    UploadClipping,
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.mechanisms.stages import Pipeline, RandomLinearTerm
 from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
 from h2fdp.topology import Trust
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NO_ACCOUNT = (
     "objective: no sound account: the claim (Theorem 6.3 of Upcycled-FL) holds for the exact minimiser of the "
@@ -110,27 +107,6 @@ class PerturbedMinimiser:
 
 
 @dataclass(frozen=True)
-class RandomLinearTerm(LocalRandomizer):
-    """n_i is drawn in each interval: its direction is uniform, its length Gamma(M, 1/alpha_i)."""
-
-    noisy: ClassVar[bool] = True
-
-    def linear_terms(self, model: Tensor, noise: DeviceNoise) -> Tensor:
-        import torch
-
-        found = torch.empty(len(noise.levels), model.numel())
-        for position, level, stream in noise.drawn("objective"):
-            direction = stream.standard_normal(model.numel())
-            length = level * stream.gamma(model.numel()) / np.linalg.norm(direction)
-            found[position] = torch.from_numpy(direction * length)
-        return found.to(model.device)
-
-    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        """Updates go up as they are."""
-        return False
-
-
-@dataclass(frozen=True)
 class ObjectivePerturbation(NoisePlacement):
     """For generalised linear models under a proximal pull.
 
@@ -189,10 +165,8 @@ class ObjectivePerturbation(NoisePlacement):
         if request.budget:
             yield "privacy.budget", "there is no sound account of objective perturbation, so no budget; expected none"
 
-    def local_randomizer(
-        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
-    ) -> LocalRandomizer:
-        return RandomLinearTerm()
+    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
+        return Pipeline((RandomLinearTerm(),))
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         features = 2.0 if setting.biased else 1.0  # the largest squared norm of a record's features

@@ -5,31 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from h2fdp.privacy.accounts import MARGIN, Accounts
-from h2fdp.privacy.clipping import clip_rows
-from h2fdp.privacy.mechanism import add_gaussian_noises
-from h2fdp.privacy.mechanisms.local_randomizer import DeviceNoise, LocalRandomizer
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
     RequestedExperiment,
+    UploadClipping,
     given_noise,
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
+from h2fdp.privacy.mechanisms.stages import NoisyModel, Pipeline
 from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind
 from h2fdp.topology import Trust
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CLAIM = (
     "output: claimed is Theorem 6.2 of Upcycled-FL, whose proof lets one record move a clipped model by its norm / "
@@ -94,23 +89,6 @@ class OutputPerturbationMechanism(Mechanism):
 
 
 @dataclass(frozen=True)
-class ClippedNoisyModel(LocalRandomizer):
-    """w_i is scaled to a norm of at most tau, noise is added, and the result goes up as an update."""
-
-    model_norm: float
-    noisy: ClassVar[bool] = True
-
-    def upload(self, updates: Tensor, model: Tensor, noise: DeviceNoise, purpose: str) -> bool:
-        import torch
-
-        models = torch.sub(model, updates, out=updates)
-        clip_rows(models, self.model_norm)
-        add_gaussian_noises(models, noise.levels, noise.keys(purpose))
-        torch.sub(model, models, out=updates)
-        return False
-
-
-@dataclass(frozen=True)
 class OutputPerturbation(NoisePlacement):
     """Every device for itself, whoever is trusted.
 
@@ -144,10 +122,8 @@ class OutputPerturbation(NoisePlacement):
         yield from given_noise("noise_std", self.noise_std, request)
         yield from uncontrolled(request)
 
-    def local_randomizer(
-        self, trust: Trust, clip_norm: float | None, by_record: bool, gamma: float | None = None
-    ) -> LocalRandomizer:
-        return ClippedNoisyModel(self.model_norm)
+    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
+        return Pipeline((NoisyModel(self.model_norm),))
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         releases = setting.intervals + setting.local_aggregations

@@ -8,9 +8,10 @@ import torch
 from scipy import stats
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts, DeviceNoise
-from h2fdp.privacy.mechanisms.noise_request import NoiseRequest
-from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation, RandomLinearTerm
+from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts, Moment
+from h2fdp.privacy.mechanisms.mechanism import NoiseRequest
+from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
+from h2fdp.privacy.mechanisms.stages import RandomLinearTerm
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 
@@ -20,8 +21,9 @@ ASKED = NoiseRequest(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.2]
 
 def terms(alpha, devices=300, size=12):
     nodes = [f"a/{row + 1}" for row in range(devices)]
-    noise = DeviceNoise(Streams(3), nodes, np.full(devices, 1 / alpha), 2, 8, 12)
-    return RandomLinearTerm().linear_terms(torch.zeros(size), noise).double().numpy()
+    levels = np.full(devices, 1 / alpha)
+    at = Moment(streams=Streams(3), nodes=nodes, levels=levels, interval=2, first_slot=8, last_slot=12)
+    return RandomLinearTerm().linear_terms(torch.zeros(size), at).double().numpy()
 
 
 def test_a_given_rate_claims_the_theorem():
