@@ -99,14 +99,10 @@ class QuantileSection(Section):
     Attributes:
         quantile: the share of gradients (of updates with `central`) that are to be shorter than the clip norm.
         initial: the clip norm of the first interval.
-        learning_rate: how fast the clip norm moves: its logarithm, for each interval.
-        share: of the squared sensitivity, what the vote on the norm takes.
     """
 
     quantile: OpenProbability = 0.5
     initial: Magnitude = 1.0
-    learning_rate: Magnitude = 0.2
-    share: OpenProbability = 0.01
 
 
 ClipNorm = Annotated[
@@ -201,7 +197,7 @@ class TrainingSection(Section):
         norm = self.clip_norm
         if not isinstance(norm, QuantileSection):
             return None
-        return AdaptiveClipping(norm.initial, norm.quantile, norm.learning_rate, norm.share)
+        return AdaptiveClipping(norm.initial, norm.quantile)
 
     @property
     def first_clip_norm(self) -> float | None:

@@ -99,15 +99,13 @@ class LabelSmoothing(Loss):
 
 @dataclass(frozen=True)
 class Hinge(Loss):
-    """max(0, margin + largest other score - the label's score) (Crammer and Singer 2001)."""
-
-    margin: float
+    """max(0, 1 + largest other score - the label's score) (Crammer and Singer 2001)."""
 
     def each(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) losses."""
         own = labels[:, None] == torch.arange(scores.shape[-1], device=scores.device)
         others = scores.masked_fill(own, -torch.inf).amax(dim=-1)
-        return (self.margin + others - (scores * own).sum(dim=-1)).clamp(min=0.0)
+        return (1.0 + others - (scores * own).sum(dim=-1)).clamp(min=0.0)
 
 
 @dataclass(frozen=True)
@@ -184,18 +182,13 @@ class LabelSmoothingOptions(LossOptions):
 
 @LOSSES.register
 class HingeOptions(LossOptions):
-    """The multiclass hinge loss.
-
-    Attributes:
-        margin: by how much the label's score must exceed the others.
-    """
+    """The multiclass hinge loss; the label's score must exceed the others by 1."""
 
     name: Literal["hinge"] = "hinge"
-    margin: Annotated[float, Field(gt=0, le=1e6), Expect("a number above 0 and at most 1e6")] = 1.0
 
     def build(self) -> Loss:
         """The loss."""
-        return Hinge(self.margin)
+        return Hinge()
 
 
 if TYPE_CHECKING:

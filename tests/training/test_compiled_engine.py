@@ -39,7 +39,7 @@ OBJECTIVES = {
     "pfedme": PFedMe(penalty=2.0, inner_steps=3, inner_step_size=0.05),
     "moon": Moon(mu=2.0, temperature=0.5),
 }
-LOSSES = {"cross-entropy": CROSS_ENTROPY, "smoothed": LabelSmoothing(0.2), "hinge": Hinge(0.7)}
+LOSSES = {"cross-entropy": CROSS_ENTROPY, "smoothed": LabelSmoothing(0.2), "hinge": Hinge()}
 SHAPE, CLASSES = (3, 5), 7  # of 15 features, which fill no register of any processor
 MODELS = {
     "softmax": lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 7, bias=False)),
@@ -122,7 +122,7 @@ def test_equal_scores_share_the_gradient_of_the_hinge():
     held = DeviceRecords(held.x, held.y % CLASSES, held.offsets, held.scale, held.shift)
     starts = torch.zeros(5, 105)
     found, expected = (
-        build_engine(engine, module, None, Plain(), 8, 0.0, Hinge(1.0)).train(starts, held, np.arange(5), batches, 0.1)
+        build_engine(engine, module, None, Plain(), 8, 0.0, Hinge()).train(starts, held, np.arange(5), batches, 0.1)
         for engine in ("compiled", "loop")
     )
     assert_alike(found, expected)
@@ -301,7 +301,7 @@ class OwnHinge(Hinge):
         (nn.Sequential(*[nn.Linear(4, 4)] * 2), Plain(), CROSS_ENTROPY, "two layers share"),
         (nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2)), Plain(), CROSS_ENTROPY, "frozen"),
         (nn.Linear(4, 2), OwnDirection(), CROSS_ENTROPY, "none of your own"),
-        (nn.Linear(4, 2), Plain(), OwnHinge(0.5), "no loss of your own"),
+        (nn.Linear(4, 2), Plain(), OwnHinge(), "no loss of your own"),
     ],
     ids=["convolution", "gelu", "two activations", "tied", "frozen", "own objective", "own loss"],
 )

@@ -92,7 +92,7 @@ def test_objectives_momentum_noise_stragglers_and_divisors_are_the_loops(objecti
         corrections = 0.1 * torch.ones_like(starts) if isinstance(objective, Scaffold) else None
         return StepTerms(corrections, KnownNoise(np.arange(3)), watched=True)
 
-    assert_alike(*both("pooled", CLIPPINGS["batch"], objective, batches, momentum=0.5, loss=Hinge(0.7), terms=terms))
+    assert_alike(*both("pooled", CLIPPINGS["batch"], objective, batches, momentum=0.5, loss=Hinge(), terms=terms))
 
 
 def test_plain_steps_are_watched_and_scaled_as_the_loops_also_where_a_batch_takes_several_passes(monkeypatch):

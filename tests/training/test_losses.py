@@ -33,11 +33,11 @@ def smoothed(scores, labels, share):
     return -(targets * log_softmax(scores)).sum(axis=1)
 
 
-def hinge(scores, labels, margin):
+def hinge(scores, labels):
     found = []
     for own, label in zip(scores, labels, strict=True):
         others = np.delete(own, label)
-        found.append(max(0.0, margin + others.max() - own[label]))
+        found.append(max(0.0, 1.0 + others.max() - own[label]))
     return np.array(found)
 
 
@@ -47,7 +47,7 @@ FORMULAS = {
         {"name": "label-smoothing", "smoothing": 0.3},
         lambda scores, labels: smoothed(scores, labels, 0.3),
     ),
-    "hinge": ({"name": "hinge", "margin": 0.7}, lambda scores, labels: hinge(scores, labels, 0.7)),
+    "hinge": ("hinge", hinge),
 }
 
 

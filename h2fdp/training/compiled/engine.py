@@ -175,9 +175,9 @@ def network_of(chain: list[LinearLayer]) -> Network:
 
 
 def _value_of(loss: Loss) -> float:
-    """Smoothing or margin."""
+    """Smoothing, or the margin of the hinge."""
     if isinstance(loss, Hinge):
-        return loss.margin
+        return 1.0
     return loss.smoothing if isinstance(loss, LabelSmoothing) else 0.0
 
 
