@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.main import Command, main
-from h2fdp.cli.options import AsJson, DataRoot
-from h2fdp.cli.several_runs import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
-from h2fdp.cli.tables import print_facts, print_json, print_table
+from h2fdp.cli.session import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
+from h2fdp.cli.tables import AsJson, DataRoot, print_facts, print_json, print_table
 from h2fdp.errors import UserError
 
 if TYPE_CHECKING:

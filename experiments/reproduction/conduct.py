@@ -18,8 +18,7 @@ from h2fdp.run.fingerprint import package_digest
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.directory import SweepDirectory, read_entries
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import Study
+from h2fdp.sweeps.study import SharedInputs, Study
 from h2fdp.sweeps.task import Outcome
 
 MADE = "made.json"

@@ -13,15 +13,13 @@ import pandas as pd
 
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import replacing
-from h2fdp.records.lock import locked
+from h2fdp.records.directory import locked
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
-from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries
+from h2fdp.sweeps.directory import RUN, SweepDirectory, SweepEntry, SweepStates, read_entries
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import PlannedRun, Study
-from h2fdp.sweeps.table import RUN
+from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
 from h2fdp.sweeps.task import Outcome
 
 DECIDED = "decided"

@@ -17,8 +17,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, named_document
 from h2fdp.sweeps.grid import points_of as grid_of
 from h2fdp.sweeps.grid import word
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import Study, study_of
+from h2fdp.sweeps.study import SharedInputs, Study, study_of
 
 FIGURES, CLAIMS = "figures.yaml", "claims.yaml"
 

@@ -5,8 +5,7 @@ limits how many guesses can be right; more right guesses than that refute it.
 """
 
 from h2fdp.audit.canaries import CanaryDesign, CanaryKind
-from h2fdp.audit.epsilon_lower_bound import epsilon_lower_bound, guess, guesses_planned
-from h2fdp.audit.likelihood import CanaryEffect, log_likelihood_ratio
+from h2fdp.audit.guessing import CanaryEffect, epsilon_lower_bound, guess, guesses_planned, log_likelihood_ratio
 from h2fdp.audit.observer_views import CanaryObservation, IntervalTranscript, SubnetTranscript, observations
 
 __all__ = [

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from h2fdp.audit.canaries import CanaryDesign, CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 from h2fdp.audit.observer_views import IntervalTranscript, SubnetTranscript
-from h2fdp.audit.scope import canary_gradient
+from h2fdp.privacy import GradientSumMechanism
 from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Upload
 from h2fdp.run.setup import RunSetup
+from h2fdp.training.clipping import ClipScope
 from h2fdp.training.work import TrainingResult
 
 
@@ -165,3 +166,12 @@ class InstrumentedRun:
                 following = received[segment]
             received[segment] = following
         return received, uploads
+
+
+def canary_gradient(run: RunSetup) -> tuple[ClipScope, float]:
+    """What bounds a record's gradient, and its length G: clipping, or what is known of the loss without."""
+    clipping = run.blueprint.clipping
+    if clipping is not None:
+        return clipping.scope, clipping.norm
+    assert isinstance(run.noise, GradientSumMechanism), "a guarantee comes with bounded gradients"
+    return "record", run.noise.bound.unit(1.0, 1)

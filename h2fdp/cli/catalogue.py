@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from h2fdp.cli.options import AsJson
-from h2fdp.cli.tables import print_json, print_table
+from h2fdp.cli.tables import AsJson, print_json, print_table
 
 
 def methods_command(as_json: AsJson = False) -> None:

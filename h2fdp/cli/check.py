@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from h2fdp.cli.options import AsJson
-from h2fdp.cli.tables import print_json
+from h2fdp.cli.tables import AsJson, print_json
 
 if TYPE_CHECKING:
     from h2fdp.integrity import Findings

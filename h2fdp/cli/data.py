@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
-from h2fdp.cli.tables import print_facts, print_json
+from h2fdp.cli.tables import AsJson, DataRoot, ExperimentPath, Seed, Settings, print_facts, print_json
 
 app = typer.Typer(no_args_is_help=True, help="Look at the data that devices hold.")
 _MOST_ROWS = 40
@@ -39,7 +38,7 @@ def show_command(
     counts, names = frame.to_numpy(), [str(each) for each in frame.index]
     owners, classes = frame.attrs["owners"], [str(each) for each in frame.columns]
     if png is not None:
-        from h2fdp.reports.holdings import draw_holdings
+        from h2fdp.reports.pictures import draw_holdings
 
         draw_holdings(counts, names, png)
     if as_json:

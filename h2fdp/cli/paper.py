@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from h2fdp.cli.options import AsJson
-from h2fdp.cli.tables import print_json, print_table
+from h2fdp.cli.tables import AsJson, print_json, print_table
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory.")]
 Target = Annotated[
@@ -41,8 +40,7 @@ def table_command(
 ) -> None:
     """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
     from h2fdp.records.atomic import write_text
-    from h2fdp.reports.output_file import check_suffix, output_file
-    from h2fdp.reports.paper_table import FORMATS, paper_table
+    from h2fdp.reports.paper_table import FORMATS, check_suffix, output_file, paper_table
     from h2fdp.reports.study_numbers import study_numbers
 
     if out is not None:

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
-from h2fdp.cli.tables import print_facts, print_json, print_table, print_text
+from h2fdp.cli.tables import (
+    AsJson,
+    DataRoot,
+    ExperimentPath,
+    Seed,
+    Settings,
+    print_facts,
+    print_json,
+    print_table,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from h2fdp.run.controller_preview import FirstDecision, ObjectiveMap

@@ -7,9 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
 from h2fdp.cli.progress import progress
-from h2fdp.cli.tables import in_few_characters, print_facts, print_json, print_table, print_text
+from h2fdp.cli.tables import (
+    AsJson,
+    DataRoot,
+    ExperimentPath,
+    Seed,
+    Settings,
+    in_few_characters,
+    print_facts,
+    print_json,
+    print_table,
+    print_text,
+)
 
 app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)
 _MOST_ROWS = 50  # of noises; a network with more edge servers than that has many alike

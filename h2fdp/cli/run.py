@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Seed, Settings
 from h2fdp.cli.session import watch
-from h2fdp.cli.tables import print_facts, print_json
+from h2fdp.cli.tables import AsJson, DataRoot, ExperimentPath, Seed, Settings, print_facts, print_json
 
 if TYPE_CHECKING:
     from h2fdp.run import Experiment, Run

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from h2fdp.cli.options import AsJson
-from h2fdp.cli.tables import print_json, print_table
+from h2fdp.cli.tables import AsJson, print_json, print_table
 
 _COLUMNS = ("method", "seed", "state", "intervals", "accuracy", "accuracy_mean_last_20")
 _HEADS = {"accuracy_mean_last_20": "last 20", "intervals": "K"}

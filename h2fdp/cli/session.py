@@ -1,4 +1,4 @@
-"""A run watched from the terminal: its progress, Ctrl-C and SIGTERM, its end, and how to continue a stopped one.
+"""Runs watched from the terminal: progress, Ctrl-C and SIGTERM, the end, and how to continue what stopped.
 
 The first signal stops the run after the interval, the second at once.
 """
@@ -14,13 +14,48 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from h2fdp.cli.progress import Target, progress
+from h2fdp.cli.sweep_progress import sweep_progress
 from h2fdp.cli.tables import print_facts, print_json
 from h2fdp.wording import counted
+
+if TYPE_CHECKING:
+    from h2fdp.sweeps.pool import WorkOptions
+
+
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs in parallel.", show_default="one for each CPU")]
+Inline = Annotated[bool, typer.Option("--inline", help="Run one after another, in this process.")]
+OverwriteRuns = Annotated[bool, typer.Option("--overwrite", help="Repeat the runs that have changed.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
+
+
+@contextmanager
+def stopped_at_once() -> Iterator[Interrupt]:
+    """Signals ask the block to stop; a second one ends the command, and says how to go on."""
+    with interruptible() as interrupt:
+        try:
+            yield interrupt
+        except KeyboardInterrupt:
+            print("stopped at once; run the same command to continue", file=sys.stderr)
+            raise typer.Exit(interrupt.exit_code) from None
+
+
+@contextmanager
+def watched(
+    interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, inline: bool, overwrite: bool, quiet: bool
+) -> Iterator[WorkOptions]:
+    """Options of work that shows its progress here and stops when the user asks."""
+    from h2fdp.sweeps.pool import WorkOptions, jobs_of
+
+    at_a_time = jobs_of(jobs, inline)
+    with sweep_progress(quiet=quiet) as watcher:
+        # `listen` again once Ray is up, which takes SIGTERM for itself
+        yield WorkOptions(data_root, at_a_time, overwrite, watcher, interrupt.listen, interrupt.asked)
+
 
 _OF_PROBABILITIES = ("cross-entropy", "label-smoothing")  # losses that are log(classes) where all are equally likely
 _DIVERGED = 10.0  # losses of a guess

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Settings
-from h2fdp.cli.several_runs import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
-from h2fdp.cli.tables import print_facts, print_json, print_table
+from h2fdp.cli.session import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
+from h2fdp.cli.tables import AsJson, DataRoot, ExperimentPath, Settings, print_facts, print_json, print_table
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ def sweep_command(
     """Run every combination of the values under `sweep:`; repeat the command to continue."""
     from h2fdp.sweeps.api import Sweep
     from h2fdp.sweeps.conduct import conduct, default_directory
-    from h2fdp.sweeps.shared import SharedInputs
-    from h2fdp.sweeps.study import read_study
+    from h2fdp.sweeps.study import SharedInputs, read_study
 
     shared = SharedInputs()
     study = read_study(file, settings or [], shared)
@@ -87,7 +85,7 @@ def _as_json(sweep: Sweep, finished: int) -> dict[str, Any]:
 
 def _last_intervals(sweep: Sweep) -> Any:
     """The last row of the summary of each combination of values other than the seed."""
-    from h2fdp.sweeps.table import last_intervals
+    from h2fdp.sweeps.directory import last_intervals
 
     return last_intervals(sweep.summary)
 

@@ -1,4 +1,4 @@
-"""Tables and JSON on the terminal; a pipe gets plain text of the same content."""
+"""Tables and JSON on the terminal, plain text of the same content in a pipe; options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+
+ExperimentPath = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file (YAML).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a key: training.intervals=20, topology.trust.probability=1."
+    ),
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of every random draw.")]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="H2FDP_DATA or a cache")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
 
 _BETWEEN = (3, 2)  # spaces between columns; fewer where a table would not fit
 _LONGEST_WORD = 20

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.options import AsJson, DataRoot, ExperimentPath, Settings
-from h2fdp.cli.several_runs import Inline, Jobs, Quiet, stopped_at_once, watched
-from h2fdp.cli.tables import print_facts, print_json, print_table, print_text
+from h2fdp.cli.session import Inline, Jobs, Quiet, stopped_at_once, watched
+from h2fdp.cli.tables import (
+    AsJson,
+    DataRoot,
+    ExperimentPath,
+    Settings,
+    print_facts,
+    print_json,
+    print_table,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from h2fdp.tuning import Tuned
@@ -31,7 +39,7 @@ def tune_command(
     as_json: AsJson = False,
 ) -> None:
     """Search the ranges under `tune:` for the best values; repeat the command to continue."""
-    from h2fdp.sweeps.shared import SharedInputs
+    from h2fdp.sweeps.study import SharedInputs
     from h2fdp.tuning.api import Tuned
     from h2fdp.tuning.conduct import conduct
     from h2fdp.tuning.directory import default_directory

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from h2fdp.config.document import Document
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, Options
 from h2fdp.config.own_parts import placed
+from h2fdp.config.parsing import Document
 from h2fdp.errors import Problem, UserError
 
 Schema = TypeVar("Schema", bound=BaseModel)

@@ -22,10 +22,9 @@ from h2fdp.records import (
     read_summary,
     state_of,
 )
-from h2fdp.records.checked_json import read_checked_json
 from h2fdp.records.checkpoint import read_checkpoint
-from h2fdp.records.line_sums import sums_path
-from h2fdp.records.summary import SUMMARY
+from h2fdp.records.json_lines import sums_path
+from h2fdp.records.summary import SUMMARY, read_checked_json
 from h2fdp.records.tables import read_table
 from h2fdp.run import noise_key
 from h2fdp.run.fingerprint import IDENTITY

@@ -1,11 +1,10 @@
 """The run directory: everything a run leaves behind, and how it is read again."""
 
-from h2fdp.records.directory import RunDirectory, state_of
-from h2fdp.records.json_lines import JsonLines, Mark, check_start, cut, line_number, read_json_lines
-from h2fdp.records.line_sums import check_lines
-from h2fdp.records.lock import in_use
+from h2fdp.records.directory import RunDirectory, in_use, state_of
+from h2fdp.records.json_lines import JsonLines, Mark, check_lines, check_start, cut, line_number, read_json_lines
 from h2fdp.records.log import about, logged_to
-from h2fdp.records.metrics import (
+from h2fdp.records.summary import PACKAGE, SCHEMA_VERSION, read_summary, versions
+from h2fdp.records.tables import (
     DEVICE_SCHEMA,
     METRICS_SCHEMA,
     MetricsRows,
@@ -13,7 +12,6 @@ from h2fdp.records.metrics import (
     metrics_schema,
     write_columns,
 )
-from h2fdp.records.summary import PACKAGE, SCHEMA_VERSION, read_summary, versions
 
 __all__ = [
     "DEVICE_SCHEMA",

@@ -1,17 +1,76 @@
-"""Tables as Parquet files that pandas opens without us, with a digest of their values in the file's own metadata."""
+"""Tables of a run, as Parquet files that pandas opens without us, with a digest of their values in the file's metadata.
+
+During a run, rows take some hundred bytes each. Columns go from and to NumPy by their memory: pyarrow's own conversions
+import pandas, which takes as long as some runs do.
+"""
 
 from __future__ import annotations
 
 import json
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from h2fdp.errors import UserError
-from h2fdp.records.arrays import known_in, numbers_in
 from h2fdp.records.atomic import replacing
+
+
+def column_of(values: np.ndarray, known: NDArray[np.bool_] | None = None) -> pa.Array:
+    """A column of numbers.
+
+    Args:
+        known: where it is false, the column is null.
+    """
+    if known is None or known.all():
+        bitmap, nulls = None, 0
+    else:
+        bitmap, nulls = pa.py_buffer(np.packbits(known, bitorder="little")), int((~known).sum())
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(np.ascontiguousarray(values))], nulls)
+
+
+def words_of(words: Sequence[str]) -> pa.Array:
+    """A column of texts, less than 2 GB of them."""
+    encoded = [word.encode() for word in words]
+    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+
+
+def known_in(column: pa.Array) -> NDArray[np.bool_]:
+    """(n,) where a column is not null.
+
+    >>> known_in(column_of(np.array([1.0, 2.0]), np.array([True, False]))).tolist()
+    [True, False]
+    >>> known_in(pa.nulls(2)).tolist()
+    [False, False]
+    """
+    if column.null_count == 0:
+        return np.ones(len(column), dtype=bool)
+    if pa.types.is_null(column.type):  # which has no bitmap
+        return np.zeros(len(column), dtype=bool)
+    bits = np.unpackbits(np.frombuffer(column.buffers()[0], np.uint8), bitorder="little")
+    return bits[column.offset : column.offset + len(column)].astype(bool)
+
+
+def numbers_in(column: pa.Array) -> np.ndarray:
+    """(n,) of a column of numbers, 0 where it is null.
+
+    >>> numbers_in(column_of(np.array([1.0, 2.0]), np.array([True, False]))).tolist()
+    [1.0, 0.0]
+    """
+    kind = np.dtype(column.type.to_pandas_dtype())
+    if len(column) == 0:
+        return np.empty(0, kind)
+    values = np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
+    return np.where(known_in(column), values, kind.type(0))
+
 
 _DIGEST = b"h2fdp.digest"
 
@@ -58,3 +117,120 @@ def _digest(table: pa.Table) -> bytes:
         else:
             digest.update(json.dumps(values.to_pylist(), default=str).encode())
     return digest.hexdigest().encode()
+
+
+_ACCOUNTANT = b"accountant"  # of the columns epsilon_<observer>, in the metadata of a table
+METRICS_SCHEMA = pa.schema(
+    [("interval", pa.int64()), ("slot", pa.int64())]
+    + [(name, pa.float64()) for name in ("accuracy", "loss")]
+    + [("local_steps", pa.int64()), ("step_size", pa.float64()), ("participants", pa.int64())]
+    + [(f"epsilon_{observer}", pa.float64()) for observer in ("claimed", "edge", "peer", "cloud", "public")]
+    + [(name, pa.float64()) for name in ("energy_j", "delay_s", "clock_s", "wall_s")]
+)
+DEVICE_SCHEMA = pa.schema(
+    [
+        ("device", pa.string()),
+        ("edge", pa.string()),
+        ("trust", pa.string()),
+        ("records", pa.int64()),
+        ("accuracy", pa.float64()),
+        ("loss", pa.float64()),
+        ("subnet_accuracy", pa.float64()),
+        ("subnet_loss", pa.float64()),
+    ]
+)
+
+
+def metrics_schema(
+    *prefixes: str, observers: Sequence[str] = (), others: Sequence[str] = (), accountant: str | None = None
+) -> pa.Schema:
+    """The columns of the metrics; for each prefix, as `validation_`, an accuracy and a loss more.
+
+    Args:
+        observers: all of the run's; those that not every run has get columns of their own, too.
+        others: columns of numbers that this run has besides.
+        accountant: by which the epsilons of observers are; null where there are none.
+    """
+    more = [pa.field(f"{prefix}{name}", pa.float64()) for prefix in prefixes for name in ("accuracy", "loss")]
+    columns = [*(f"epsilon_{observer}" for observer in observers), *others]
+    more += [pa.field(name, pa.float64()) for name in columns if name not in METRICS_SCHEMA.names]
+    return pa.schema([*METRICS_SCHEMA, *more], None if accountant is None else {_ACCOUNTANT: accountant.encode()})
+
+
+def accountant_of_metrics(table: pa.Table) -> str | None:
+    """By which the epsilons of observers in a run's metrics are; null where there are none, and in runs of earlier
+    versions: there it was `rdp`."""
+    found = (table.schema.metadata or {}).get(_ACCOUNTANT)
+    return None if found is None else found.decode()
+
+
+def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> None:
+    """Replace a table as a whole by its columns."""
+    arrays = [
+        words_of(columns[field.name])
+        if field.type == pa.string()
+        else column_of(np.array(columns[field.name], field.type.to_pandas_dtype()))
+        for field in schema
+    ]
+    write_table(path, pa.Table.from_arrays(arrays, schema=schema))
+
+
+class MetricsRows:
+    """Rows of numbers; a column that a row does not name, or names with None, is null in it."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._values = {field.name: array("q" if field.type == pa.int64() else "d") for field in schema}
+        self._known = {name: bytearray() for name in self._values}
+
+    def append(self, row: Mapping[str, float | None]) -> None:
+        """One more row."""
+        unknown = set(row) - set(self._values)
+        assert not unknown, f"no column for {sorted(unknown)}"
+        for name, column in self._values.items():
+            value = row.get(name)
+            column.append(0 if value is None else value)  # type: ignore[arg-type]
+            self._known[name].append(value is not None)
+
+    def complete(self, row: Mapping[str, float | None]) -> None:
+        """Fill in what the last row does not have yet."""
+        for name, value in row.items():
+            if value is not None and not self._known[name][-1]:
+                self._values[name][-1] = value  # type: ignore[call-overload]
+                self._known[name][-1] = True
+
+    def __len__(self) -> int:
+        return len(next(iter(self._known.values())))
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        """A row, without its nulls; negative places count from the end."""
+        return {name: column[place] for name, column in self._values.items() if self._known[name][place]}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[place] for place in range(len(self)))
+
+    def column(self, name: str) -> list[float]:
+        """What is known of a column, in order."""
+        return [value for value, known in zip(self._values[name], self._known[name], strict=True) if known]
+
+    def write(self, path: Path) -> None:
+        """Replace a table as a whole by these rows."""
+        columns = [
+            column_of(np.array(self._values[field.name]), _known(self._known[field.name])) for field in self._schema
+        ]
+        write_table(path, pa.Table.from_arrays(columns, schema=self._schema))
+
+    def state(self) -> dict[str, Any]:
+        """All rows as arrays, for a checkpoint."""
+        return {name: [np.array(column), _known(self._known[name])] for name, column in self._values.items()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """The rows of a `state`."""
+        for name, column in self._values.items():
+            values, known = (np.asarray(each) for each in state[name])
+            column[:] = array(column.typecode, values.tobytes())
+            self._known[name][:] = known.astype(np.uint8).tobytes()
+
+
+def _known(flags: bytearray) -> np.ndarray:
+    return np.frombuffer(flags, dtype=np.uint8).astype(bool)

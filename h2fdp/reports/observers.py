@@ -10,9 +10,8 @@ from h2fdp.privacy.observing import height_of
 from h2fdp.privacy.statement import verdict_of, worst_epsilon
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table
-from h2fdp.reports.ledger_noise import ADDERS, KINDS
-from h2fdp.reports.run_view import RunView
-from h2fdp.reports.training import curves_of, known
+from h2fdp.reports.results import curves_of, known
+from h2fdp.reports.run_view import ADDERS, KINDS, RunView
 
 _WHO = {
     "edge": "its own edge server (where that is not trusted)",

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2fdp.errors import UserError
 from h2fdp.reports.figures import AXES
-from h2fdp.reports.output_file import OUT, check_suffix, output_file
-from h2fdp.reports.paper_table import check_measure
+from h2fdp.reports.paper_table import OUT, check_measure, check_suffix, output_file
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
 from h2fdp.reports.sweep_view import SweepView, shortened_keys, shown, word
 

@@ -1,22 +1,70 @@
-"""A run directory as a report shows it; nothing is run, and nothing is trained."""
+"""A run directory as a report shows it, and as columns that figures draw; nothing is run, and nothing is trained."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError
-from h2fdp.privacy import Accounts, observers
+from h2fdp.privacy import ADDED_BY, OBSERVERS, Accounts, ReleaseKind, observers
 from h2fdp.privacy.ledger_rows import release_of
+from h2fdp.privacy.releases import rows_in
 from h2fdp.records import RunDirectory, check_lines, read_json_lines, read_summary, state_of
 from h2fdp.records.tables import read_table
-from h2fdp.reports.figures import Column
+from h2fdp.reports.decisions import decision_columns
+from h2fdp.reports.figures import Column, Series, places
 from h2fdp.topology import Topology
 from h2fdp.topology import read as read_topology
+from h2fdp.topology.trust import TRUSTS
+
+ADDERS = {adder: words for adder, words in ADDED_BY.items() if adder != "none"}
+KINDS: tuple[ReleaseKind, ...] = get_args(ReleaseKind)
+
+
+def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> dict[str, Column]:
+    """Columns `noise_<kind>_<adder>` with `_low` and `_high`: a value for each interval, None where nobody adds noise.
+
+    A device's own noise is what its edge server sees (the noise on the sum, where that is all it sees); an edge
+    server's noise is what the cloud sees of a subnet whose devices show their edge server none; of the cloud's, the
+    public sees the first. The mean is over devices, or over edge servers.
+
+    Args:
+        rows: of the ledger, in its order.
+    """
+    found: dict[tuple[int, str, str], list[float]] = {}
+    by_devices: set[str] = set()
+    for row in rows:
+        if row["observer"] == "edge":
+            by_devices.add(row["edge"])
+            adder, weight = "device", sum(part.stop - part.start for part in rows_in(row["devices"]))
+        elif row["observer"] == "cloud" and row["edge"] not in by_devices:
+            adder, weight = "edge", 1
+        elif row["observer"] == "public" and row["kind"] == "central":
+            adder, weight = "cloud", 1
+        else:
+            continue
+        noise = row["noise_std"]
+        seen = found.setdefault((row["interval"], row["kind"], adder), [0.0, 0.0, math.inf, 0.0])
+        seen[0] += weight * noise
+        seen[1] += weight
+        seen[2] = min(seen[2], noise)
+        seen[3] = max(seen[3], noise)
+    columns: dict[str, Column] = {}
+    for kind in KINDS:
+        for adder in ADDERS:
+            cells = [found.get((interval, kind, adder)) for interval in intervals]
+            if any(cells):
+                name = f"noise_{kind}_{adder}"
+                columns[name] = [cell and cell[0] / cell[1] for cell in cells]
+                columns[f"{name}_low"] = [cell and cell[2] for cell in cells]
+                columns[f"{name}_high"] = [cell and cell[3] for cell in cells]
+    return columns
+
 
 WITHHELD = (
     "Seed, accuracy on each device's own records and results on a validation split of them are hidden, because epsilon "
@@ -161,3 +209,49 @@ def table_of(path: Path) -> dict[str, Column]:
         return {}
     columns: dict[str, Column] = read_table(path).to_pydict()
     return columns
+
+
+MOST_POINTS = 2000  # of a curve: more are closer together than pixels
+_QUANTILES = 200
+
+
+def series_of(run: RunView) -> Series:
+    """The metrics of a run, its noises, its decisions, and how accuracy is spread over its devices.
+
+    Columns of intervals are thinned out evenly to `MOST_POINTS`.
+    """
+    intervals = run.metrics.get("interval", [])
+    ledger = RunDirectory(run.path).ledger
+    columns: dict[str, Column] = dict(run.metrics)
+    if run.target is not None:  # then nothing is claimed
+        columns["epsilon_claimed"] = [None] * len(intervals)
+        if tuple(run.setting("privacy", "target_observers")) == OBSERVERS:
+            columns["epsilon_target"] = [run.target] * len(intervals)
+    if intervals and ledger.is_file():
+        columns |= noise_columns(read_json_lines(ledger), intervals)
+    columns |= decision_columns(run.decisions, intervals)
+    kept = places(len(intervals), MOST_POINTS)
+    thinned = {name: [values[place] for place in kept] for name, values in columns.items()}
+    return Series(run.name, thinned | spread_of_accuracy(run.devices))
+
+
+def spread_of_accuracy(devices: dict[str, Column]) -> dict[str, Column]:
+    """Quantiles of the devices' accuracy under edge servers of each level of trust.
+
+    Returns:
+        `share` (of the devices, from 0 to 1), and `accuracy_trusted`, `accuracy_secure-sum`, `accuracy_untrusted`: that
+        share of the devices has at most this accuracy.
+    """
+    found: dict[str, Column] = {}
+    rows = list(zip(devices.get("accuracy", []), devices.get("trust", []), strict=True))
+    for level in TRUSTS:
+        values = sorted(value for value, trust in rows if trust == level and value is not None and value == value)
+        if values:
+            found["share"] = [place / _QUANTILES for place in range(_QUANTILES + 1)]
+            found[f"accuracy_{level}"] = [values[_at(place, len(values))] for place in range(_QUANTILES + 1)]
+    return found
+
+
+def _at(place: int, count: int) -> int:
+    """The first of `count` sorted values that as large a share of them does not exceed."""
+    return max(0, -(-place * count // _QUANTILES) - 1)

@@ -28,9 +28,8 @@ from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, SCHEMA_VERSION, RunDirectory, versions
 from h2fdp.records.atomic import write_text
-from h2fdp.records.checked_json import VERSION, read_checked_json, write_checked_json
 from h2fdp.records.checkpoint import make_folder
-from h2fdp.records.digests import digest_of_code, hash_of
+from h2fdp.records.summary import VERSION, digest_of_code, hash_of, read_checked_json, write_checked_json
 from h2fdp.run.noise_key import id_of
 from h2fdp.run.own_code import code_of, own_files_of, own_parts_of
 from h2fdp.run.setup import RunSetup

@@ -17,11 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from h2fdp.config.own_answers import is_installed, is_own
-from h2fdp.config.own_parts import OwnPart, own_parts_in
+from h2fdp.config.own_parts import OwnPart, is_installed, is_own, own_parts_in
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records import versions
-from h2fdp.records.digests import digest_of_code, hash_of
+from h2fdp.records.summary import digest_of_code, hash_of
 from h2fdp.topology import Topology
 
 # What says that a part, or a file that it uses, cannot be read as a whole.

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from h2fdp.algorithms import objective_of
-from h2fdp.config.own_answers import FAILURES, Words
-from h2fdp.config.own_parts import OwnPart
+from h2fdp.config.own_parts import FAILURES, OwnPart, Words
 from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
 from h2fdp.data.public_features import with_features
 from h2fdp.data.standardized import Standardizing

@@ -15,7 +15,7 @@ from h2fdp.methods import name_of
 from h2fdp.models import ParameterLayout
 from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, MetricsRows, RunDirectory, versions, write_columns
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.records.line_sums import write_sums
+from h2fdp.records.json_lines import write_sums
 from h2fdp.records.summary import LAST
 from h2fdp.run import noise_key, steps
 from h2fdp.run.model_scores import ModelScores, device_scores

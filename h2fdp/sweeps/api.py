@@ -25,8 +25,7 @@ from h2fdp.sweeps.conduct import conduct, default_directory
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.grid import SWEEP
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions, jobs_of
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import Study, study_of
+from h2fdp.sweeps.study import SharedInputs, Study, study_of
 from h2fdp.sweeps.task import Outcome
 from h2fdp.wording import table_html
 

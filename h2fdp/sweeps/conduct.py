@@ -13,15 +13,13 @@ from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
 from h2fdp.records import RunDirectory
 from h2fdp.records.atomic import write_text
-from h2fdp.records.lock import locked
+from h2fdp.records.directory import locked
 from h2fdp.run.fingerprint import changed_files, counted, package_digest, stored_identity
 from h2fdp.run.own_code import own_files_of, own_parts_of
 from h2fdp.runtime.section import usable_cpus
-from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries, remove_run
+from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries, remove_run, write_tables
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import PlannedRun, Study, configuration_of
-from h2fdp.sweeps.table import write_tables
+from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study, configuration_of
 from h2fdp.sweeps.task import Outcome, Task
 from h2fdp.topology.yaml_text import yaml_text
 

@@ -15,8 +15,7 @@ import yaml
 
 from h2fdp.config import Document
 from h2fdp.config.check import quote
-from h2fdp.config.document import Node
-from h2fdp.config.parsing import plain_scalar
+from h2fdp.config.parsing import Node, plain_scalar
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 

@@ -20,8 +20,7 @@ from h2fdp.run.resume import resume_run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.summary import FINISHED
 from h2fdp.sweeps.directory import SweepDirectory, remove_run
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import digest_of
+from h2fdp.sweeps.study import SharedInputs, digest_of
 
 FAILED = "failed"
 

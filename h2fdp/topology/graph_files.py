@@ -16,9 +16,8 @@ from xml.parsers import expat
 from pydantic import Field
 
 from h2fdp.config import Document, Section, check, parse
-from h2fdp.config.document import Node
 from h2fdp.config.fields import Expect
-from h2fdp.config.parsing import DEEPEST_NESTING, plain_scalar, read_text
+from h2fdp.config.parsing import DEEPEST_NESTING, Node, plain_scalar, read_text
 from h2fdp.errors import Problem, UserError
 from h2fdp.topology.graph_import import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from h2fdp.config import Document, empty_document
 from h2fdp.config.check import quote
-from h2fdp.config.document import Node
+from h2fdp.config.parsing import Node
 from h2fdp.errors import Problem
 from h2fdp.topology.hierarchy import MOST_TIERS
 

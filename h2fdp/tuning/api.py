@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2fdp.records.tables import read_table
 from h2fdp.sweeps.pool import WorkOptions, jobs_of
-from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import SharedInputs
 from h2fdp.tuning.conduct import conduct
 from h2fdp.tuning.directory import TuneDirectory, default_directory, read_state
 from h2fdp.tuning.plan import read_plan

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
-from h2fdp.records.lock import locked
+from h2fdp.records.directory import locked
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams
 from h2fdp.sweeps.pool import Pool, WorkOptions
-from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import SharedInputs
 from h2fdp.sweeps.task import Outcome
 from h2fdp.tuning.book import WIDTH, TrialBook
 from h2fdp.tuning.directory import TuneDirectory, check_usable, secret_of, write_state

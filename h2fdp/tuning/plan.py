@@ -16,11 +16,10 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.tune_section import TuneSection
-from h2fdp.records.digests import hash_of
+from h2fdp.records.summary import hash_of
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.streams import Streams
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import written_out
+from h2fdp.sweeps.study import SharedInputs, written_out
 from h2fdp.tuning.price import Price, price_of
 from h2fdp.tuning.space import RANGES, TUNE, Drawn, Space, space_of
 

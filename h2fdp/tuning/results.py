@@ -18,10 +18,9 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.tables import write_table
+from h2fdp.sweeps.directory import column_of
 from h2fdp.sweeps.grid import word
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import written_out
-from h2fdp.sweeps.table import column_of
+from h2fdp.sweeps.study import SharedInputs, written_out
 from h2fdp.tuning.directory import TuneDirectory, name_of, write_state
 from h2fdp.tuning.noise_of_trials import within
 from h2fdp.tuning.plan import TunePlan, values_of

@@ -19,8 +19,7 @@ from h2fdp.runtime import chosen_backend
 from h2fdp.streams import Streams
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import digest_of
+from h2fdp.sweeps.study import SharedInputs, digest_of
 from h2fdp.sweeps.task import FAILED, Outcome, Task
 from h2fdp.tuning.book import TrialBook
 from h2fdp.tuning.directory import TuneDirectory, name_of, rows_of_run

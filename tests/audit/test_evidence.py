@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import binom, norm
 
 from h2fdp.audit import CanaryDesign, CanaryEffect, guess, log_likelihood_ratio
-from h2fdp.audit.likelihood import TurningEffect
+from h2fdp.audit.guessing import TurningEffect
 from h2fdp.streams import Streams
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from h2fdp.records.line_sums import write_sums
+from h2fdp.records.json_lines import write_sums
 from h2fdp.run import steps
 from tests.cli.conftest import SMALL
 

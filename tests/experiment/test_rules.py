@@ -7,7 +7,7 @@ import pytest
 
 import h2fdp
 from h2fdp import Experiment, UserError
-from h2fdp.audit.scope import check_request
+from h2fdp.audit.run_audit import check_request
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 

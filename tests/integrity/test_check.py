@@ -10,8 +10,8 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import app
 from h2fdp.records import RunDirectory, read_summary
-from h2fdp.records.line_sums import write_sums
-from h2fdp.records.lock import locked
+from h2fdp.records.directory import locked
+from h2fdp.records.json_lines import write_sums
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks

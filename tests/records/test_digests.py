@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.records import PACKAGE
-from h2fdp.records.digests import digest_of_code
+from h2fdp.records.summary import digest_of_code
 
 CODE = '''
 """Rules."""

@@ -11,11 +11,10 @@ import sys
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.records import lock
-from h2fdp.records.directory import check_room, create
-from h2fdp.records.lock import in_use, locked, refuse_if_used
+from h2fdp.records import directory as lock
+from h2fdp.records.directory import check_room, create, in_use, locked, refuse_if_used
 
-HOLDS = "import sys, time; from pathlib import Path; from h2fdp.records.lock import locked\n"
+HOLDS = "import sys, time; from pathlib import Path; from h2fdp.records.directory import locked\n"
 HOLDS += "with locked(Path(sys.argv[1]), 'x'): print('held', flush=True); time.sleep(60)"
 
 

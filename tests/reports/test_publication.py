@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from h2fdp import Experiment, report
 from h2fdp.cli.main import app
 from h2fdp.records import RunDirectory
-from h2fdp.reports.publication import published, without_seeds
 from h2fdp.reports.run_view import RunView
+from h2fdp.reports.writing import published, without_seeds
 from tests.reports.conftest import NETWORK, SETTINGS
 from tests.reports.pages import Page
 

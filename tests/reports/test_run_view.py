@@ -11,12 +11,9 @@ from h2fdp import UserError, report
 from h2fdp.records import RunDirectory, read_json_lines, read_summary
 from h2fdp.records.tables import write_table
 from h2fdp.reports.figures import Series
-from h2fdp.reports.ledger_noise import noise_columns
 from h2fdp.reports.observers import verdict_rows
-from h2fdp.reports.results import results
-from h2fdp.reports.run_view import RunView, names_of, read_runs
-from h2fdp.reports.series import spread_of_accuracy
-from h2fdp.reports.training import fairness
+from h2fdp.reports.results import fairness, results
+from h2fdp.reports.run_view import RunView, names_of, noise_columns, read_runs, spread_of_accuracy
 from tests.reports.pages import Page
 
 

@@ -8,10 +8,9 @@ import pytest
 
 from h2fdp import UserError, report
 from h2fdp.reports.figures import Explorer, Table
-from h2fdp.reports.markup import table
+from h2fdp.reports.page import table
 from h2fdp.reports.pictures import write_pictures
-from h2fdp.reports.sweep_view import SweepView
-from h2fdp.reports.sweeping import last_of, sweep_sections
+from h2fdp.reports.sweep_view import SweepView, last_of, sweep_sections
 from tests.reports.pages import Page
 
 TRUST, EPSILON = "topology.trust.probability", "privacy.epsilon"

@@ -7,8 +7,7 @@ import pytest
 
 from experiments.ali_first import COLUMNS, FILE, RULE, choices_of, constants_of, left_of, settings_of, table_of, word
 from h2fdp.experiment.file import named_document, parse_setting
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import study_of
+from h2fdp.sweeps.study import SharedInputs, study_of
 
 SHARED = SharedInputs()
 

@@ -18,8 +18,7 @@ from experiments.ali_gap import (
 )
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import named_document, parse_setting
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import study_of
+from h2fdp.sweeps.study import SharedInputs, study_of
 
 
 def runs(**accuracies):

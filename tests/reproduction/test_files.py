@@ -9,7 +9,7 @@ import yaml
 from experiments.reproduction.claims import ClaimsFile
 from experiments.reproduction.plan import read_reproduction
 from h2fdp import UserError
-from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import SharedInputs
 from tests.reproduction.small import folder
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

@@ -11,8 +11,7 @@ from scipy import stats
 from experiments.frontier import FILE, HALF, SEARCH_SEED, SEEDS, Study, best, grid_of, stored
 from experiments.frontier_mechanisms import EPSILONS, MECHANISMS, PLAIN
 from experiments.frontier_page import BEGIN, END, Mean, between, cheapest, difference, frontier_table, joules_table
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import read_study
+from h2fdp.sweeps.study import SharedInputs, read_study
 
 BY_NAME = {each.name: each for each in MECHANISMS}
 

@@ -15,8 +15,7 @@ from experiments.questions.secure_sums import SECURE, noise
 from experiments.questions.study import FOLDER
 from experiments.questions.trust import Trust
 from h2fdp.run.forecast import forecast
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import read_study
+from h2fdp.sweeps.study import SharedInputs, read_study
 from h2fdp.topology import read
 
 STORED = [each for each in QUESTIONS.values() if each.stored.is_file()]

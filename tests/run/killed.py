@@ -13,7 +13,7 @@ import torch
 from h2fdp import Experiment, Topology
 from h2fdp.records import atomic
 from h2fdp.records import checkpoint as checkpoint_file
-from h2fdp.records.line_sums import cut_sums
+from h2fdp.records.json_lines import cut_sums
 from h2fdp.run import noise_key, steps
 from h2fdp.run.fingerprint import package_digest
 from h2fdp.run.loop import start_run

@@ -19,7 +19,7 @@ from h2fdp.cli.session import show_result
 from h2fdp.integrity.check import check
 from h2fdp.privacy import OBSERVERS, Accounts, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.records.line_sums import write_sums
+from h2fdp.records.json_lines import write_sums
 from h2fdp.reports.observers import verdict_rows
 from h2fdp.reports.run_view import RunView
 from h2fdp.run.forecast import planned_accounts

@@ -22,9 +22,9 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import app, main
 from h2fdp.records import RunDirectory, summary
-from h2fdp.records.checked_json import read_checked_json, write_checked_json
 from h2fdp.records.directory import reopen
-from h2fdp.records.line_sums import write_sums
+from h2fdp.records.json_lines import write_sums
+from h2fdp.records.summary import read_checked_json, write_checked_json
 from h2fdp.run import fingerprint, steps
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks

@@ -4,8 +4,8 @@ import pytest
 
 from h2fdp import Experiment, Run, Topology, UserError, resume
 from h2fdp.data.source import DEVICES_TEST
-from h2fdp.reports.publication import published
 from h2fdp.reports.run_view import RunView
+from h2fdp.reports.writing import published
 from h2fdp.run import steps
 
 

@@ -11,13 +11,12 @@ import yaml
 
 from h2fdp import Experiment, UserError, sweep
 from h2fdp.data.digits import Digits
-from h2fdp.records.checked_json import write_checked_json
-from h2fdp.records.lock import locked
+from h2fdp.records.directory import locked
+from h2fdp.records.summary import write_checked_json
 from h2fdp.run import steps
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import read_study
+from h2fdp.sweeps.study import SharedInputs, read_study
 from tests.sweeps.studies import BASE, TOPOLOGY, assert_equal_runs, study
 
 

@@ -14,8 +14,7 @@ from h2fdp.cli.main import app
 from h2fdp.sweeps import Sweep
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import read_study
+from h2fdp.sweeps.study import SharedInputs, read_study
 from tests.cli.test_sweep_command import assert_stopped
 from tests.sweeps.studies import BASE, assert_equal_runs, study
 

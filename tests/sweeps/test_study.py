@@ -4,8 +4,7 @@ import pytest
 import yaml
 
 from h2fdp import UserError, sweep
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import read_study
+from h2fdp.sweeps.study import SharedInputs, read_study
 from tests.sweeps.studies import BASE, TOPOLOGY, study
 
 

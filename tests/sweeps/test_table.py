@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from h2fdp.sweeps.table import column_of, last_intervals, summary_of
+from h2fdp.sweeps.directory import column_of, last_intervals, summary_of
 
 
 def table(rows):

@@ -3,7 +3,7 @@
 import pytest
 
 from h2fdp import UserError, tune
-from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import SharedInputs
 from h2fdp.tuning.plan import read_plan
 from tests.tuning.searches import BASE, search
 

@@ -16,7 +16,7 @@ from h2fdp.run import steps
 from h2fdp.run.result import Run
 from h2fdp.streams import Streams
 from h2fdp.sweeps.pool import Pool, WorkOptions
-from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import SharedInputs
 from h2fdp.sweeps.task import carry_out
 from h2fdp.tuning import Tuned, conduct
 from h2fdp.tuning.book import TrialBook

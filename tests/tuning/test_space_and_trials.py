@@ -12,7 +12,7 @@ from h2fdp import Experiment
 from h2fdp.experiment.tune_section import TuneSection
 from h2fdp.privacy.accounting.selection import TrialNumbers, budget_of_best
 from h2fdp.run.forecast import planned_accounts
-from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import SharedInputs
 from h2fdp.tuning.noise_of_trials import TrialPreparation, share_of, within
 from h2fdp.tuning.plan import read_plan
 from h2fdp.tuning.trials import EarlyEnd, Trial, best_of, front_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from h2fdp.cli.several_runs import stopped_at_once
+from h2fdp.cli.session import stopped_at_once
 from h2fdp.cli.tables import print_facts, print_json, print_table
 from h2fdp.errors import UserError
 

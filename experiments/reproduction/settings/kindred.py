@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from experiments.reproduction.settings.stored_runs import StoredRun
 from experiments.reproduction.settings.studies import SettingStudy
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import Study
+from h2fdp.sweeps.study import SharedInputs, Study
 
 
 def kindred_runs(

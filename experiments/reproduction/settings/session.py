@@ -35,7 +35,7 @@ from experiments.reproduction.settings.studies import SettingStudies, SettingStu
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.pool import WorkOptions
-from h2fdp.sweeps.shared import SharedInputs
+from h2fdp.sweeps.study import SharedInputs
 from h2fdp.sweeps.task import Outcome
 
 RUNS = "settings.csv"

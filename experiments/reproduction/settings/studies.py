@@ -16,10 +16,9 @@ from experiments.reproduction.settings.file import SETTINGS, SettingsFile
 from h2fdp.config import Document, empty_document
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, named_document
-from h2fdp.records.digests import hash_of
+from h2fdp.records.summary import hash_of
 from h2fdp.sweeps.grid import SWEEP, points_of
-from h2fdp.sweeps.shared import SharedInputs
-from h2fdp.sweeps.study import Study, study_of
+from h2fdp.sweeps.study import SharedInputs, Study, study_of
 
 _LONG_ENOUGH = 12  # letters of a recipe: among thousands of runs no two agree
 
