@@ -22,13 +22,11 @@ from h2fdp.records import (
     read_summary,
     state_of,
 )
-from h2fdp.records.checked_json import read_checked_json
 from h2fdp.records.checkpoint import read_checkpoint
 from h2fdp.records.line_sums import sums_path
 from h2fdp.records.summary import SUMMARY
 from h2fdp.records.tables import read_table
 from h2fdp.run import noise_key
-from h2fdp.run.fingerprint import IDENTITY
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.summary import FINISHED
 from h2fdp.topology import read as read_topology
@@ -143,9 +141,6 @@ def _checkpoints(directory: RunDirectory, summary: Mapping[str, Any], findings: 
         findings.expect(values is not None, f"damaged; {use}", path)
     for values in whole:
         check_start(directory.ledger, Mark(**values["ledger"]))
-    if paths:
-        path = directory.checkpoints / IDENTITY
-        findings.expect(read_checked_json(path) is not None, "missing", path)
     keyed = summary.get("noise_key_id") if summary.get("noise_key") == "system" else None
     if keyed and paths and findings.state not in FINISHED:
         key = noise_key.stored(directory)

@@ -32,9 +32,9 @@ from h2fdp.methods import name_of
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
 from h2fdp.run.data_argument import by_device, data_section, given_records, is_given
+from h2fdp.run.identity import code_of
 from h2fdp.run.inputs import OwnParts
 from h2fdp.run.loop import start_run
-from h2fdp.run.own_code import code_of, own_files_of
 from h2fdp.run.prepare import DataSource, DeviceFunction, configured_data, own_data, prepare
 from h2fdp.run.python_progress import shown
 from h2fdp.run.recipe import intervals_of
@@ -140,7 +140,7 @@ class Experiment:
             raise UserError("a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data")
         name = _name(data)
         self._data = own_data(OwnPart(name, data, RECORDS, from_python=True, where="Experiment", key="data"), test_data)
-        self._own = OwnParts({"data": name}, code_of([data]), own_files_of([data]))
+        self._own = OwnParts({"data": name}, code_of([data]))
 
     @classmethod
     def from_file(cls, path: str | Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:

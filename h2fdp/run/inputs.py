@@ -64,13 +64,11 @@ class OwnParts:
 
     Attributes:
         names: the configuration keys that they replace, and what is recorded in their place.
-        code: a digest of their source (`own_code.code_of`).
-        files: those that they come from, each with a digest (`own_code.own_files_of`).
+        code: a digest of their source (`identity.code_of`).
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -16,8 +16,8 @@ from h2fdp.methods import name_of
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
 from h2fdp.run import noise_key, steps
-from h2fdp.run.fingerprint import run_digest, store_identity
 from h2fdp.run.forecast import noise_choice
+from h2fdp.run.identity import run_digest
 from h2fdp.run.live_accounts import BudgetSpent
 from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import model_scores
@@ -194,7 +194,6 @@ def run_intervals(
         cloud = state.start(setup.cloud(edges))
         steps.reached("hosts up", len(state.rows))
         if state.ledger is None:
-            store_identity(setup, directory)
             checkpoints.begin()
         chosen = noise_choice(setup, state.accounts.accounts)
         watcher.on_start()

@@ -54,18 +54,6 @@ def lacks_bfloat16() -> bool:
     return flags.isdisjoint({"avx512_bf16", "avx_ne_convert", "amx_bf16", "bf16"})
 
 
-def description() -> dict[str, str]:
-    """The processor in words: its model, the instruction sets that libraries take of it, and the `processor` digest."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    model = names[0] if names else platform.machine()
-    instructions = torch.backends.cpu.get_cpu_capability()
-    return {"processor": f"{model} ({instructions})", "processor's digest": processor()}
-
-
 def arithmetic() -> str:
     """A digest of the `processor` and of the versions of what computes."""
     return _digest([processor(), versions((*ARITHMETIC, *COMPILERS))])

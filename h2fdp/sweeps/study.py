@@ -16,8 +16,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, apply_settings, changed_topology, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records.digests import hash_of
-from h2fdp.run.fingerprint import counted
-from h2fdp.run.own_code import code_of
+from h2fdp.run.identity import code_of, counted
 from h2fdp.run.recipe import intervals_of
 from h2fdp.runtime import chosen_backend
 from h2fdp.sweeps.grid import SWEEP, Point, points_of

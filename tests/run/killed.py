@@ -15,7 +15,7 @@ from h2fdp.records import atomic
 from h2fdp.records import checkpoint as checkpoint_file
 from h2fdp.records.line_sums import cut_sums
 from h2fdp.run import noise_key, steps
-from h2fdp.run.fingerprint import package_digest
+from h2fdp.run.identity import package_digest
 from h2fdp.run.loop import start_run
 from tests.noise_keys import known
 
