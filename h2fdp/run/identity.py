@@ -35,7 +35,7 @@ from h2fdp.records.atomic import write_text
 from h2fdp.records.digests import digest_of_code, hash_of
 from h2fdp.run.noise_key import id_of
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.hardware import ARITHMETIC, COMPILERS, processor
+from h2fdp.runtime.host import ARITHMETIC, COMPILERS, processor
 from h2fdp.topology import Topology
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.

@@ -12,7 +12,7 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.records import in_use, read_summary
 from h2fdp.records.checked_json import read_checked_json, write_checked_json
-from h2fdp.run.summary import FINISHED
+from h2fdp.run.state import FINISHED
 
 SCHEMA_VERSION = 2  # 1 had no checksum
 WAITING = "waiting"

@@ -14,8 +14,9 @@ from h2fdp.data import DataRequest, Pool
 from h2fdp.experiment.file import Settings, draw_topology, experiment_from
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records.digests import hash_of
+from h2fdp.run.data_source import configured_data
 from h2fdp.run.identity import code_of
-from h2fdp.run.prepare import configured_data, prepare
+from h2fdp.run.prepare import prepare
 from h2fdp.run.setup import RunSetup
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology

@@ -24,7 +24,7 @@ from h2fdp.cli.main import app, main
 from h2fdp.records import RunDirectory, summary
 from h2fdp.records.directory import reopen
 from h2fdp.records.line_sums import write_sums
-from h2fdp.run import identity, steps
+from h2fdp.run import identity, recorders
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.resume import resume_run
@@ -79,7 +79,7 @@ def crashing_at(monkeypatch, interval):
         if (step, at) == ("released", interval):
             raise RuntimeError("the host is gone")
 
-    monkeypatch.setattr(steps, "listener", fail)
+    monkeypatch.setattr(recorders, "listener", fail)
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ def test_a_disk_that_is_full_at_the_end_is_told(tmp_path, monkeypatch):
         if step == "results":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "devices.parquet")
 
-    monkeypatch.setattr(steps, "listener", full)
+    monkeypatch.setattr(recorders, "listener", full)
     with pytest.raises(UserError, match="the disk is full"):
         experiment(intervals=1).run(tmp_path / "run")
     monkeypatch.undo()
@@ -584,7 +584,7 @@ def model_fails():
             return len(data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(h2fdp.run.summary, "replacing", lambda path: nullcontext(Full()))
+        patch.setattr(h2fdp.run.state, "replacing", lambda path: nullcontext(Full()))
         yield
 
 
