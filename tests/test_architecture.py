@@ -10,7 +10,7 @@ from pathlib import Path
 import networkx
 import pytest
 
-from h2fdp.run.fingerprint import ABOVE_RUNS
+from h2fdp.run.identity import ABOVE_RUNS
 
 PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {

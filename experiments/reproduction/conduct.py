@@ -14,7 +14,7 @@ from experiments.reproduction.plan import FigurePart, Reproduction
 from experiments.reproduction.results import NO_RUNS, Results
 from experiments.reproduction.reuse import borrow
 from h2fdp.records.atomic import write_text
-from h2fdp.run.fingerprint import package_digest
+from h2fdp.run.identity import package_digest
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.directory import SweepDirectory, read_entries
 from h2fdp.sweeps.pool import WorkOptions

@@ -14,7 +14,7 @@ import pandas as pd
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import replacing
 from h2fdp.records.directory import locked
-from h2fdp.run.fingerprint import package_digest
+from h2fdp.run.identity import package_digest
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
 from h2fdp.sweeps.directory import RUN, SweepDirectory, SweepEntry, SweepStates, read_entries

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from h2fdp.run.fingerprint import package_digest
+from h2fdp.run.identity import package_digest
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries
 from h2fdp.sweeps.study import Study
 

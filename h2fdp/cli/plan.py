@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,7 +19,7 @@ from h2fdp.cli.tables import (
 )
 
 if TYPE_CHECKING:
-    from h2fdp.run.controller_preview import FirstDecision, ObjectiveMap
+    from h2fdp.run.preview import FirstDecision, ObjectiveMap
 
 _SHADES = "█▓▒░ "  # the best fifth of the logarithm first
 _HYPOTHETICAL = (
@@ -36,17 +35,12 @@ def plan_command(
     settings: Settings = None,
     seed: Seed = None,
     data_root: DataRoot = None,
-    png: Annotated[Path | None, typer.Option(help="Also draw the map of the objective into this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the controller's first decision and the reasons for it, without training."""
-    from h2fdp.run.controller_preview import plan
+    from h2fdp.run.preview import plan
 
     found = plan(file, [*(settings or []), *([] if seed is None else [f"seed={seed}"])], data_root)
-    if png is not None:
-        from h2fdp.run.controller_preview import draw
-
-        draw(found, png)
     if as_json:
         print_json(found.as_dict())
     else:
@@ -119,7 +113,7 @@ def _powers(plan: FirstDecision) -> dict[str, str]:
 
 def _costs(plan: FirstDecision) -> dict[str, str]:
     """What the whole run would cost under the controller."""
-    from h2fdp.run.dry_run import costs_in_words
+    from h2fdp.run.preview import costs_in_words
 
     assert plan.network is not None, "a plan of a file has the costs of its run"
     return {"whole run": ", ".join(f"{what} {value}" for what, value in costs_in_words(plan.network).items())}

@@ -11,7 +11,7 @@ from h2fdp.config import Document, Section, empty_document, parse, read_document
 from h2fdp.config.check import key_meant, quote
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.checking import check_experiment
-from h2fdp.experiment.network import aggregation_times, check_adaptive_clipping, check_secure_sums, check_transmit_power
+from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.runtime.section import RuntimeSection
@@ -99,10 +99,7 @@ def read_experiment(
     """Read, change by settings, check; the topology is drawn with the experiment's seed."""
     document = named_document(path)
     experiment, topology = experiment_from(document, [parse_setting(text) for text in settings], seed)
-    aggregation_times(experiment, topology, document)  # refuses tiers and edge servers that the network does not have
-    check_secure_sums(experiment, topology, document)
-    check_adaptive_clipping(experiment, topology, document)
-    check_transmit_power(experiment, topology, document)
+    check_network(experiment, topology, document)
     return experiment, topology
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from h2fdp.config import read_document
 from h2fdp.errors import UserError
-from h2fdp.integrity.findings import Findings
-from h2fdp.integrity.runs import check_run, is_run
+from h2fdp.integrity.runs import Findings, check_run, is_run
 from h2fdp.records import in_use
 from h2fdp.records.tables import read_table
-from h2fdp.run.summary import FINISHED
+from h2fdp.run.state import FINISHED
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, read_entries
 from h2fdp.tuning.directory import TuneDirectory, name_of, read_state
 

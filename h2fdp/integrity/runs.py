@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from h2fdp.config import read_document
-from h2fdp.errors import UserError
-from h2fdp.integrity.findings import Findings
+from h2fdp.errors import Problem, UserError
 from h2fdp.records import (
     SCHEMA_VERSION,
     Mark,
@@ -24,13 +25,72 @@ from h2fdp.records import (
 )
 from h2fdp.records.checkpoint import read_checkpoint
 from h2fdp.records.json_lines import sums_path
-from h2fdp.records.summary import SUMMARY, read_checked_json
+from h2fdp.records.summary import SUMMARY
 from h2fdp.records.tables import read_table
 from h2fdp.run import noise_key
-from h2fdp.run.fingerprint import IDENTITY
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
-from h2fdp.run.summary import FINISHED
+from h2fdp.run.state import FINISHED
 from h2fdp.topology import read as read_topology
+
+
+@dataclass
+class Findings:
+    """What a check of one directory found.
+
+    Attributes:
+        state: how the run stands, or `sweep`, or `search`.
+        confirmed: what is as it should be, a phrase each.
+        problems: what is not, each with its file, and its line where that is known.
+        unknown: what could not be checked, and why.
+        runs: of a sweep or a search, what was found of each of its runs, by name.
+        waiting: of a sweep or a search, what has not begun.
+    """
+
+    directory: Path
+    state: str = "unknown"
+    confirmed: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    runs: dict[str, Findings] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether there is a problem, here or in one of the runs."""
+        return bool(self.problems) or any(run.damaged for run in self.runs.values())
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is no problem, and nothing that has not begun."""
+        return not self.damaged and not self.waiting
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """A step of the check, which ends with the first damage."""
+        try:
+            yield
+        except UserError as error:
+            self.problems += [each for each in error.problems if each not in self.problems]
+
+    def expect(self, holds: bool, text: str, where: Path | str) -> bool:
+        """Note a problem unless `holds`."""
+        if not holds:
+            self.problems.append(Problem(text, str(where)))
+        return holds
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        found: dict[str, Any] = {
+            "directory": str(self.directory),
+            "state": self.state,
+            "whole": self.whole,
+            "confirmed": self.confirmed,
+            "problems": [{"where": each.where, "text": each.text} for each in self.problems],
+            "unknown": self.unknown,
+            "waiting": self.waiting,
+        }
+        return found | ({"runs": {name: run.as_json() for name, run in self.runs.items()}} if self.runs else {})
+
 
 ENDED = (*FINISHED, "interrupted", "stopped")  # states of runs that wrote their results; one that failed tried to
 _TOLERANCE = 1e-9  # relative: sums in another order
@@ -142,9 +202,6 @@ def _checkpoints(directory: RunDirectory, summary: Mapping[str, Any], findings: 
         findings.expect(values is not None, f"damaged; {use}", path)
     for values in whole:
         check_start(directory.ledger, Mark(**values["ledger"]))
-    if paths:
-        path = directory.checkpoints / IDENTITY
-        findings.expect(read_checked_json(path) is not None, "missing", path)
     keyed = summary.get("noise_key_id") if summary.get("noise_key") == "system" else None
     if keyed and paths and findings.state not in FINISHED:
         key = noise_key.stored(directory)

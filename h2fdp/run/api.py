@@ -31,16 +31,25 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
-from h2fdp.run.data_argument import by_device, data_section, given_records, is_given
+from h2fdp.run.data_source import (
+    DataSource,
+    DeviceFunction,
+    by_device,
+    configured_data,
+    data_section,
+    given_records,
+    is_given,
+    own_data,
+)
+from h2fdp.run.identity import code_of
 from h2fdp.run.inputs import OwnParts
 from h2fdp.run.loop import start_run
-from h2fdp.run.own_code import code_of, own_files_of
-from h2fdp.run.prepare import DataSource, DeviceFunction, configured_data, own_data, prepare
-from h2fdp.run.python_progress import shown
+from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
+from h2fdp.run.tracking import shown
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.yaml_text import yaml_text
@@ -140,7 +149,7 @@ class Experiment:
             raise UserError("a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data")
         name = _name(data)
         self._data = own_data(OwnPart(name, data, RECORDS, from_python=True, where="Experiment", key="data"), test_data)
-        self._own = OwnParts({"data": name}, code_of([data]), own_files_of([data]))
+        self._own = OwnParts({"data": name}, code_of([data]))
 
     @classmethod
     def from_file(cls, path: str | Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
@@ -171,25 +180,18 @@ class Experiment:
         if not config.is_file():
             raise UserError("not a run directory (expected config.yaml)", str(run))
         check_lines(config, config.with_name("topology.yaml"))
-        given = {"data": data, "model": model}
         document = read_document(config)
-        for key, part in given.items():
-            own = isinstance(document.values().get(key), str)
-            if key == "data" and is_given(document.values().get(key)):
-                if part is None:
-                    text = "the run began with records from Python; resume it there: h2fdp.resume(run, data=...)"
-                    raise UserError(text, document.where((key,)), key)
-                continue
-            if own and part is None:
-                text = (
-                    f"the run began with {document.values()[key]}; resume it from Python: h2fdp.resume(run, {key}=...)"
-                )
+        for key, part in {"data": data, "model": model}.items():
+            stated = document.values().get(key)
+            handed_in = isinstance(stated, str) or (key == "data" and is_given(stated))
+            if handed_in and part is None:
+                began = stated if isinstance(stated, str) else "records from Python"
+                text = f"the run began with {began}; resume it from Python: h2fdp.resume(run, {key}=...)"
                 raise UserError(text, document.where((key,)), key)
-            if part is not None and not own:
-                raise UserError(
-                    f"this run does not use a {key} of your own; leave the argument out", "h2fdp.resume", key
-                )
-            if own:
+            if part is not None and not handed_in:
+                text = f"this run does not use a {key} of your own; leave the argument out"
+                raise UserError(text, "h2fdp.resume", key)
+            if isinstance(stated, str):
                 document.set(key, part if key == "model" else _DATA_PLACEHOLDER, key)
         handed = given_records(data, test_data) if is_given(document.values().get("data")) else None
         changed = [parse_setting(text) for text in settings]

@@ -10,7 +10,7 @@ import numpy as np
 
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, MechanismContext, Observer
+from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext, Observer
 from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant
 from h2fdp.privacy.accounts import COARSE, MARGIN
@@ -18,6 +18,7 @@ from h2fdp.privacy.adaptive_clipping import FARTHEST
 from h2fdp.privacy.mechanism import LARGEST_NOISE, SMALLEST_NOISE
 from h2fdp.protocol.tier_counts import most_of_tiers
 from h2fdp.run.forecast import first_interval, planned_accounts
+from h2fdp.run.inputs import Noise, RunInputs
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.step_decay import decayed
@@ -27,8 +28,8 @@ from h2fdp.training.local_objective import pull_of
 _ROUNDS, _NEAR = 12, 0.99  # of scaling noise on a grid, until the account is that near to the target
 
 
-def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = planned_accounts) -> RunSetup:
-    """The run with the noise that its settings ask for, calibrated.
+def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = planned_accounts) -> Noise:
+    """The noise that the settings of a run ask for, calibrated.
 
     With `calibration: accounted` all noises are scaled by one factor, so that every target observer's account meets the
     target. Where decisions depend on what is released the account is a filter's, and the factor is that of a run that
@@ -42,53 +43,60 @@ def with_noise(setup: RunSetup, foreseen: Callable[[RunSetup], Accounts] = plann
             calibration where there is no guarantee to keep; no noise that meets the target; noise that is given, and
             too little for a single slot.
     """
-    privacy = setup.config.privacy
+    privacy = inputs.config.privacy
     accountant = ACCOUNTANTS[privacy.accountant]
-    _check_observers(setup)
-    noise = setup.placement.mechanism(_context(setup)) if setup.placement.private else None
-    given = noise is not None and privacy.calibration == "paper"
-    counted = given or setup.traits.counts_iterations
-    iterations = noise.iterations(privacy.epsilon, accountant) if noise is not None and counted else None
-    setup = replace(setup, noise=noise, iterations=iterations, uncalibrated=noise)
-    _check_that_it_protects(setup)
-    if noise is not None and not given:
-        accountant = ACCOUNTANTS[setup.accountant]
-        setup = _scaled_to_target(setup, noise, accountant, foreseen(setup))
-        if setup.placement.rounding is not None:
-            setup = _settled(setup, accountant, foreseen)
-        if setup.adapts:
-            budgets = dict.fromkeys(setup.target_observers, privacy.epsilon)
+    _check_observers(inputs)
+    mechanism = inputs.placement.mechanism(_context(inputs)) if inputs.placement.private else None
+    given = mechanism is not None and privacy.calibration == "paper"
+    counted = given or inputs.traits.counts_iterations
+    iterations = mechanism.iterations(privacy.epsilon, accountant) if mechanism is not None and counted else None
+    noise = Noise(noise=mechanism, iterations=iterations, uncalibrated=mechanism)
+    run = RunSetup.of(inputs, noise)
+    _check_that_it_protects(run)
+    if mechanism is None:
+        return noise
+    if not given:
+        accountant = ACCOUNTANTS[inputs.accountant]
+        noise = _scaled_to_target(inputs, noise, accountant, foreseen(run))
+        if inputs.placement.rounding is not None:
+            noise = _settled(inputs, noise, accountant, foreseen)
+        run = RunSetup.of(inputs, noise)
+        if inputs.adapts:
+            budgets = dict.fromkeys(inputs.target_observers, privacy.epsilon)
             budgets |= {each: min(most, budgets.get(each, most)) for each, most in privacy.budget.items()}
-            setup = replace(setup, watched=BudgetFilter.of_plan(budgets, privacy.delta, foreseen(setup)))
-        elif isinstance(setup.config.method.schedule, OwnPart) or setup.traits.controlled:
-            setup = replace(setup, reserve=_kept(setup, accountant, foreseen(setup)))
-    if noise is not None:
-        _check_holdable(setup)
-        _check_what_decides(setup)
-    return setup
+            noise = replace(noise, watched=BudgetFilter.of_plan(budgets, privacy.delta, foreseen(run)))
+        elif isinstance(inputs.config.method.schedule, OwnPart) or inputs.traits.controlled:
+            noise = replace(noise, reserve=_kept(inputs, accountant, foreseen(run)))
+        run = RunSetup.of(inputs, noise)
+    _check_holdable(run)
+    _check_what_decides(run)
+    return noise
 
 
-def _kept(setup: RunSetup, accountant: Accountant, planned: Accounts) -> Accounts:
+def _kept(inputs: RunInputs, accountant: Accountant, planned: Accounts) -> Accounts:
     """What a schedule that states that it is foreseen, or reads no releases, will be held to.
 
     Raises:
         UserError: it decided otherwise when it was asked again, so that what it will do is not foreseen.
     """
-    if _multiple(setup, accountant, planned) > 1:
-        text = f"{setup.config.method.schedule.name} decided otherwise when it was asked again for the same intervals"
+    if _multiple(inputs, accountant, planned) > 1:
+        text = f"{inputs.config.method.schedule.name} decided otherwise when it was asked again for the same intervals"
         raise UserError(f"{text}; expected equal decisions, or reads_releases True", key="method.schedule")
     return planned
 
 
-def _scaled_to_target(setup: RunSetup, noise: Mechanism, accountant: Accountant, accounts: Accounts) -> RunSetup:
-    """The run under the smallest multiple of this noise that brings the target observers' accounts to the target."""
-    factor = _multiple(setup, accountant, accounts) * (MARGIN if accounts.exact else COARSE)
-    scaled = noise.scaled(factor)
-    iterations = scaled.iterations(setup.config.privacy.epsilon, accountant)
-    return replace(setup, noise=scaled, factor=factor, iterations=iterations)
+def _scaled_to_target(inputs: RunInputs, noise: Noise, accountant: Accountant, accounts: Accounts) -> Noise:
+    """The smallest multiple of a noise that brings the target observers' accounts, which it gave, to the target."""
+    assert noise.noise is not None, "there is noise to scale"
+    factor = _multiple(inputs, accountant, accounts) * (MARGIN if accounts.exact else COARSE)
+    scaled = noise.noise.scaled(factor)
+    iterations = scaled.iterations(inputs.config.privacy.epsilon, accountant)
+    return replace(noise, noise=scaled, factor=noise.factor * factor, iterations=iterations)
 
 
-def _settled(setup: RunSetup, accountant: Accountant, foreseen: Callable[[RunSetup], Accounts]) -> RunSetup:
+def _settled(
+    inputs: RunInputs, noise: Noise, accountant: Accountant, foreseen: Callable[[RunSetup], Accounts]
+) -> Noise:
     """The same where sums are of integers: their grid follows the noise, so that accounts do not scale with it.
 
     It is scaled again by the account that it has, until that meets the target with at most 1 % of noise to spare, where
@@ -97,37 +105,34 @@ def _settled(setup: RunSetup, accountant: Accountant, foreseen: Callable[[RunSet
     Raises:
         UserError: with so few bits the grid grows as fast as the noise.
     """
-    best: RunSetup | None = None
+    best: Noise | None = None
     for _ in range(_ROUNDS):
-        accounts = foreseen(setup)
-        multiple = _multiple(setup, accountant, accounts) * (1.0 if accounts.exact else COARSE)
-        if multiple <= 1 and (best is None or setup.factor < best.factor):
-            best = setup
+        accounts = foreseen(RunSetup.of(inputs, noise))
+        multiple = _multiple(inputs, accountant, accounts) * (1.0 if accounts.exact else COARSE)
+        if multiple <= 1 and (best is None or noise.factor < best.factor):
+            best = noise
         if _NEAR <= multiple <= 1:
             break
-        noise = setup.noise
-        assert noise is not None, "it was scaled before"
-        again = _scaled_to_target(setup, noise, accountant, accounts)
-        setup = replace(again, factor=setup.factor * again.factor)
+        noise = _scaled_to_target(inputs, noise, accountant, accounts)
     if best is None:
-        text = f"with {setup.placement.rounding} bits no noise meets the target, because the grid grows with it"
+        text = f"with {inputs.placement.rounding} bits no noise meets the target, because the grid grows with it"
         raise UserError(f"{text}; expected more", key="method.privacy.secure_sum.rounding")
     return best
 
 
-def _multiple(setup: RunSetup, accountant: Accountant, accounts: Accounts) -> float:
+def _multiple(inputs: RunInputs, accountant: Accountant, accounts: Accounts) -> float:
     """The smallest multiple of all noises at which the target observers' accounts meet the target."""
-    privacy = setup.config.privacy
+    privacy = inputs.config.privacy
     compositions: list[Composition] = [
-        each.composition for observer in setup.target_observers for each in accounts.classes(observer)
+        each.composition for observer in inputs.target_observers for each in accounts.classes(observer)
     ]
     if not compositions:
-        intervals = setup.config.training.intervals
+        intervals = inputs.config.training.intervals
         unseen = not any(True for observer in accounts.observers for _ in accounts.classes(observer))
-        if unseen and setup.config.faults.faults().possible:
+        if unseen and inputs.config.faults.faults().possible:
             text = f"no upload arrives in any of the {intervals} planned intervals, so there is nothing to add noise to"
             raise UserError(f"{text}; expected less probable faults", key="faults")
-        watched = ", ".join(setup.target_observers)
+        watched = ", ".join(inputs.target_observers)
         text = f"expected an observer that sees noisy releases, found {watched}, which see none in this network"
         raise UserError(text, key="privacy.target_observers")
     distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
@@ -135,16 +140,16 @@ def _multiple(setup: RunSetup, accountant: Accountant, accounts: Accounts) -> fl
     return smallest_factor(distinct, most, lambda each: accountant.epsilon(each, privacy.delta))
 
 
-def _context(setup: RunSetup) -> MechanismContext:
+def _context(inputs: RunInputs) -> MechanismContext:
     """What the noise is worked out from, with the numbers of releases that are planned.
 
     Where a schedule chooses tau, these are K_g intervals with the most local aggregations that any tau has, so that the
     claim covers whatever it does.
     """
-    config, times, schedule = setup.config, setup.aggregation_times, setup.traits
+    config, times, schedule = inputs.config, inputs.aggregation_times, inputs.traits
     training, privacy, objective = config.training, config.privacy, config.method.objective
-    planned = Horizon.planned(training.intervals, setup.local_steps, training.step_size, config.control)
-    lengths, adaptive = schedule.lengths(planned), setup.blueprint.adaptive
+    planned = Horizon.planned(training.intervals, inputs.local_steps, training.step_size, config.control)
+    lengths, adaptive = schedule.lengths(planned), inputs.blueprint.adaptive
     return MechanismContext(
         epsilon=privacy.epsilon,
         delta=privacy.delta,
@@ -155,24 +160,24 @@ def _context(setup: RunSetup) -> MechanismContext:
         local_aggregations=max(len(times.offsets(length)) for length in lengths) * training.intervals,
         local_steps=schedule.steps_to_cover(planned),
         tiers={
-            tier: count * training.intervals for tier, count in most_of_tiers(times, setup.topology, lengths).items()
+            tier: count * training.intervals for tier, count in most_of_tiers(times, inputs.topology, lengths).items()
         },
-        records=setup.data.sizes,
-        sampling_rates=setup.blueprint.rates,
-        sampling=setup.blueprint.sampling,
+        records=inputs.data.sizes,
+        sampling_rates=inputs.blueprint.rates,
+        sampling=inputs.blueprint.sampling,
         gain=partial(gain, training.momentum),
         by_record=training.clip_scope == "record",
         own_objective=isinstance(objective, OwnPart),
-        step_size=schedule.largest_step_size(training.step_size, setup.local_steps, training.intervals),
-        mu=pull_of(setup.blueprint.objective) or 0.0,
-        biased=any(parameter.ndim == 1 for parameter in setup.blueprint.module().parameters()),
+        step_size=schedule.largest_step_size(training.step_size, inputs.local_steps, training.intervals),
+        mu=pull_of(inputs.blueprint.objective) or 0.0,
+        biased=any(parameter.ndim == 1 for parameter in inputs.blueprint.module().parameters()),
         accounted=privacy.calibration == "accounted",
     )
 
 
-def _check_observers(setup: RunSetup) -> None:
+def _check_observers(inputs: RunInputs) -> None:
     """Refuse observers that this network does not have."""
-    privacy, known = setup.config.privacy, setup.observers
+    privacy, known = inputs.config.privacy, inputs.observers
     asked = [("privacy.target_observers", name) for name in privacy.target_observers]
     asked += [(f"privacy.budget.{name}", name) for name in privacy.budget]
     for key, name in asked:

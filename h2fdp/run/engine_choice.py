@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from h2fdp.errors import UserError
 from h2fdp.protocol import Order
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.hardware import lacks_bfloat16
+from h2fdp.runtime.host import lacks_bfloat16
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.training import chosen_engine, engines_for
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled

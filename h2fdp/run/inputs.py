@@ -1,4 +1,4 @@
-"""Everything that determines a run, and what follows for its accounts: observers, target, verdicts, notes."""
+"""What determines a run before its noise is worked out, and the noise."""
 
 from __future__ import annotations
 
@@ -8,28 +8,20 @@ from typing import Self
 
 from torch import Tensor
 
-from h2fdp.data import DeviceData, public_features, standardized
-from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
+from h2fdp.data import DeviceData
 from h2fdp.data.standardized import Standardizing
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.experiment.training_section import UNTIL
-from h2fdp.models.registry import WARM_STARTED
-from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, adjacency, observers
-from h2fdp.privacy.adaptive_clipping import MOVES
+from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.words import UNTARGETED
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.radio import NetworkCosts
-from h2fdp.run import noise_key
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
-from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
-
-SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 
 FILTERED = (
     "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "
@@ -64,18 +56,16 @@ class OwnParts:
 
     Attributes:
         names: the configuration keys that they replace, and what is recorded in their place.
-        code: a digest of their source (`own_code.code_of`).
-        files: those that they come from, each with a digest (`own_code.own_files_of`).
+        code: a digest of their source (`identity.code_of`).
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunInputs:
-    """Everything that determines a run.
+    """Everything that determines a run but its noise, which `calibrate` works out.
 
     Attributes:
         drawn: the topology as it was drawn for the seed.
@@ -86,19 +76,11 @@ class RunInputs:
         faults: how often devices and edge servers fail.
         world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
             when a resumed run draws its own noise, batches and participants afresh.
-        noise: None where the method adds none.
-        iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
-        factor: by which `calibration: accounted` multiplied the noises.
         own: a user's own parts.
         warm_start: SHA-256 of the file that w(0) is from; None where it is random.
-        uncalibrated: the noise before it was calibrated to an account. What a controller weighs: its decisions are then
-            the same, to the bit, in the forecast that the noise is calibrated to and in the run.
-        reserve: what a controller is held to, or a user's own schedule that reads no releases: they decide what they
-            like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
         image_shape: of the images whose public features the data are; None where they are as they were given.
         standardizing: how inputs were standardised; None where they are as they were given.
         chosen: what was chosen for keys that the file leaves open, in words (`run.recipe`).
-        watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
     """
 
     config: ExperimentFile
@@ -112,34 +94,16 @@ class RunInputs:
     costs: NetworkCosts
     faults: Faults
     world: Streams
-    noise: Mechanism | None = None
-    iterations: int | None = None
-    factor: float = 1.0
     own: OwnParts = OwnParts()
     warm_start: str | None = None
     image_shape: tuple[int, ...] | None = None
     standardizing: Standardizing | None = None
     chosen: tuple[str, ...] = ()
-    uncalibrated: Mechanism | None = None
-    watched: BudgetFilter | None = None
-    reserve: Accounts | None = None
 
     @property
     def placement(self) -> NoisePlacement:
         """Where noise is added."""
         return self.blueprint.noise_placement
-
-    @property
-    def leaks(self) -> bool:
-        """Whether raw estimates go to the cloud, so that no epsilon bounds what the run reveals."""
-        measuring = self.blueprint.measuring
-        return self.noise is not None and (self.probes or (measuring is not None and measuring.leaks))
-
-    @property
-    def probes(self) -> bool:
-        """Whether devices measure constants of their losses for the schedule, raw."""
-        schedule, intervals = self.traits, self.config.training.intervals
-        return schedule.measures_within(intervals, schedule.most_iterations(self.iterations)) == "secants"
 
     @property
     def adapts(self) -> bool:
@@ -150,16 +114,6 @@ class RunInputs:
     def accountant(self) -> str:
         """By which a target is met, see `accountant_of`."""
         return accountant_of(self.config)
-
-    @property
-    def chooses_noise(self) -> bool:
-        """Whether the noise of each interval is chosen for what its filter has left; else the filter ends the run."""
-        return self.watched is not None and not (self.traits.scales_noise or self.traits.ends_by_account)
-
-    @property
-    def step_noise_multiplier(self) -> float | None:
-        """sigma of the noise on every local step (DP-SGD); None where there is none."""
-        return None if self.noise is None else self.noise.step_noise_multiplier
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -198,64 +152,35 @@ class RunInputs:
         """The same run in a world where nothing fails: what was planned."""
         return replace(self, faults=Faults()) if self.faults.possible else self
 
-    def exhausted(self) -> Self:
-        """The same devices taking every local iteration that there may be, one an interval."""
-        config, iterations = self.config, self.traits.most_iterations(self.iterations)
-        assert iterations is not None, "this schedule spends iterations"
-        method = config.method.model_copy(update={"schedule": FixedOptions()})
-        training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
-        changed = config.model_copy(update={"method": method, "training": training})
-        return replace(self, config=changed, local_steps=1)
-
     def drawing(self, attempt: str) -> Self:
         """The same run with noise, batches and participants drawn under another name; see `Streams.attempt`."""
         streams = replace(self.blueprint.streams, attempt=attempt)
         return replace(self, blueprint=replace(self.blueprint, streams=streams))
 
     @property
-    def has_noise_key(self) -> bool:
-        """Whether noise and batches are drawn under a secret key; otherwise the seed determines them."""
-        return self.noise is not None and self.config.privacy.noise_key == "system"
-
-    @property
-    def noise_key(self) -> bytes:
-        """See `run.noise_key`; empty where there is none."""
-        return self.blueprint.streams.secret
-
-    def keyed(self, key: bytes | None = None) -> Self:
-        """The same run under this noise key, by default a new one; unchanged where it has none."""
-        if not self.has_noise_key:
-            return self
-        streams = replace(self.blueprint.streams, secret=noise_key.drawn() if key is None else key)
-        return replace(self, blueprint=replace(self.blueprint, streams=streams))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What must be said beside every epsilon of this run."""
-        by_seed = self.noise is not None and not self.has_noise_key
-        sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts)
-        conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
-        if self.noise is not None and self.data.test_owners is not None:
-            conditions[DEVICES_TEST] = True
-        if self.noise is not None and self.adapts:
-            conditions[FILTERED] = True
-        if self.noise is not None and self.data.public is not None:
-            conditions[PUBLIC_RECORDS] = True
-        if self.noise is not None and self.warm_start is not None:
-            conditions[WARM_STARTED] = True
-        if self.noise is not None and self.image_shape is not None:
-            conditions[public_features.note(self.image_shape)] = True
-        if self.noise is not None and self.standardizing is not None:
-            conditions[standardized.NOTE] = True
-        if self.noise is not None and self.config.training.until is not None:
-            conditions[UNTIL] = True
-        if self.noise is not None and self.blueprint.adaptive is not None:
-            conditions[MOVES] = True
-        if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):
-            conditions[note] = True
-        return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))
-
-    @property
     def traits(self) -> ScheduleTraits:
         """What is known of the schedule before the run."""
         return chosen(self.config.method.schedule)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Noise:
+    """The noise of a run, calibrated.
+
+    Attributes:
+        noise: None where the method adds none.
+        iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
+        factor: by which `calibration: accounted` multiplied the noises.
+        uncalibrated: the noise before it was calibrated to an account. What a controller weighs: its decisions are then
+            the same, to the bit, in the forecast that the noise is calibrated to and in the run.
+        reserve: what a controller is held to, or a user's own schedule that reads no releases: they decide what they
+            like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
+        watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
+    """
+
+    noise: Mechanism | None = None
+    iterations: int | None = None
+    factor: float = 1.0
+    uncalibrated: Mechanism | None = None
+    watched: BudgetFilter | None = None
+    reserve: Accounts | None = None

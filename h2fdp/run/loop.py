@@ -15,20 +15,19 @@ from h2fdp.errors import UserError
 from h2fdp.methods import name_of
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
 from h2fdp.records.directory import create
-from h2fdp.run import noise_key, steps
-from h2fdp.run.fingerprint import run_digest, store_identity
+from h2fdp.run import noise_key
 from h2fdp.run.forecast import noise_choice
+from h2fdp.run.identity import run_digest
 from h2fdp.run.live_accounts import BudgetSpent
-from h2fdp.run.metric_sinks import Sink, sinks_of
 from h2fdp.run.model_scores import model_scores
 from h2fdp.run.privacy_report import claim_warning
-from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks
+from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks, reached
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import Checkpoints, HostsDiffer, RunState
-from h2fdp.run.summary import FINISHED, summary_of, write_inputs, write_results
+from h2fdp.run.state import FINISHED, Checkpoints, HostsDiffer, RunState, summary_of, write_inputs, write_results
+from h2fdp.run.tracking import Sink, sinks_of
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
-from h2fdp.runtime.hardware import alike
+from h2fdp.runtime.host import alike
 from h2fdp.training.local_objective import comparison_of
 
 
@@ -192,9 +191,8 @@ def run_intervals(
         journal = state.journal = Journal(ledger, decisions, setup.interval_costs)
         checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal, hosts_alike=hosts_alike)
         cloud = state.start(setup.cloud(edges))
-        steps.reached("hosts up", len(state.rows))
+        reached("hosts up", len(state.rows))
         if state.ledger is None:
-            store_identity(setup, directory)
             checkpoints.begin()
         chosen = noise_choice(setup, state.accounts.accounts)
         watcher.on_start()
@@ -218,9 +216,9 @@ def run_intervals(
             except BudgetSpent as spent:
                 state.spent_by = spent.observer
                 return "budget spent"
-            steps.reached("released", interval)
+            reached("released", interval)
             run_interval(edges, cloud, plan)
-            steps.reached("ran", interval)
+            reached("ran", interval)
             due = (interval + 1) % setup.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
             scores = models.scores(cloud) if due or cloud.scores else {}
             if cloud.close(scores.get(models.steering_loss)) and scores:

@@ -2,52 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from torch import Tensor, nn
 
 from h2fdp.algorithms import objective_of
-from h2fdp.config.own_parts import FAILURES, OwnPart, Words
-from h2fdp.data import DataRequest, DeviceData, Pool, from_function, load, within_unit_ball
+from h2fdp.algorithms.fedavg import Plain
+from h2fdp.config.own_parts import OwnPart
+from h2fdp.data import DeviceData, within_unit_ball
 from h2fdp.data.public_features import with_features
 from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
-from h2fdp.experiment.network import aggregation_times, check_adaptive_clipping, check_secure_sums, check_transmit_power
+from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, horizon
-from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.experiment.training_section import PublicSection, TrainingSection
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
 from h2fdp.models.parameters import load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
+from h2fdp.privacy.noise_placement_options import LocalOptions
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
-from h2fdp.run.calibration import with_noise
+from h2fdp.run.calibration import calibrate
+from h2fdp.run.data_source import DataSource, configured_data
 from h2fdp.run.engine_choice import engine_of_run, fastest_engine
 from h2fdp.run.forecast import planned_accounts, rough_accounts
-from h2fdp.run.inputs import OwnParts
-from h2fdp.run.public_training import trained_on_public
+from h2fdp.run.inputs import OwnParts, RunInputs
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.trial import try_own_parts
-from h2fdp.run.trust_choice import better, without_trust
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
-from h2fdp.runtime.local_hosts import training_device
+from h2fdp.runtime.local_hosts import run_arithmetic, training_device
 from h2fdp.schedules.registry import chosen
+from h2fdp.schedules.turns import TurnsPlan, cheapest
+from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
-from h2fdp.training import Clipping
-from h2fdp.training.batches import Sampling, padded_width
+from h2fdp.training import BatchSampler, Clipping, build_engine
+from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.clipping import GAMMA
+from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import TrainingJob
-from h2fdp.training.losses import loss_of
-
-DataSource = Callable[[Topology, Streams, Path | None], DeviceData]
-DeviceFunction = Callable[[str], tuple[Any, Any]]
+from h2fdp.training.losses import Loss, loss_of
 
 
 def prepare(
@@ -94,14 +95,14 @@ def prepare(
 
     def noisy(complete: ExperimentFile) -> RunSetup:
         runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
-        return with_noise(
-            _assembled(complete.model_copy(update={"runtime": runtime}), topology, data, own), rough_accounts
-        )
+        inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data, own)
+        return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
 
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
     complete = recipe.completed(config, data, module, noisy, len(topology.subnets))
-    setup = with_noise(_assembled(complete.config, topology, data, own)).keyed()
-    setup = replace(setup, image_shape=shape, standardizing=standardizing, chosen=complete.lines)
+    inputs = _inputs(complete.config, topology, data, own)
+    inputs = replace(inputs, image_shape=shape, standardizing=standardizing, chosen=complete.lines)
+    setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
     try_own_parts(setup)
     return setup
 
@@ -112,7 +113,7 @@ def with_settings(
     """The same devices, records and model under another method, training or target; without a noise key.
 
     Args:
-        foreseen: the accounts that are calibrated, see `with_noise`.
+        foreseen: the accounts that are calibrated, see `calibrate`.
 
     Raises:
         UserError: see `prepare`.
@@ -120,20 +121,20 @@ def with_settings(
     if not (config.runtime.engine == "auto" and setup.blueprint.engine == "compiled"):  # other settings may not compile
         runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
         config = config.model_copy(update={"runtime": runtime})
-    other = with_noise(_assembled(config, setup.drawn, setup.data, setup.own, setup), foreseen)
-    return replace(other, image_shape=setup.image_shape, standardizing=setup.standardizing)
+    inputs = _inputs(config, setup.drawn, setup.data, setup.own, setup)
+    inputs = replace(inputs, image_shape=setup.image_shape, standardizing=setup.standardizing)
+    return RunSetup.of(inputs, calibrate(inputs, foreseen))
 
 
-def _assembled(
-    config: ExperimentFile, topology: Topology, data: DeviceData, own: OwnParts, begun: RunSetup | None = None
-) -> RunSetup:
+def _inputs(
+    config: ExperimentFile, topology: Topology, data: DeviceData, own: OwnParts, begun: RunInputs | None = None
+) -> RunInputs:
     """All but the noise, of data that lie in the unit ball where the placement asks for it.
 
     Args:
         begun: a run whose first model this one shares.
     """
-    times = aggregation_times(config, topology)
-    check_secure_sums(config, topology)
+    times = check_network(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
     star, placement = method.topology == "star", noise_placement_of(method.privacy)
     network = topology.as_star() if star else topology
@@ -153,8 +154,6 @@ def _assembled(
     device, engine = training_device(config.runtime), config.runtime.engine
     objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
     norm = None if placement.clips == "update" else training.first_clip_norm
-    check_adaptive_clipping(config, topology)
-    check_transmit_power(config, topology)
     clipping = None if norm is None else _clipping(norm, training, placement)
     # An order of all records amplifies no more than fixed batches do.
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
@@ -187,7 +186,7 @@ def _assembled(
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
-    return RunSetup(
+    return RunInputs(
         config=config,
         drawn=topology,
         topology=network,
@@ -217,51 +216,6 @@ def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement)
     return Clipping(norm, scope, mean_too, gamma, training.adaptive is not None)
 
 
-def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool] = DataRequest.read) -> DataSource:
-    """The data of a configuration; `pools` see `load`."""
-    section = config.data
-    if isinstance(section, OwnPart):
-        return own_data(section)
-
-    def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
-        groups = [(subnet.name, subnet.size) for subnet in network.subnets]
-        return load(section, network.devices, streams, root, groups=groups, pools=pools)
-
-    return source
-
-
-def own_data(part: OwnPart, test: tuple[Any, Any] | None = None) -> DataSource:
-    """The data of a user's own function: for a device's name its inputs and labels.
-
-    The source raises a `UserError` where the function fails, with the user's line, or gives no records.
-
-    Args:
-        test: the test data; None where the function gives them too, for None in place of a name.
-    """
-
-    def called(device: str | None) -> tuple[Any, Any]:
-        try:
-            records: tuple[Any, Any] = part.function(device)
-        except FAILURES as error:
-            whose = "the test data (device None)" if device is None else f"device {device}"
-            raise part.origin.failed("", error, f"fails for {whose}") from error
-        return records
-
-    def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
-        names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
-        try:
-            tested = called(None) if test is None else test
-            data = from_function(called, names, tested)
-            first, again = data.device(0), from_function(called, names[:1], tested, classes=data.classes).device(0)
-        except UserError as error:  # of the form of its records
-            raise part.origin.located(error) from error.__cause__
-        if not (np.array_equal(first.x, again.x) and np.array_equal(first.y, again.y)):
-            raise part.origin.wrong("", f"the same records of device {names[0]} at each call", Words("other ones"))
-        return data
-
-    return source
-
-
 def _measuring(config: ExperimentFile) -> EstimateSettings | None:
     """What the nodes measure for the controller, if anything: beta, sigma and zeta_c up to stated ranges."""
     control, training = config.control, config.training
@@ -274,3 +228,75 @@ def _measuring(config: ExperimentFile) -> EstimateSettings | None:
         (horizon(config).largest_beta, 2 * norm, 2 * norm),
         leaks=control.estimates == "oracle",
     )
+
+
+def without_trust(config: ExperimentFile) -> ExperimentFile | None:
+    """The settings of the same run in which no edge server is relied on, nor averages before the cloud does.
+
+    None where that is not asked (`control.trust: weighed`). A trusted edge server adds one noise to the sum of its
+    devices, which is less noise for the same epsilon, but it must see each step. A device that adds noise to its own
+    steps sends one message where it would send tau. Which is better depends on what is wanted, on the network and on
+    its channels, on nothing private.
+    """
+    control = config.control
+    if control.trust != "weighed" or not control.enabled or config.method.topology == "star":
+        return None
+    never = {"aggregate_every": None, "aggregations_per_interval": 0}  # edge servers have no noise to save
+    training = config.training.model_copy(update=never)
+    method = config.method.model_copy(update={"privacy": LocalOptions(noise="steps")})
+    control = control.model_copy(update={"trust": "used"})  # it is decided
+    return config.model_copy(update={"method": method, "training": training, "control": control})
+
+
+def better(ways: Sequence[Callable[[], RunSetup]]) -> RunSetup:
+    """The better of these runs: with a budget that of least noise, with a target as `cheapest` says.
+
+    Raises:
+        UserError: that of the last, where the budget pays for none of them.
+    """
+    found, problem = [], None
+    for way in ways:
+        try:
+            found.append(way())
+        except UserError as error:
+            if {each.key for each in error.problems} != {"control.budget"}:
+                raise
+            problem = error
+    if not found:
+        assert problem is not None, "there is a way at least"
+        raise problem
+    plans = [_plan(each) for each in found]
+    target = found[0].config.control.target
+    if target is None:
+        return found[int(np.argmin([plan.noise for plan in plans]))]
+    best = cheapest(plans, target.joules, target.seconds, target.noise)
+    return next(setup for setup, plan in zip(found, plans, strict=True) if plan is best)
+
+
+def _plan(setup: RunSetup) -> TurnsPlan:
+    schedule = setup.schedule()
+    assert isinstance(schedule, TurnsController), "trust is weighed where turns are planned"
+    return schedule.plan
+
+
+def trained_on_public(
+    model: Tensor, module: nn.Module, data: DeviceData, section: PublicSection, loss: Loss, streams: Streams
+) -> Tensor:
+    """(M,) the model after plain steps of SGD on the public records, in batches drawn without replacement.
+
+    Nothing of it depends on the noise key or on a device: the same seed gives the same model.
+
+    Args:
+        model: (M,) that it begins with.
+        module: of the model's architecture.
+    """
+    assert data.public is not None, "there are records to train on"
+    records = device_records(data, data.public)
+    batch = min(section.batch_size, len(data.public))
+    rates = np.array([batch / len(data.public)])
+    sampler = BatchSampler(streams.public, "cloud", "fixed", records.sizes, rates, row_length("fixed", float(batch)))
+    engine, row = build_engine("loop", module, None, Plain(), loss=loss), np.array([0])
+    with run_arithmetic():
+        batches = sampler.draw(0, range(section.steps), row, "public batch")
+        trained = engine.train(model[None], records, row, batches, section.step_size)
+    return model - trained.updates[0]

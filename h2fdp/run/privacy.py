@@ -50,21 +50,24 @@ class RunPrivacy:
     def __init__(self, run: Path, delta: float | None = None) -> None:
         if not run.exists():
             raise UserError("no such run directory or ledger", str(run))
-        self._ledger = run / "privacy.jsonl" if run.is_dir() else run
-        if run.is_dir() and _leaks(run):
+        self._run, self._whole = run, run.is_dir()
+        self._ledger = run / "privacy.jsonl" if self._whole else run
+        self._summary = (read_summary(run) or {}) if self._whole else {}
+        if self._summary.get("leaking"):  # as it says itself: a schedule may measure, whatever was configured
             raise UserError("this run leaks (control.estimates: oracle); no account covers it", str(run))
-        if run.is_dir():
+        if self._whole:
             check_lines(run / "config.yaml", run / "topology.yaml")
-        self._run = run
+        self._configuration = _configuration(run) if self._whole else {}
         self._kinds: set[ReleaseKind] = set()
         self.adjacency: Adjacency = "null-record"
-        self.delta = delta if delta is not None else _delta_of(run)
-        self.accountant = _accountant_of(run)
-        self.notes = _notes_of(run)
+        self.delta = self._own_delta() if delta is None else delta
+        stated = self._summary.get("accountant") or self._section("privacy").get("accountant")
+        self.accountant = str(stated or PrivacySection.model_fields["accountant"].default)
+        self.notes = self._own_notes()
         topology = run / "topology.yaml"
-        if run.is_dir() and topology.exists():
+        if self._whole and topology.exists():
             drawn = read_topology(topology, seed=0)
-            network = drawn.as_star() if _is_star(run) else drawn
+            network = drawn.as_star() if self._section("method").get("topology") == "star" else drawn
             sizes = {subnet.name: subnet.size for subnet in network.subnets}
             self.accounts = Accounts(sizes, observers(network.depth))
             self.accounts.add(self._releases(sizes))
@@ -72,6 +75,42 @@ class RunPrivacy:
         else:
             self.accounts = Accounts.of_ledger(self._releases(None))
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
+
+    def _section(self, name: str) -> Mapping[str, Any]:
+        """Of the configuration; empty where it is none, or that of a user's own part."""
+        found = self._configuration.get(name)
+        return found if isinstance(found, dict) else {}
+
+    def _own_delta(self) -> float:
+        if not self._whole:
+            raise UserError("the ledger alone does not state delta; add --delta", str(self._run))
+        delta = self._section("privacy").get("delta")
+        if not isinstance(delta, float) or not 0 < delta < 1:
+            raise UserError("there is no privacy.delta in the run's config.yaml; add --delta", str(self._run))
+        return delta
+
+    def _placement(self) -> NoisePlacement:
+        if "privacy" not in self._section("method"):
+            raise UserError("there is no method.privacy in the run's config.yaml", str(self._run))
+        return noise_placement_of(self._section("method")["privacy"])
+
+    def _own_notes(self) -> tuple[str, ...]:
+        """What must be said beside the accounts; of a ledger by itself, that how it came about is not known."""
+        if not self._whole:
+            return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
+        placement, privacy, training = self._placement(), self._section("privacy"), self._section("training")
+        about = adjacency.NOTES.get(str(privacy.get("adjacency")))
+        conditions = {
+            BY_SEED: privacy.get("noise_key") == "seed",
+            DEVICES_TEST: self._summary.get("tested_on_devices"),
+            FILTERED: self._summary.get("adaptive"),
+            PUBLIC_RECORDS: self._section("data").get("public"),
+            WARM_STARTED: self._section("model").get(FROM) is not None,
+            UNTIL: training.get("until"),
+            MOVES: isinstance(training.get("clip_norm"), dict),
+            str(about): about is not None,
+        }
+        return (*placement.notes, *(note for note, holds in conditions.items() if placement.private and holds))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._run)!r}, delta={self.delta:g}, accountant={self.accountant!r})"
@@ -86,7 +125,7 @@ class RunPrivacy:
     @property
     def guaranteed(self) -> bool:
         """Whether anybody adds noise; a ledger by itself is taken to be of such a run."""
-        return not self._run.is_dir() or _placement(self._run).private
+        return not self._whole or self._placement().private
 
     @property
     def protects_devices(self) -> bool:
@@ -99,32 +138,30 @@ class RunPrivacy:
 
         Records that the seed draws are others under another seed.
         """
-        if not self._run.is_dir():
+        if not self._whole:
             return None
-        configuration = _configuration(self._run)
-        section = configuration.get("data")
+        section = self._configuration.get("data")
         if not isinstance(section, dict):
             return str(section)
         name = str(section.get("name"))
         if name == "synthetic":
-            return json.dumps([section, configuration.get("seed")], sort_keys=True)
+            return json.dumps([section, self._configuration.get("seed")], sort_keys=True)
         return f"{name} {section['path']}" if "path" in section else name
 
     @property
     def records(self) -> tuple[Any, ...] | None:
         """Equal for runs in which every device, by its name, holds the same records; None where that is not known."""
-        if not self._run.is_dir():
+        if not self._whole:
             return None
-        configuration = _configuration(self._run)
-        return json.dumps(configuration.get("data"), sort_keys=True), configuration.get("seed"), tuple(self.names)
+        stated = self._configuration
+        return json.dumps(stated.get("data"), sort_keys=True), stated.get("seed"), tuple(self.names)
 
     @property
     def noise_key(self) -> str | None:
         """Equal for runs that drew their noise by the same key; None where that is not known."""
-        summary = (read_summary(self._run) or {}) if self._run.is_dir() else {}
-        if summary.get("noise_key") == "seed":
-            return f"seed {summary.get('seed')}"
-        found: str | None = summary.get("noise_key_id")
+        if self._summary.get("noise_key") == "seed":
+            return f"seed {self._summary.get('seed')}"
+        found: str | None = self._summary.get("noise_key_id")
         return found
 
     def epsilon(self, observer: Observer, accountant: str | None = None, device: str | None = None) -> float | None:
@@ -172,70 +209,3 @@ def _configuration(run: Path) -> dict[str, Any]:
         raise UserError("expected a run directory with its config.yaml, or a ledger and its delta", str(run))
     values: dict[str, Any] = read_document(config).values()
     return values
-
-
-def _leaks(run: Path) -> bool:
-    """As the run says itself: a schedule may have had devices measure, whatever its configuration asked for."""
-    summary = read_summary(run)
-    return summary is not None and bool(summary.get("leaking"))
-
-
-def _is_star(run: Path) -> bool:
-    method = _configuration(run).get("method")
-    return isinstance(method, dict) and method.get("topology") == "star"
-
-
-def _notes_of(run: Path) -> tuple[str, ...]:
-    """What must be said beside the accounts; of a ledger by itself, that how it came about is not known."""
-    if not run.is_dir():
-        return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
-    placement, section = _placement(run), _configuration(run).get("privacy")
-    by_seed = placement.private and isinstance(section, dict) and section.get("noise_key") == "seed"
-    stated = section.get("adjacency") if placement.private and isinstance(section, dict) else None
-    about = adjacency.NOTES.get(str(stated))
-    model = _configuration(run).get("model")
-    warm = placement.private and isinstance(model, dict) and model.get(FROM) is not None
-    training = _configuration(run).get("training")
-    data = _configuration(run).get("data")
-    public = placement.private and isinstance(data, dict) and bool(data.get("public"))
-    training = training if isinstance(training, dict) else {}
-    early = placement.private and bool(training.get("until"))
-    moves = placement.private and isinstance(training.get("clip_norm"), dict)
-    summary = read_summary(run) or {}
-    conditions = {
-        BY_SEED: by_seed,
-        DEVICES_TEST: placement.private and bool(summary.get("tested_on_devices")),
-        FILTERED: placement.private and bool(summary.get("adaptive")),
-        PUBLIC_RECORDS: public,
-        WARM_STARTED: warm,
-        UNTIL: early,
-        MOVES: moves,
-        str(about): about is not None,
-    }
-    return (*placement.notes, *(note for note, holds in conditions.items() if holds))
-
-
-def _placement(run: Path) -> NoisePlacement:
-    method = _configuration(run).get("method")
-    if not isinstance(method, dict) or "privacy" not in method:
-        raise UserError("there is no method.privacy in the run's config.yaml", str(run))
-    return noise_placement_of(method["privacy"])
-
-
-def _accountant_of(run: Path) -> str:
-    summary = read_summary(run) if run.is_dir() else None
-    if summary is not None and summary.get("accountant"):
-        return str(summary["accountant"])
-    section = _configuration(run).get("privacy") if run.is_dir() else None
-    stated = section.get("accountant") if isinstance(section, dict) else None
-    return str(stated or PrivacySection.model_fields["accountant"].default)
-
-
-def _delta_of(run: Path) -> float:
-    if not run.is_dir():
-        raise UserError("the ledger alone does not state delta; add --delta", str(run))
-    section = _configuration(run).get("privacy")
-    delta = section.get("delta") if isinstance(section, dict) else None
-    if not isinstance(delta, float) or not 0 < delta < 1:
-        raise UserError("there is no privacy.delta in the run's config.yaml; add --delta", str(run))
-    return delta

@@ -35,10 +35,9 @@ from h2fdp.data.public_features import BIAS, PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.checking import conflicts
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.models.registry import MODELS, Logistic
-from h2fdp.models.registry import PublicFeatures as FeaturesModel
+from h2fdp.models import registry
 from h2fdp.privacy import noise_placement_of
-from h2fdp.run.noise_on_model import noise_on_model
+from h2fdp.run.forecast import noise_on_model
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import chosen as chosen_schedule
@@ -72,15 +71,15 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
         return config
     bounded = noise_placement_of(config.method.privacy).input_norm is not None  # for which losses have to be convex
     if bounded or (config.training.left_open and not has_rule(config)):
-        model = MODELS["softmax"].model_validate({})  # whose scale the paper's step size is for
+        model = registry.MODELS["softmax"].model_validate({})  # whose scale the paper's step size is for
     elif are_images(data.shape):
-        most = MODELS["public-features"].model_validate({}).options()["size"]
+        most = registry.MODELS["public-features"].model_validate({}).options()["size"]
         features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
-        model = MODELS["public-features"].model_validate({"size": features.size})
+        model = registry.MODELS["public-features"].model_validate({"size": features.size})
     elif isinstance(config.data, Leaf) and config.data.task == "sent140":
-        model = MODELS["lstm"].model_validate({"vocabulary": config.data.vocabulary})
+        model = registry.MODELS["lstm"].model_validate({"vocabulary": config.data.vocabulary})
     else:
-        model = MODELS["logistic"].model_validate({"standardize": True})
+        model = registry.MODELS["logistic"].model_validate({"standardize": True})
     return config.model_copy(update={"model": model})
 
 
@@ -242,7 +241,7 @@ def _told(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     norm = f" at {training.first_clip_norm:g}" if clipped else ""
     most = "at most " if _in_turns(config) else ""  # as many as the budget pays for
     unlike: tuple[str, ...] = ()
-    if isinstance(config.model, Logistic) and config.model.standardize and data.test_owners is not None:
+    if isinstance(config.model, registry.Logistic) and config.model.standardize and data.test_owners is not None:
         unlike = ("not standardised, as test records are devices': state ranges of the columns",)
     return (
         f"chosen: {model}{size}",
@@ -331,7 +330,7 @@ def _public_inputs(config: ExperimentFile, data: DeviceData, module: nn.Module, 
     if data.test.x.dtype == np.uint8 and not np.any(data.scaling.shift):  # pixels from 0 to 1
         return torch.from_numpy(rng.random(shape, dtype=np.float32))
     drawn = rng.standard_normal(shape)
-    if isinstance(config.model, FeaturesModel):  # of length 1, and a constant
+    if isinstance(config.model, registry.PublicFeatures):  # of length 1, and a constant
         drawn /= np.linalg.norm(drawn[:, :-1], axis=1, keepdims=True)
         drawn[:, -1] = BIAS
     return torch.from_numpy(drawn.astype(np.float32))

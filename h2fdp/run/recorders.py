@@ -1,19 +1,42 @@
-"""What follows a run interval by interval: each recorder sees a plan before it is run, and the interval's row after."""
+"""What follows a run interval by interval: each recorder sees a plan before it is run, and the interval's row after.
+
+Steps in between are announced to `listener`, so that a test can interrupt a run exactly at one.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from h2fdp.privacy import NoiseSource, Release, ReleaseKind
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import JsonLines, MetricsRows, about, metrics_schema
-from h2fdp.run.interval_meter import IntervalMeter
-from h2fdp.run.setup import RunSetup
+from h2fdp.run.setup import IntervalMeter, RunSetup
+
+Step = Literal[
+    "hosts up",  # nothing of this run is on disk but its inputs
+    "released",  # the releases of the interval are on disk; the interval has not begun
+    "ran",  # the interval has run; nothing is recorded of it but its releases
+    "checkpoint",  # the metrics are written; their checkpoint is not
+    "results",  # all intervals are done and the model is written; the devices' scores and the summary are not
+]
+
+
+def _ignored(step: Step, interval: int) -> None:
+    return
+
+
+listener: Callable[[Step, int], None] = _ignored
+
+
+def reached(step: Step, interval: int) -> None:
+    """Announce a step; `interval` counts from 0 (for `checkpoint` and `results`: how many are done)."""
+    listener(step, interval)
+
 
 Row = dict[str, Any]
 OnInterval = Callable[[Row], None]
@@ -142,12 +165,12 @@ class MetricsTable(Recorder):
 
 
 def never() -> bool:
-    """Nobody stops what runs."""
+    """Never stop."""
     return False
 
 
 def nothing() -> None:
-    """Nobody is told."""
+    """Do nothing."""
     return
 
 
@@ -157,7 +180,7 @@ def _no_row(row: Row) -> None:
 
 @dataclass(frozen=True)
 class RunCallbacks(Recorder):
-    """Whoever watches a run from outside, and may stop it.
+    """What is called of a run from outside, and may stop it.
 
     Attributes:
         on_start: called when the hosts are up.

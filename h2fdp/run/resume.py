@@ -23,23 +23,14 @@ from h2fdp.records.directory import reopen
 from h2fdp.records.summary import SUMMARY
 from h2fdp.run import noise_key
 from h2fdp.run.api import Experiment
-from h2fdp.run.fingerprint import (
-    changed_files,
-    differences,
-    identity_of,
-    name_of_attempt,
-    own_files,
-    run_digest,
-    stored_identity,
-)
+from h2fdp.run.identity import OWN_CODE, name_of_attempt, run_digest
 from h2fdp.run.loop import carry_out, full_disk_reported
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.python_progress import shown
 from h2fdp.run.recorders import OnInterval, RunCallbacks
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import HostsDiffer, RunState
-from h2fdp.run.summary import FINISHED
+from h2fdp.run.state import FINISHED, HostsDiffer, RunState
+from h2fdp.run.tracking import shown
 
 _log = logging.getLogger(__name__)
 
@@ -144,45 +135,25 @@ def _continuation(
         check_start(directory.ledger, Mark(**stored["ledger"]))
         _check_rest(setup, directory, stored["ledger"]["bytes"])
         state = RunState.restored(setup, stored, directory)
-        differing = [part for part in digest if digest[part] != stored["digest"].get(part)]
+        differing = [part for part in digest if digest[part] != stored["digest"].get(part, "")]
         if "noise key" in differing:  # it is the key of the data's digest, too: that says nothing under another
             differing.remove("data")
-        _check_own_files(setup, directory, differing, fresh_noise)
+        if OWN_CODE in differing and not fresh_noise:
+            text = "your own code changed since the run began, so its rest would be of another experiment"
+            right = "expected the code as it was, or --fresh-noise (fresh_noise=True) to go on with the new code"
+            raise UserError(f"{text}; {right}", str(directory.path))
         if not differing or setup.noise is None:  # without noise there is nothing that a second time would reveal
             _log.info("resume", extra=about(interval=len(state.rows) + 1, differing=differing))
             return setup.drawing(state.attempt), state
-        why = _why_afresh(differing, setup, directory, repeatable)
+        why = f"the run's {', '.join(differing)} changed since it began"
+        if "versions" in differing:
+            why += f" (from {stored['digest']['versions']} to {digest['versions']})"
+        if not repeatable:
+            why += "; its hosts do not all compute like this process"
     lost = mark.bytes > (0 if state.ledger is None else state.ledger.bytes)
     _check_allowed(setup, state, directory, why, lost=lost, fresh_noise=fresh_noise)
     setup = _with_kept_key(setup, directory)
     return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
-
-
-def _check_own_files(setup: RunSetup, directory: RunDirectory, differing: Sequence[str], allowed: bool) -> None:
-    """Raise where the rest of the run would come from other code of the user's than its first part.
-
-    Args:
-        allowed: the user asked for it.
-    """
-    if "code" in differing and not allowed:
-        files = changed_files(stored_identity(directory), own_files(setup))
-        if files:
-            text = (
-                f"your own code changed since the run began ({', '.join(files)}), so its rest would be of another "
-                f"experiment; expected the code as it was, a new run, or --fresh-noise (fresh_noise=True) to go on "
-                f"with the new code"
-            )
-            raise UserError(text, str(directory.path))
-
-
-def _why_afresh(differing: Sequence[str], setup: RunSetup, directory: RunDirectory, repeatable: bool) -> str:
-    """What changed, part by part, and in each what it was and is, as far as the run has it on record."""
-    then, now = stored_identity(directory), identity_of(setup, directory)
-    details = [each for part in differing for each in differences(part, then, now)]
-    if not repeatable:
-        details.append("its hosts do not all compute like this process")
-    told = f" ({'; '.join(details)})" if details else ""
-    return f"the run's {', '.join(differing)} changed since it began{told}"
 
 
 def _with_kept_key(setup: RunSetup, directory: RunDirectory) -> RunSetup:

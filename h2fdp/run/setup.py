@@ -4,25 +4,146 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Self
 
 import numpy as np
 
 from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
-from h2fdp.privacy import SecureSum, padded
-from h2fdp.protocol import Averaging, Cloud, NodeGroup, Planner
+from h2fdp.data import public_features, standardized
+from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
+from h2fdp.experiment.training_section import UNTIL
+from h2fdp.models.registry import WARM_STARTED
+from h2fdp.privacy import SecureSum, adjacency, padded
+from h2fdp.privacy.adaptive_clipping import MOVES
+from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.planned_uploads import noise_and_gradients
-from h2fdp.radio import ExchangeSizes
-from h2fdp.run.inputs import RunInputs
-from h2fdp.run.interval_meter import IntervalMeter
+from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
+from h2fdp.run import noise_key
+from h2fdp.run.inputs import FILTERED, Noise, RunInputs
 from h2fdp.schedules import Decision, Schedule, ScheduleContext
+from h2fdp.schedules.fixed import FixedOptions
+from h2fdp.topology import Topology
+from h2fdp.topology.network import Floats
 from h2fdp.training.descent import gradients_in_uploads
 from h2fdp.training.local_objective import pull_of
 
+SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
+
+
+@dataclass(frozen=True)
+class IntervalMeter:
+    """Costs of intervals in a network (H2FDP, Sec. 11).
+
+    Attributes:
+        costs: of messages on its links.
+        exchanges: what devices exchange under secure-sum edge servers; None where the method has no secure sums.
+        cloud_sums: whether the cloud holds a secure sum.
+    """
+
+    topology: Topology
+    costs: NetworkCosts
+    exchanges: ExchangeSizes | None
+    cloud_sums: bool
+
+    def __call__(self, plan: IntervalPlan) -> dict[str, float]:
+        """What an interval costs under the fading that it draws, by columns of the metrics.
+
+        The clock (seconds) also advances by the interval's slots when no device takes part.
+        """
+        parts = plan.subnets | plan.lost
+        cost = interval_cost(
+            self.costs.drawn(plan.interval),
+            self.topology,
+            [self._numbers[name] for name in parts],
+            [subnet.rows for subnet in parts.values()],
+            [subnet.segments for subnet in parts.values()],
+            [_failing(subnet) for subnet in parts.values()],
+            plan.heights or None,
+            [self._sum_messages(subnet) for subnet in parts.values()],
+            self._upper_sums,
+        )
+        slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+
+    def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
+        """With how many dBm the devices of an interval send, at least, in the mean and at most.
+
+        None where nobody chooses, or nobody takes part.
+        """
+        parts = plan.subnets | plan.lost
+        if not self.costs.chooses_power or not any(len(subnet.rows) for subnet in parts.values()):
+            return None
+        sizes = self.topology.sizes
+        firsts = np.cumsum(sizes) - sizes
+        rows = [firsts[self._numbers[name]] + subnet.rows for name, subnet in parts.items()]
+        return range_of(self.costs.drawn(plan.interval).power_dbm[np.concatenate(rows)])
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
+
+    @cached_property
+    def _upper_sums(self) -> dict[str | None, ExchangeSizes]:
+        """What the children of those above edge servers exchange that hold secure sums."""
+        if self.exchanges is None:
+            return {}
+        holders = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
+        return dict.fromkeys([*holders, None] if self.cloud_sums else holders, self.exchanges)
+
+    def _sum_messages(self, subnet: Plan) -> SumMessages | None:
+        sizes = self.exchanges
+        if not subnet.masked or sizes is None:
+            return None
+        segments, devices = len(subnet.segments), len(subnet.rows)
+        if subnet.completed is None:
+            return SumMessages.planned(sizes, segments, devices)
+        work, nobody = subnet.completed, np.zeros((segments, devices), dtype=bool)
+        begun = ~nobody if work.begun is None else work.begun
+        unopened = nobody if work.unopened is None else work.unopened
+        opened = np.asarray(~unopened.any(axis=1))
+        return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
+
+
+def range_of(power_dbm: Floats) -> dict[str, float]:
+    """Of (n,) powers the least, their mean (of decibels) and the most."""
+    return {"least": float(power_dbm.min()), "mean": float(power_dbm.mean()), "most": float(power_dbm.max())}
+
+
+def _failing(subnet: Plan) -> Failing | None:
+    return None if subnet.completed is None else Failing(subnet.completed.steps > 0, subnet.steps_computed)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RunSetup(RunInputs):
-    """A run, complete but not started. `prepare` builds it: nothing is added later."""
+class RunSetup(RunInputs, Noise):
+    """A run, complete but not started: its inputs, and the noise that is calibrated to them."""
+
+    @classmethod
+    def of(cls, inputs: RunInputs, noise: Noise) -> RunSetup:
+        """The run of these inputs under this noise."""
+        return cls(**vars(inputs), **vars(noise))
+
+    @property
+    def leaks(self) -> bool:
+        """Whether raw estimates go to the cloud, so that no epsilon bounds what the run reveals."""
+        measuring = self.blueprint.measuring
+        return self.noise is not None and (self.probes or (measuring is not None and measuring.leaks))
+
+    @property
+    def probes(self) -> bool:
+        """Whether devices measure constants of their losses for the schedule, raw."""
+        schedule, intervals = self.traits, self.config.training.intervals
+        return schedule.measures_within(intervals, schedule.most_iterations(self.iterations)) == "secants"
+
+    @property
+    def chooses_noise(self) -> bool:
+        """Whether the noise of each interval is chosen for what its filter has left; else the filter ends the run."""
+        return self.watched is not None and not (self.traits.scales_noise or self.traits.ends_by_account)
+
+    @property
+    def step_noise_multiplier(self) -> float | None:
+        """sigma of the noise on every local step (DP-SGD); None where there is none."""
+        return None if self.noise is None else self.noise.step_noise_multiplier
 
     def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""
@@ -56,6 +177,58 @@ class RunSetup(RunInputs):
         if model.rounding is not None:
             vector = model.rounding * padded(self.initial.numel())
         return ExchangeSizes.of_bits(key=sizes.key_bits, share=sizes.share_bits, vector=vector, message=message)
+
+    def exhausted(self) -> Self:
+        """The same devices taking every local iteration that there may be, one an interval."""
+        config, iterations = self.config, self.traits.most_iterations(self.iterations)
+        assert iterations is not None, "this schedule spends iterations"
+        method = config.method.model_copy(update={"schedule": FixedOptions()})
+        training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
+        changed = config.model_copy(update={"method": method, "training": training})
+        return replace(self, config=changed, local_steps=1)
+
+    @property
+    def has_noise_key(self) -> bool:
+        """Whether noise and batches are drawn under a secret key; otherwise the seed determines them."""
+        return self.noise is not None and self.config.privacy.noise_key == "system"
+
+    @property
+    def noise_key(self) -> bytes:
+        """See `run.noise_key`; empty where there is none."""
+        return self.blueprint.streams.secret
+
+    def keyed(self, key: bytes | None = None) -> Self:
+        """The same run under this noise key, by default a new one; unchanged where it has none."""
+        if not self.has_noise_key:
+            return self
+        streams = replace(self.blueprint.streams, secret=noise_key.drawn() if key is None else key)
+        return replace(self, blueprint=replace(self.blueprint, streams=streams))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What must be said beside every epsilon of this run."""
+        by_seed = self.noise is not None and not self.has_noise_key
+        sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts)
+        conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
+        if self.noise is not None and self.data.test_owners is not None:
+            conditions[DEVICES_TEST] = True
+        if self.noise is not None and self.adapts:
+            conditions[FILTERED] = True
+        if self.noise is not None and self.data.public is not None:
+            conditions[PUBLIC_RECORDS] = True
+        if self.noise is not None and self.warm_start is not None:
+            conditions[WARM_STARTED] = True
+        if self.noise is not None and self.image_shape is not None:
+            conditions[public_features.note(self.image_shape)] = True
+        if self.noise is not None and self.standardizing is not None:
+            conditions[standardized.NOTE] = True
+        if self.noise is not None and self.config.training.until is not None:
+            conditions[UNTIL] = True
+        if self.noise is not None and self.blueprint.adaptive is not None:
+            conditions[MOVES] = True
+        if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):
+            conditions[note] = True
+        return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))
 
     def _planner(self, observes: bool) -> Planner:
         """Plans intervals; `observes` where a schedule learns from what devices measure, if anything."""

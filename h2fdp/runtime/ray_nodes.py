@@ -14,18 +14,27 @@ from functools import partial
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from h2fdp.errors import UserError
 from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.capacity import HostResources, machines, number_of_hosts, placement_groups, shares
 from h2fdp.runtime.host import CloudHost, Host, HostLocation
-from h2fdp.runtime.host_placement import PLACEMENTS, HostSpec, smallest_number_of_hosts
+from h2fdp.runtime.placement import (
+    GIB,
+    PLACEMENTS,
+    HostResources,
+    HostSpec,
+    Machine,
+    number_of_hosts,
+    shares,
+    smallest_number_of_hosts,
+)
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.runtime.section import RuntimeSection
 
+_SECONDS_TO_PACK = 5.0
 TIMEOUT_S = 1800.0  # without an answer from a host; then the run stops and names it
 
 
@@ -50,6 +59,48 @@ def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGro
                 yield CloudHost(nodes) if section.placement == "entity" else nodes
             finally:
                 nodes.end()
+
+
+def machines() -> list[Machine]:
+    """The machines of the cluster that are alive."""
+    found = []
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
+        if node["Alive"]:
+            there = node["Resources"]
+            cpus, gpus, memory = there.get("CPU", 0.0), there.get("GPU", 0.0), there.get("memory", 0.0) / GIB
+            found.append(Machine(cpus, gpus, memory))
+    return found
+
+
+@contextmanager
+def placement_groups(places: Sequence[HostSpec], share: HostResources) -> Iterator[Mapping[str, PlacementGroup]]:
+    """Edge server's place -> room for it and its devices, for as long as the context lasts.
+
+    The driver keeps them, and not the host above: Ray frees those of a lost host with the whole job only.
+    """
+    groups: dict[str, PlacementGroup] = {}
+    try:
+        for place in places:
+            for each in place.all():
+                if each.kind == "edge":
+                    groups[each.name] = _placement_group(each, share)
+        yield groups
+    finally:
+        for group in groups.values():
+            remove_placement_group(group)
+
+
+def _placement_group(edge: HostSpec, share: HostResources) -> PlacementGroup:
+    """On one machine where they fit there, else on few."""
+    amounts = {"CPU": share.cpus, "GPU": share.gpus}
+    bundles = [{name: amount for name, amount in amounts.items() if amount > 0} for _ in edge.all()]
+    if max(share.fits(machine) for machine in machines()) >= len(bundles):
+        together: PlacementGroup = placement_group(bundles, strategy="STRICT_PACK", name=edge.name)
+        if together.wait(_SECONDS_TO_PACK):
+            return together
+        remove_placement_group(together)
+    apart: PlacementGroup = placement_group(bundles, strategy="PACK", name=edge.name)
+    return apart
 
 
 _HOST_LOST = (

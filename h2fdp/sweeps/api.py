@@ -19,8 +19,8 @@ from h2fdp.reports.paper_figure import over_key, write_figure
 from h2fdp.reports.paper_table import paper_table
 from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.run.api import Experiment
-from h2fdp.run.python_progress import PythonProgress
 from h2fdp.run.result import Run
+from h2fdp.run.tracking import PythonProgress
 from h2fdp.sweeps.conduct import conduct, default_directory
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.grid import SWEEP

@@ -11,11 +11,9 @@ import yaml
 
 from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
-from h2fdp.records import RunDirectory
 from h2fdp.records.atomic import write_text
 from h2fdp.records.directory import locked
-from h2fdp.run.fingerprint import changed_files, counted, package_digest, stored_identity
-from h2fdp.run.own_code import own_files_of, own_parts_of
+from h2fdp.run.identity import counted, own_parts_of, package_digest
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries, remove_run, write_tables
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
@@ -42,11 +40,7 @@ def changed_runs(
         problems = [] if same else _differences(study, planned, directory, shared)
         parts = own_parts_of(*shared.experiment(study.document, planned.settings))
         if entry and not same and not problems and parts:
-            files = changed_files(
-                stored_identity(RunDirectory(directory.run(name))), own_files_of(each.part for each in parts)
-            )
-            which = f" ({', '.join(files)})" if files else ""
-            text = f"the run was made by other code of your own than is there now{which}"
+            text = "the run was made by other code of your own than is there now"
             problems.append(Problem(text, str(directory.run(name)), "code"))
         if entry is None or entry.code != code:
             text = "the code of h2fdp has changed since the run was made"

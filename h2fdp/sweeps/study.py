@@ -30,9 +30,9 @@ from h2fdp.experiment.file import (
 )
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records.summary import hash_of
-from h2fdp.run.fingerprint import counted
-from h2fdp.run.own_code import code_of
-from h2fdp.run.prepare import configured_data, prepare
+from h2fdp.run.data_source import configured_data
+from h2fdp.run.identity import code_of, counted
+from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend

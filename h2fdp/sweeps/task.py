@@ -18,7 +18,7 @@ from h2fdp.run.recorders import OnInterval, RunCallbacks, nothing
 from h2fdp.run.result import Run
 from h2fdp.run.resume import resume_run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.summary import FINISHED
+from h2fdp.run.state import FINISHED
 from h2fdp.sweeps.directory import SweepDirectory, remove_run
 from h2fdp.sweeps.study import SharedInputs, digest_of
 

@@ -14,9 +14,9 @@ from h2fdp.errors import UserError
 from h2fdp.privacy.accounted import Composition, scaled, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, total_rdp
 from h2fdp.records.atomic import write_text
-from h2fdp.run.dry_run import planned_work
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.prepare import with_settings
+from h2fdp.run.preview import planned_work
 from h2fdp.run.setup import RunSetup
 
 _CAUTION, _ROUNDS = 0.998, 20

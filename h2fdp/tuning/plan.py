@@ -17,7 +17,7 @@ from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.tune_section import TuneSection
 from h2fdp.records.summary import hash_of
-from h2fdp.run.fingerprint import package_digest
+from h2fdp.run.identity import package_digest
 from h2fdp.streams import Streams
 from h2fdp.sweeps.study import SharedInputs, written_out
 from h2fdp.tuning.price import Price, price_of

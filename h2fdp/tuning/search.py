@@ -14,7 +14,7 @@ from h2fdp.privacy import observers
 from h2fdp.records.atomic import write_text
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.result import Run
-from h2fdp.run.summary import FINISHED
+from h2fdp.run.state import FINISHED
 from h2fdp.runtime import chosen_backend
 from h2fdp.streams import Streams
 from h2fdp.sweeps.directory import SweepDirectory

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from h2fdp.records.json_lines import write_sums
-from h2fdp.run import steps
+from h2fdp.run import recorders
 from tests.cli.conftest import SMALL
 
 
@@ -143,7 +143,7 @@ def test_so_does_sigterm(h2fdp, experiment, tmp_path, monkeypatch):
             sent.append(step)
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(steps, "listener", listener)
+    monkeypatch.setattr(recorders, "listener", listener)
     done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", "training.intervals=100000")
     assert sent
     assert_stopped(done, tmp_path / "run", code=143)

@@ -9,7 +9,7 @@ from h2fdp import UserError
 from h2fdp.cli import sweep_progress
 from h2fdp.cli.main import app
 from h2fdp.cli.sweep_progress import SweepCounts
-from h2fdp.run import steps
+from h2fdp.run import recorders
 from h2fdp.sweeps.task import Outcome
 from tests.sweeps.studies import study
 
@@ -55,7 +55,7 @@ def test_a_bug_ends_with_1_and_a_users_mistake_with_2(tmp_path, monkeypatch):
     def failing(step, interval):
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(steps, "listener", failing)
+    monkeypatch.setattr(recorders, "listener", failing)
     done = called(study(tmp_path), "--out", tmp_path / "broken")
     assert done.exit_code == 1
     assert "seed=2,privacy.epsilon=20 failed: RuntimeError: no luck" in done.stderr
@@ -81,7 +81,7 @@ def test_ctrl_c_ends_the_run_after_its_interval_and_the_same_command_goes_on(tmp
         if (step, interval) == ("released", 1):
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(steps, "listener", listener)
+    monkeypatch.setattr(recorders, "listener", listener)
     done = called(path, "--out", tmp_path / "out", "--set", "training.intervals=100000")
     assert_stopped(done, path, tmp_path / "out")
 

@@ -5,7 +5,7 @@ import pytest
 from h2fdp import Experiment, Topology
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import read_experiment
-from h2fdp.experiment.network import check_secure_sums
+from h2fdp.experiment.network import check_network
 
 FILE = """
 topology:
@@ -102,7 +102,7 @@ def test_edge_servers_above_others_may_hold_secure_sums(tmp_path):
     start, end = FILE.index("edges:"), FILE.index("data:")
     (tmp_path / "e.yaml").write_text(FILE.replace(FILE[start:end], f"{UPPER}\n"))
     experiment, topology = read_experiment(tmp_path / "e.yaml")
-    check_secure_sums(experiment, topology)
+    check_network(experiment, topology)
 
 
 @pytest.mark.parametrize("method", ["hfl", "hfl-dp", "fedavg"])
@@ -110,7 +110,7 @@ def test_methods_without_secure_sums_take_any_tolerance_of_the_network(tmp_path,
     start, end = FILE.index("method:"), FILE.index("training:")
     (tmp_path / "e.yaml").write_text(FILE.replace(FILE[start:end], f"method: {method}\n"))
     experiment, topology = read_experiment(tmp_path / "e.yaml")
-    check_secure_sums(experiment, topology)
+    check_network(experiment, topology)
 
 
 def test_integers_want_clipped_gradients(told):

@@ -15,7 +15,7 @@ from h2fdp.records.json_lines import write_sums
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
-from h2fdp.run.summary import write_inputs
+from h2fdp.run.state import write_inputs
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates
 from h2fdp.tuning.directory import TuneDirectory, read_state, write_state
 from tests.noise_keys import keys_are, known
@@ -77,12 +77,12 @@ def test_each_file_that_is_missing_or_changed_is_named(spoilt, name):
     assert f"{path}: missing" in said(spoilt)
 
 
-@pytest.mark.parametrize("name", ["identity.json", "newest.ckpt", "older.ckpt", "log.jsonl"])
+@pytest.mark.parametrize("name", ["newest.ckpt", "older.ckpt", "log.jsonl"])
 def test_damage_in_what_a_resume_reads_and_in_the_log_is_named(runs, tmp_path, name):
     run = shutil.copytree(runs / "stopped", tmp_path / "run")
     older, newest = sorted((run / "checkpoint").glob("*.ckpt"))
     paths = {"newest.ckpt": newest, "older.ckpt": older, "log.jsonl": run / "log.jsonl"}
-    path = paths.get(name, run / "checkpoint" / name)
+    path = paths[name]
     whole = path.read_bytes()
     for place in (0, len(whole) // 3, len(whole) - 2):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])

@@ -14,8 +14,8 @@ from h2fdp import Experiment, Topology
 from h2fdp.records import atomic
 from h2fdp.records import checkpoint as checkpoint_file
 from h2fdp.records.json_lines import cut_sums
-from h2fdp.run import noise_key, steps
-from h2fdp.run.fingerprint import package_digest
+from h2fdp.run import noise_key, recorders
+from h2fdp.run.identity import package_digest
 from h2fdp.run.loop import start_run
 from tests.noise_keys import known
 
@@ -36,7 +36,7 @@ def die(*_, **__):
 
 def at(step, interval=None):
     """Die when a run comes to this step of an interval, counted from 0, or of any."""
-    steps.listener = lambda reached, number: die() if reached == step and interval in (None, number) else None
+    recorders.listener = lambda reached, number: die() if reached == step and interval in (None, number) else None
 
 
 def in_the_middle_of_rows(interval, run):
@@ -52,7 +52,7 @@ def in_the_middle_of_rows(interval, run):
             os.truncate(ledger, (whole + sum(map(len, lines))) // 2)
             die()
 
-    steps.listener = half
+    recorders.listener = half
 
 
 def in_the_middle_of_a_checkpoint(interval):

@@ -9,8 +9,7 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import Aggregation
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.run import RunPrivacy
-from h2fdp.run.forecast import planned_accounts
-from h2fdp.run.noise_on_model import noise_on_model
+from h2fdp.run.forecast import noise_on_model, planned_accounts
 from h2fdp.run.several_runs import SeveralRuns
 
 CLIP, STEPS, DELTA = 2.0, 3, 1e-5

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.methods import METHODS
-from h2fdp.run import steps
+from h2fdp.run import recorders
 from tests.noise_keys import keys_are, known
 
 EXAMPLES = int(os.environ.get("H2FDP_EXAMPLES", "4"))
@@ -124,7 +124,7 @@ def crash(file, out):
             raise ConnectionError("the host is gone")
 
     with pytest.MonkeyPatch.context() as patch, keys_are(known):
-        patch.setattr(steps, "listener", fail)
+        patch.setattr(recorders, "listener", fail)
         try:
             Experiment.from_file(file).run(out)
         except ConnectionError:

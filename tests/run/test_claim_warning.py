@@ -7,8 +7,8 @@ import pytest
 
 import h2fdp
 from h2fdp import Experiment, Topology
-from h2fdp.run.dry_run import estimate
 from h2fdp.run.loop import notices
+from h2fdp.run.preview import estimate
 from h2fdp.run.privacy_report import claim_warning, privacy_report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
@@ -70,7 +70,7 @@ def test_dp_sgd_without_amplification_in_its_account_is_told():
 
 
 def test_nothing_is_repeated_when_a_run_goes_on_and_a_sweep_says_it_in_its_tables(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("h2fdp.run.steps.listener", _failing)
+    monkeypatch.setattr("h2fdp.run.recorders.listener", _failing)
     with pytest.raises(RuntimeError):
         small(**BROKEN).run(tmp_path / "run")
     monkeypatch.undo()

@@ -8,7 +8,7 @@ import yaml
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.records import RunDirectory
-from h2fdp.run.fingerprint import run_digest
+from h2fdp.run.identity import run_digest
 
 TREE = Topology.regular(edges=3, devices=4, trust=0.4, seed=1)
 

@@ -11,8 +11,7 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.cli.runs import runs_command
-from h2fdp.run.controller_preview import draw, first_decision
-from h2fdp.run.dry_run import estimate
+from h2fdp.run.preview import estimate, first_decision
 from h2fdp.run.privacy_report import privacy_report
 from h2fdp.schedules.loss_constants import Smoothed
 from h2fdp.topology import Radio, Subnet
@@ -357,12 +356,6 @@ def test_no_epsilon_is_said_of_a_run_that_leaks(tmp_path, capsys):
 def test_estimates_are_not_audited(estimates):
     with pytest.raises(UserError, match=r"the audit supports control\.estimates: released only"):
         audit(experiment({"estimates": estimates}).prepare(), "cloud", 20)
-
-
-def test_a_picture_of_a_plan_without_any_cost(tmp_path):
-    nothing = first_decision(experiment({"alpha1": 0, "alpha2": 0, "alpha3": 0}).prepare())
-    draw(nothing, tmp_path / "map.png")
-    assert (tmp_path / "map.png").stat().st_size > 1000
 
 
 def test_a_dry_run_counts_what_the_controller_would_do():

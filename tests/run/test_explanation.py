@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.run.dry_run import planned_work
-from h2fdp.run.explanation import LINES, WIDTH, explanation
-from h2fdp.run.forecast import first_interval, planned_accounts
-from h2fdp.run.noise_on_model import noise_on_model
+from h2fdp.run.explain import LINES, WIDTH, explanation
+from h2fdp.run.forecast import first_interval, noise_on_model, planned_accounts
+from h2fdp.run.preview import planned_work
 from h2fdp.run.privacy_report import noises
 
 DEVICES, INTERVALS, ETA, DELTA = 6, 9, 0.5, 1e-5

@@ -4,9 +4,9 @@ import pytest
 
 from h2fdp import Experiment, Topology
 from h2fdp.protocol import Planner
-from h2fdp.run import dry_run
-from h2fdp.run.dry_run import estimate, planned_work
+from h2fdp.run import preview
 from h2fdp.run.forecast import first_interval, forecast, planned_accounts
+from h2fdp.run.preview import estimate, planned_work
 
 COSTS = ("energy_j", "delay_s", "clock_s")
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
@@ -104,7 +104,7 @@ def test_devices_send_a_model_for_each_of_their_uploads():
 def test_channels_of_a_large_network_are_not_all_drawn_before_its_run(monkeypatch):
     setup = experiment().prepare()
     exact = planned_work(setup)
-    monkeypatch.setattr(dry_run, "_MOST_CHANNELS", 2 * setup.topology.devices)
+    monkeypatch.setattr(preview, "_MOST_CHANNELS", 2 * setup.topology.devices)
     rough = planned_work(setup)
     assert rough.kind == "estimate"
     assert rough.energy_j == pytest.approx(exact.energy_j, rel=0.5)

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from h2fdp import Experiment, Topology, explain
-from h2fdp.run.python_progress import PythonProgress
+from h2fdp.run.tracking import PythonProgress
 
 
 @pytest.fixture(scope="module")

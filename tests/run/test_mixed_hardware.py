@@ -7,7 +7,7 @@ from h2fdp.protocol import InProcessNodes
 from h2fdp.run import loop
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
-from h2fdp.runtime.hardware import alike, arithmetic
+from h2fdp.runtime.host import alike, arithmetic
 from tests.run.killed import experiment
 
 

@@ -194,7 +194,7 @@ def test_where_the_key_is_lost_everything_is_drawn_afresh_and_both_releases_coun
     """Three intervals' rows are on disk, the checkpoint holds two: the third is released a second time."""
     path = stopped(tmp_path / "run", runtime={"checkpoint_every": 1}).directory
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("h2fdp.run.steps.listener", fails_at("released", 2))
+        patch.setattr("h2fdp.run.recorders.listener", fails_at("released", 2))
         with pytest.raises(RuntimeError, match="gone"):
             h2fdp.resume(path)
     file = RunDirectory(path).noise_key

@@ -21,7 +21,7 @@ from h2fdp.privacy.releases import Release, rows_in
 from h2fdp.privacy.reserve import Reserve
 from h2fdp.protocol import InProcessNodes
 from h2fdp.records import summary
-from h2fdp.run import resume, steps
+from h2fdp.run import recorders, resume
 from h2fdp.run.forecast import noise_choice, planned_accounts
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.privacy import releases_of_ledger
@@ -127,10 +127,10 @@ def test_fresh_draws_keep_to_the_target(tmp_path, monkeypatch, settings):
     network = h2fdp.Topology.regular(edges=2, devices=4, trust=0.0, seed=1)
     with pytest.raises(KeyboardInterrupt):
         made("fixed", network, **rhythm, **settings).run(tmp_path / "run", on_interval=stop)
-    for number, listener in enumerate([gone, steps.listener]):
+    for number, listener in enumerate([gone, recorders.listener]):
         found = {"torch": f"other {number}"}
         monkeypatch.setattr(summary, "_version", lambda library, found=found: found.get(library) or original(library))
-        monkeypatch.setattr(steps, "listener", listener)
+        monkeypatch.setattr(recorders, "listener", listener)
         with contextlib.suppress(RuntimeError):
             run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
     assert run.summary["fresh_from"]
@@ -315,7 +315,7 @@ def crash(monkeypatch, folder, experiment, interval):
             raise RuntimeError("the host is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "listener", fail)
+        patch.setattr(recorders, "listener", fail)
         with pytest.raises(RuntimeError):
             experiment.run(folder)
 

@@ -80,9 +80,7 @@ def test_an_interrupted_run_goes_on_and_draws_afresh_only_for_other_code(file, c
         Experiment.from_file(file).run(file.parent / "cut", on_interval=stop)
     (file.parent / "own_module.py").write_text(MODULE + change)
     if change:
-        with pytest.raises(
-            UserError, match=rf"your own code changed since the run began \({file.parent}/own_module.py\)"
-        ):
+        with pytest.raises(UserError, match="your own code changed since the run began"):
             h2fdp.resume(file.parent / "cut")
     resumed = h2fdp.resume(file.parent / "cut", fresh_noise=bool(change))
     same = resumed.metrics["loss"].tolist() == whole.metrics["loss"].tolist()
@@ -97,7 +95,7 @@ def test_without_noise_changed_code_is_no_reason_to_go_on_in_silence(file):
     with pytest.raises(KeyboardInterrupt):
         Experiment.from_file(file, ["method=hfl"]).run(file.parent / "cut", on_interval=stop)
     (file.parent / "own_module.py").write_text(MODULE.replace("nn.ReLU", "nn.Tanh"))
-    with pytest.raises(UserError, match=r"your own code changed since the run began \(.*/own_module.py\)"):
+    with pytest.raises(UserError, match="your own code changed since the run began"):
         h2fdp.resume(file.parent / "cut")
     (file.parent / "own_module.py").write_text(MODULE + "# what is only said is no code\n")
     assert h2fdp.resume(file.parent / "cut").summary["state"] == "done"
@@ -109,7 +107,7 @@ def test_a_sweep_redoes_runs_whose_own_code_changed(file):
     h2fdp.sweep(file, out=file.parent / "sweep", inline=True)
     h2fdp.sweep(file, out=file.parent / "sweep", inline=True)  # nothing left to do
     (file.parent / "own_module.py").write_text(MODULE + "LATER = 1\n")
-    with pytest.raises(UserError, match=r"made by other code of your own than is there now \(.*/own_module.py\)"):
+    with pytest.raises(UserError, match="made by other code of your own than is there now"):
         h2fdp.sweep(file, out=file.parent / "sweep", inline=True)
 
 

@@ -19,9 +19,10 @@ from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import document_of, experiment_from, read_experiment
 from h2fdp.experiment.training_section import TrainingSection
-from h2fdp.run.explanation import changes, noise_in_scores
-from h2fdp.run.noise_on_model import joules_of, noise_on_model
-from h2fdp.run.prepare import configured_data, prepare
+from h2fdp.run.data_source import configured_data
+from h2fdp.run.explain import changes, noise_in_scores
+from h2fdp.run.forecast import joules_of, noise_on_model
+from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import FARTHEST, SCORES, Probe
 
 AUTO = {"extends": "auto"}

@@ -10,7 +10,7 @@ import yaml
 from h2fdp import Experiment, Topology, UserError, load_model, resume
 from h2fdp.cli.runs import runs_command
 from h2fdp.records import METRICS_SCHEMA
-from h2fdp.run import steps
+from h2fdp.run import recorders
 
 
 def small(method="h2fdp", **settings):
@@ -31,7 +31,7 @@ def test_the_rows_of_an_interval_are_on_disk_before_it_starts(tmp_path, monkeypa
         if step == "released":
             seen.append((interval, ledger(tmp_path / "run")))
 
-    monkeypatch.setattr(steps, "listener", look)
+    monkeypatch.setattr(recorders, "listener", look)
     small().run(tmp_path / "run")
     whole = ledger(tmp_path / "run")
     assert [interval for interval, _ in seen] == [0, 1, 2, 3]
@@ -76,7 +76,7 @@ def test_a_failure_in_the_middle_loses_nothing_that_was_recorded(tmp_path, monke
         if (step, interval) == ("released", 2):
             raise RuntimeError("the host is gone")
 
-    monkeypatch.setattr(steps, "listener", failing)
+    monkeypatch.setattr(recorders, "listener", failing)
     with pytest.raises(RuntimeError, match="the host is gone"):
         small().run(tmp_path / "run")
     assert len(pd.read_parquet(tmp_path / "run" / "metrics.parquet")) == 2
@@ -170,7 +170,7 @@ def test_a_users_mistake_inside_the_first_interval_keeps_the_ledger(tmp_path, mo
         if step == "released":
             raise UserError("the data of a device cannot be read")
 
-    monkeypatch.setattr(steps, "listener", failing)
+    monkeypatch.setattr(recorders, "listener", failing)
     with pytest.raises(UserError, match="cannot be read"):
         small().run(tmp_path / "run")
     assert {row["interval"] for row in ledger(tmp_path / "run")} == {1}

@@ -10,8 +10,8 @@ from scipy import stats
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.privacy import Release
-from h2fdp.run.dry_run import estimate
 from h2fdp.run.forecast import forecast
+from h2fdp.run.preview import estimate
 from h2fdp.run.privacy_report import noises, privacy_report
 from h2fdp.topology import Subnet
 from tests.protocol.overhearing import devices_of, overheard

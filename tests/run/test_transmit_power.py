@@ -9,7 +9,7 @@ import pytest
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.reports.decisions import reason
-from h2fdp.run.controller_preview import first_decision
+from h2fdp.run.preview import first_decision
 from tests.noise_keys import keys_are, known
 from tests.run.test_wishes import experiment, planned
 

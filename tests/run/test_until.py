@@ -6,7 +6,7 @@ from h2fdp import Experiment, Run, Topology, UserError, resume
 from h2fdp.data.source import DEVICES_TEST
 from h2fdp.reports.run_view import RunView
 from h2fdp.reports.writing import published
-from h2fdp.run import steps
+from h2fdp.run import recorders
 
 
 def small(method="hfl", **settings):
@@ -44,7 +44,7 @@ def test_a_run_that_was_killed_after_it_arrived_does_not_go_on(whole, tmp_path, 
         if step == "results":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(steps, "listener", killed)
+    monkeypatch.setattr(recorders, "listener", killed)
     with pytest.raises(KeyboardInterrupt):
         small(until={"accuracy": target}, checkpoint_every=1).run(tmp_path / "run")
     monkeypatch.undo()

@@ -3,7 +3,7 @@
 import pytest
 
 import h2fdp
-from h2fdp.run import steps
+from h2fdp.run import recorders
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.topology import read
 from tests.runtime.runs import assert_equal, recorded, small
@@ -99,7 +99,7 @@ def test_a_run_that_was_killed_continues_to_the_same_bits(name, tmp_path, monkey
             raise RuntimeError("the host is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(steps, "listener", fail)
+        patched.setattr(recorders, "listener", fail)
         with pytest.raises(RuntimeError, match="the host is gone"):
             deep(tmp_path, network, **METHODS[name]).run(tmp_path / "killed")
     assert_equal(whole, recorded(h2fdp.resume(tmp_path / "killed")))

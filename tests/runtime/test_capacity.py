@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.runtime import start_hosts
-from h2fdp.runtime.capacity import HostResources, Machine, even_cpus, fitting, number_of_hosts, shares
-from h2fdp.runtime.host_placement import PLACEMENTS, smallest_number_of_hosts
+from h2fdp.runtime.placement import (
+    PLACEMENTS,
+    HostResources,
+    Machine,
+    even_cpus,
+    fitting,
+    number_of_hosts,
+    shares,
+    smallest_number_of_hosts,
+)
 from h2fdp.runtime.section import RuntimeSection, chosen_backend
 from h2fdp.topology import Subnet
 

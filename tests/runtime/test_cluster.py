@@ -17,8 +17,7 @@ from ray.cluster_utils import Cluster
 
 from h2fdp import UserError
 from h2fdp.protocol import InProcessNodes
-from h2fdp.runtime.capacity import HostResources
-from h2fdp.runtime.host_placement import HostSpec
+from h2fdp.runtime.placement import HostResources, HostSpec
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import _joined, _own_modules_by_value, _read_token_anew, ray_session
 from tests.runtime.runs import assert_equal, hosts, recorded, small

@@ -15,9 +15,8 @@ from h2fdp import Topology, UserError
 from h2fdp.protocol import InProcessNodes
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
-from h2fdp.runtime.capacity import HostResources
 from h2fdp.runtime.host import CloudHost, CloudNode
-from h2fdp.runtime.host_placement import HostSpec
+from h2fdp.runtime.placement import HostResources, HostSpec
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.topology import CLOUD, Aggregator, Subnet

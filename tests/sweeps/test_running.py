@@ -13,7 +13,7 @@ from h2fdp import Experiment, UserError, sweep
 from h2fdp.data.digits import Digits
 from h2fdp.records.directory import locked
 from h2fdp.records.summary import write_checked_json
-from h2fdp.run import steps
+from h2fdp.run import recorders
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.study import SharedInputs, read_study
@@ -127,7 +127,7 @@ def fail(monkeypatch, times, interval=1):
             left[0] -= 1
             raise RuntimeError("no luck")
 
-    monkeypatch.setattr(steps, "listener", failing)
+    monkeypatch.setattr(recorders, "listener", failing)
 
 
 def test_a_run_that_fails_once_goes_on_to_the_same_bits(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from h2fdp import Experiment, UserError, tune
 from h2fdp.cli.main import app
 from h2fdp.privacy.accounting.selection import TrialNumbers
-from h2fdp.run import steps
+from h2fdp.run import recorders
 from h2fdp.run.result import Run
 from h2fdp.streams import Streams
 from h2fdp.sweeps.pool import Pool, WorkOptions
@@ -105,7 +105,7 @@ def test_two_workers_and_interruptions_change_nothing(searched, tmp_path, monkey
 
     monkeypatch.setattr(conduct, "Pool", TwoAtATime)
     with monkeypatch.context() as dying:
-        dying.setattr(steps, "listener", killed)
+        dying.setattr(recorders, "listener", killed)
         with pytest.raises(KeyboardInterrupt):
             tune(path, out=out)
     journal = TuneDirectory(out).journal
@@ -145,7 +145,7 @@ def test_a_trial_that_crashes_twice_stops_the_search_and_is_tried_again(tmp_path
         raise RuntimeError("no luck")
 
     with monkeypatch.context() as broken:
-        broken.setattr(steps, "listener", failing)
+        broken.setattr(recorders, "listener", failing)
         done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 1
     assert "trial 0 failed: RuntimeError: no luck" in done.stderr

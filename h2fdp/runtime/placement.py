@@ -1,64 +1,101 @@
-"""What a cluster's machines have, what a host takes of it, and how many hosts fit; asking for more fails at once.
-
-Subnets that should stay together get placement groups.
-"""
+"""Which nodes live on which host, what a host takes of its machine, how many fit; asking for more fails at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.runtime.host_placement import HostSpec
 from h2fdp.runtime.section import RuntimeSection
+from h2fdp.topology import CLOUD, Topology
 
-_SECONDS_TO_PACK = 5.0
-
-
-def machines() -> list[Machine]:
-    """The machines of the cluster that are alive."""
-    found = []
-    for node in ray.nodes():  # type: ignore[no-untyped-call]
-        if node["Alive"]:
-            there = node["Resources"]
-            cpus, gpus, memory = there.get("CPU", 0.0), there.get("GPU", 0.0), there.get("memory", 0.0) / GIB
-            found.append(Machine(cpus, gpus, memory))
-    return found
+Kind = Literal["subnets", "edge", "device", "cloud"]
 
 
-@contextmanager
-def placement_groups(places: Sequence[HostSpec], share: HostResources) -> Iterator[Mapping[str, PlacementGroup]]:
-    """Edge server's place -> room for it and its devices, for as long as the context lasts.
+@dataclass(frozen=True)
+class HostSpec:
+    """One host, and the hosts whose nodes it calls.
 
-    The driver keeps them, and not the host above: Ray frees those of a lost host with the whole job only.
+    Attributes:
+        name: how the host is called in messages and on Ray's dashboard, as `edge:library`.
+        kind: whole subnets (edge servers with their devices), or one node alone.
+        nodes: names of the nodes that are called on it.
+        numbers: of the subnets that it holds, or that its node belongs to.
+        row: of the device within its subnet, where it holds one alone.
+        below: the places of the nodes that its node calls.
     """
-    groups: dict[str, PlacementGroup] = {}
-    try:
-        for place in places:
-            for each in place.all():
-                if each.kind == "edge":
-                    groups[each.name] = _placement_group(each, share)
-        yield groups
-    finally:
-        for group in groups.values():
-            remove_placement_group(group)
+
+    name: str
+    kind: Kind
+    nodes: tuple[str, ...]
+    numbers: tuple[int, ...] = ()
+    row: int = 0
+    below: tuple[HostSpec, ...] = ()
+
+    def all(self) -> Iterator[HostSpec]:
+        """This place and every one below it."""
+        yield self
+        for place in self.below:
+            yield from place.all()
 
 
-def _placement_group(edge: HostSpec, share: HostResources) -> PlacementGroup:
-    """On one machine where they fit there, else on few."""
-    amounts = {"CPU": share.cpus, "GPU": share.gpus}
-    bundles = [{name: amount for name, amount in amounts.items() if amount > 0} for _ in edge.all()]
-    if max(share.fits(machine) for machine in machines()) >= len(bundles):
-        together: PlacementGroup = placement_group(bundles, strategy="STRICT_PACK", name=edge.name)
-        if together.wait(_SECONDS_TO_PACK):
-            return together
-        remove_placement_group(together)
-    apart: PlacementGroup = placement_group(bundles, strategy="PACK", name=edge.name)
-    return apart
+def packed(sizes: np.ndarray, hosts: int) -> list[list[int]]:
+    """Whole subnets together, neighbours on one host, hosts with about equally many devices.
+
+    Args:
+        sizes: (N,) devices of each subnet.
+        hosts: at most that many are used; none is left empty.
+
+    >>> packed(np.array([5, 5, 5, 5]), hosts=2)
+    [[0, 1], [2, 3]]
+    """
+    middle = np.cumsum(sizes) - sizes / 2
+    owner = np.minimum((middle * hosts / sizes.sum()).astype(int), hosts - 1)
+    return [np.flatnonzero(owner == host).tolist() for host in np.unique(owner)]
+
+
+def _subnets(topology: Topology, name: str, numbers: list[int]) -> HostSpec:
+    nodes = tuple(topology.subnets[number].name for number in numbers)
+    return HostSpec(name, "subnets", nodes, tuple(numbers))
+
+
+def _packed_places(topology: Topology, hosts: int) -> list[HostSpec]:
+    parts = packed(topology.sizes, hosts)
+    return [_subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(parts)]
+
+
+def _place_for_each_subnet(topology: Topology, hosts: int) -> list[HostSpec]:
+    return [_subnets(topology, f"edge:{subnet.name}", [at]) for at, subnet in enumerate(topology.subnets)]
+
+
+def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
+    edges = []
+    for number, subnet in enumerate(topology.subnets):
+        devices = tuple(
+            HostSpec(f"device:{name}", "device", (name,), (number,), row)
+            for row, name in enumerate(subnet.device_names())
+        )
+        edges.append(HostSpec(f"edge:{subnet.name}", "edge", (subnet.name,), (number,), below=devices))
+    return [HostSpec("cloud", "cloud", (CLOUD,), below=tuple(edges))]
+
+
+PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
+    "packed": _packed_places,
+    "subnet": _place_for_each_subnet,
+    "entity": _place_for_each_node,
+}
+
+
+def smallest_number_of_hosts(placement: str, topology: Topology) -> int:
+    """How many hosts a placement has when `hosts` is 1: all of them, where the topology says how many."""
+    if placement == "subnet":
+        return topology.edges
+    if placement == "entity":
+        return 1 + topology.edges + topology.devices
+    return sum(1 for place in PLACEMENTS[placement](topology, 1) for _ in place.all())
 
 
 GIB = 2**30

@@ -1,13 +1,14 @@
-"""What a user's own parts are known by when a run goes on: their names and all own files that they come from."""
+"""Digests of code: of our own as far as runs are made by it, and of a user's own parts with all files that they use."""
 
 import importlib
+import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
-from h2fdp.records import summary
-from h2fdp.run.own_code import code_of, own_files_of
+from h2fdp.records import PACKAGE, summary
+from h2fdp.run import identity
+from h2fdp.run.identity import code_of, package_digest
 
 MODELS = "from net_helper import scale\nclass A:\n    pass\nclass B:\n    pass\ndef made(n):\n    return lambda: n\n"
 
@@ -82,15 +83,52 @@ def test_no_part_has_no_code():
     assert code_of([]) == ""
 
 
-def test_the_files_of_a_part_are_those_that_it_uses_but_for_the_script_that_is_run(tmp_path, models, monkeypatch):
-    before = own_files_of([models().A])
-    assert {Path(file).name for file in before} == {"net_models.py", "net_helper.py"}
-    after = own_files_of([models("def scale(x):\n    return 2 * x\n").A])
-    assert [Path(file).name for file in before if before[file] != after[file]] == ["net_helper.py"]
-    assert own_files_of([models("# a comment\ndef scale(x):\n    return x\n").A]) == before
-    script = models()
-    for each in (script.A, script.B, script.made):
-        each.__module__ = "__main__"
-    script.__name__ = "__main__"
-    monkeypatch.setitem(sys.modules, "__main__", script)
-    assert {Path(file).name for file in own_files_of([script.A])} == {"net_helper.py"}
+@pytest.fixture
+def digest(tmp_path, monkeypatch):
+    """A process that has some of our own files is asked for their digest -> it, and how many files were parsed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    package = tmp_path / "package"
+    for name in ("wording.py", "errors.py", "__init__.py", "records/log.py", "records/atomic.py", "cli/main.py"):
+        (package / name).parent.mkdir(exist_ok=True, parents=True)
+        shutil.copy(PACKAGE / name, package / name)
+    parsed, original = [], identity.digest_of_code
+    monkeypatch.setattr(identity, "digest_of_code", lambda text: parsed.append(text) or original(text))
+
+    def ask(name="wording.py", more=""):
+        with (package / name).open("a") as file:
+            file.write(more)
+        parsed.clear()
+        package_digest.cache_clear()
+        return package_digest(package), len(parsed)
+
+    yield ask
+    package_digest.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "change", [("cli/main.py", "MORE = 1\n"), ("__init__.py", "MORE = 1\n"), ("wording.py", "# Nothing.\n")]
+)
+def test_of_the_package_only_what_makes_a_run_counts(digest, change):
+    before, _ = digest()
+    assert digest(*change)[0] == before
+    assert digest(more="MORE = 1\n")[0] != before
+
+
+def test_files_are_parsed_once_until_one_changes_or_what_was_kept_is_spoilt(digest, tmp_path, monkeypatch):
+    made, files = digest()
+    assert files == 4
+    assert digest() == (made, 0)
+    (kept,) = (tmp_path / "cache" / "h2fdp").iterdir()
+    for text in (b"", b"a b", b"\xff\xfe", kept.read_bytes()[:40], kept.read_bytes()[:-1]):
+        kept.write_bytes(text)
+        assert digest() == (made, 4)
+        assert digest() == (made, 0), "and kept again"
+    monkeypatch.setattr("sys.version", "another")
+    assert digest() == (made, 4)
+
+
+def test_without_a_place_to_write_to_nothing_is_kept(digest, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert digest() == digest()
+    assert digest()[1] == 4

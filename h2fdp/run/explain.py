@@ -11,23 +11,58 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import TrainingSection
-from h2fdp.methods import name_of
 from h2fdp.models.registry import Auto
 from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.observing import height_of
 from h2fdp.privacy.statement import epsilons
-from h2fdp.run.dry_run import nearness, planned_work
-from h2fdp.run.forecast import forecast, planned_accounts
-from h2fdp.run.noise_on_model import joules_of, noise_on_model
+from h2fdp.run.api import Experiment
+from h2fdp.run.forecast import forecast, joules_of, noise_on_model, planned_accounts
 from h2fdp.run.prepare import prepare
+from h2fdp.run.preview import nearness, planned_work
 from h2fdp.run.privacy_report import check_explainable, noises, who_decides
 from h2fdp.run.recipe import Probe, has_rule
 from h2fdp.run.setup import RunSetup
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Who learns what, in a few lines; printed, they are these lines.
+
+    Attributes:
+        facts: all numbers behind them, see `h2fdp.run.explain.explanation`.
+    """
+
+    facts: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return "\n".join(self.facts["lines"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return f'<pre style="white-space: pre-wrap">{escape(str(self))}</pre>'
+
+
+def explain(experiment: Experiment | str | Path, *, data_root: str | Path | None = None) -> Explanation:
+    """What each observer would learn, by which bound and under which noise, and what would buy most.
+
+    Args:
+        experiment: or its file.
+
+    Raises:
+        UserError: a mistake in the file; a method that adds no noise.
+    """
+    known = experiment if isinstance(experiment, Experiment) else Experiment.from_file(experiment)
+    return Explanation(explanation(known.prepare(data_root)))
+
 
 _NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
 
@@ -91,34 +126,6 @@ def _open(config: ExperimentFile, sections: tuple[str, ...]) -> ExperimentFile:
 
 
 WIDTH, LINES = 80, 16
-_BOUNDS = {
-    "batch": "2 eta m G",
-    "record": "eta G (1/b + 2m - 2)",
-    "draws": "J eta G / b, J draws",
-    "update": "share times C",
-    "range": "its range",
-    "none": "unknown",
-}
-
-
-@dataclass(frozen=True)
-class Learned:
-    """What an observer learns.
-
-    Attributes:
-        sees: in words.
-        epsilon: accounted, of the worst device, the smaller of `rdp` and `pld`; None where there is no account.
-        by: which of the two it is.
-    """
-
-    sees: str
-    epsilon: float | None
-    by: str | None
-
-    @property
-    def told(self) -> str:
-        """Both, in words."""
-        return f"no account; {self.sees}" if self.epsilon is None else f"epsilon {self.epsilon:.3g}; {self.sees}"
 
 
 def explanation(run: RunSetup) -> dict[str, Any]:
@@ -136,15 +143,15 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     """
     check_explainable(run)
     accounts = planned_accounts(run)
-    learned = {each: Learned(_sees(run, each), *_epsilon(run, accounts, each)) for each in run.observers}
+    learned = {each: {"sees": _sees(run, each), **_epsilon(run, accounts, each)} for each in run.observers}
     costly, model, levels = costliest_release(run), noise_on_model(run), noises(run)
     network = planned_work(run).costs()
-    delta = f"delta {run.config.privacy.delta:g}{_of_public(run)}"
-    by = " or ".join(sorted({each.by for each in learned.values() if each.by is not None}))
-    head = [_heading(run, f"what is learned about {_unit(run)}, {delta}{f', by {by}' if by else ''}")]
-    head += _of_observers(learned)
-    head += [_of_bound(costly), *_of_votes(run), _of_noises(levels)]
-    head += [_of_costs(network)]
+    by = " or ".join(sorted({each["by"] for each in learned.values() if each["by"] is not None}))
+    unit = "a whole device" if run.placement.clips == "update" else f"one record ({run.config.privacy.adjacency})"
+    public = "" if run.data.public is None else f", {len(run.data.public)} public"
+    about = f"what is learned about {unit}, delta {run.config.privacy.delta:g}{public}{f', by {by}' if by else ''}"
+    head = [f"{about} ({run.config.name})", *_of_observers(learned)]
+    head += [_of_bound(costly), *_of_votes(run), _of_noises(levels), _of_costs(network)]
     scores, pays, decides = noise_in_scores(run), changes(run), who_decides(run, accounts)
     last = [f"noise moves the last model's scores by {scores:.3g}; about 1 is best"]
     last += _of_changes(pays, network["energy_j"])
@@ -153,7 +160,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     lines = [*head, *([] if decides is None else [decides]), *run.chosen, *last]
     return {
         "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines],
-        "observers": {name: vars(each) for name, each in learned.items()},
+        "observers": learned,
         "bound": None if costly is None else costly.bound,
         "sensitivity": None if costly is None else costly.sensitivity,
         "steps": None if costly is None else costly.steps,
@@ -173,28 +180,14 @@ def costliest_release(run: RunSetup) -> Release | None:
     return min(noisy, key=lambda row: row.noise_std / row.sensitivity, default=None)
 
 
-def _heading(run: RunSetup, about: str) -> str:
-    """With the experiment's name, and its method where that fits too."""
-    name = run.config.name
-    whole = f"{about} ({name}, {name_of(run.config.method)})"
-    return whole if len(whole) <= WIDTH else f"{about} ({name})"
-
-
-def _of_public(run: RunSetup) -> str:
-    """How much of the training records is counted as public."""
-    return "" if run.data.public is None else f", {len(run.data.public)} public"
-
-
-def _unit(run: RunSetup) -> str:
-    return "a whole device" if run.placement.clips == "update" else f"one record ({run.config.privacy.adjacency})"
-
-
-def _epsilon(run: RunSetup, accounts: Accounts, observer: Observer) -> tuple[float | None, str | None]:
-    """The smaller of two upper bounds, and which it is; of equal ones `pld`."""
-    held = [each.composition for each in accounts.classes(observer)]
-    if not held:
-        return None, None
-    return min((epsilons(name, held, run.config.privacy.delta)[1], name) for name in ("pld", "rdp"))
+def _epsilon(run: RunSetup, accounts: Accounts, observer: Observer) -> dict[str, Any]:
+    """The smaller of two upper bounds on the account of the worst device, and which it is; of equal ones `pld`."""
+    compositions = [each.composition for each in accounts.classes(observer)]
+    if not compositions:
+        return {"epsilon": None, "by": None}
+    found = {name: epsilons(name, compositions, run.config.privacy.delta)[1] for name in ("pld", "rdp")}
+    by = min(found, key=found.__getitem__)
+    return {"epsilon": found[by], "by": by}
 
 
 def _sees(run: RunSetup, observer: Observer) -> str:
@@ -226,33 +219,33 @@ def _of_devices(run: RunSetup, visible: set[str]) -> str:
     return f"{single}, or the sum alone" if "sum" in visible else f"{single} of a device"
 
 
-def _of_observers(learned: dict[Observer, Learned]) -> list[str]:
+def _of_observers(learned: Mapping[Observer, Mapping[str, Any]]) -> list[str]:
     """At most four lines: tiers together, public with the cloud where it learns as much."""
-    tiers = [name for name in learned if height_of(name) > 1]
-    lines = [f"edge: {learned['edge'].told}"]
-    if tiers:
-        epsilon = max((learned[name].epsilon or 0.0 for name in tiers), default=0.0)
-        lines.append(f"{tiers[0]}..: epsilon {epsilon:.3g} at most; averages of branches")
-    lines.append(f"peer: {learned['peer'].told}")
-    cloud, public = learned["cloud"], learned["public"]
-    if cloud.epsilon == public.epsilon:
-        return [*lines, f"cloud, public: {cloud.told}"]
-    return [*lines, f"cloud: {cloud.told}", f"public: {public.told}"][-4:]
+    lines = {}
+    for name, each in learned.items():
+        known = "no account" if each["epsilon"] is None else f"epsilon {each['epsilon']:.3g}"
+        lines[name] = f"{name}: {known}; {each['sees']}"
+    if tiers := [name for name in learned if height_of(name) > 1]:
+        epsilon = max(learned[name]["epsilon"] or 0.0 for name in tiers)
+        lines = {name: line for name, line in lines.items() if name not in tiers[1:]}
+        lines[tiers[0]] = f"{tiers[0]}..: epsilon {epsilon:.3g} at most; averages of branches"
+    if learned["cloud"]["epsilon"] == learned["public"]["epsilon"]:
+        lines["cloud"] = lines["cloud"].replace("cloud:", "cloud, public:", 1)
+        del lines["public"]
+    return list(lines.values())[-4:]
 
 
 def _of_bound(release: Release | None) -> str:
     if release is None:
         return "bound: nothing leaves those who may see raw updates"
-    moved = f"by at most {release.sensitivity:.3g}"
-    if release.kind == "step":
-        return f"bound {release.bound}: a record moves the sum of a step's gradients {moved} (G)"
-    if release.kind == "central":
-        return f"bound {release.bound}: a device moves the global average {moved} ({_BOUNDS[release.bound]})"
-    if release.kind == "output":
-        return f"bound {release.bound}: a record moves a device's clipped model {moved}"
-    steps = f"{release.steps} step{'s' if release.steps > 1 else ''}"
-    formula = "eta G / b" if release.bound == "record" and release.steps == 1 else _BOUNDS[release.bound]
-    return f"bound {release.bound}: a record moves {steps} {moved}, {formula}"
+    moves = {
+        "step": "a record moves the sum of a step's gradients",
+        "central": "a device moves the global average",
+        "output": "a record moves a device's clipped model",
+    }
+    several = f"{release.steps} step{'s' if release.steps > 1 else ''}"
+    what = moves.get(release.kind, f"a record moves {several}")
+    return f"bound {release.bound}: {what} by at most {release.sensitivity:.3g}"
 
 
 def _of_votes(run: RunSetup) -> list[str]:
