@@ -138,8 +138,7 @@ class RunInputs:
     @property
     def probes(self) -> bool:
         """Whether devices measure constants of their losses for the schedule, raw."""
-        schedule, intervals = self.traits, self.config.training.intervals
-        return schedule.measures_within(intervals, schedule.most_iterations(self.iterations)) == "secants"
+        return self.traits.measures_within(self.config.training.intervals, self.iterations) == "secants"
 
     @property
     def adapts(self) -> bool:
@@ -200,7 +199,7 @@ class RunInputs:
 
     def exhausted(self) -> Self:
         """The same devices taking every local iteration that there may be, one an interval."""
-        config, iterations = self.config, self.traits.most_iterations(self.iterations)
+        config, iterations = self.config, self.iterations
         assert iterations is not None, "this schedule spends iterations"
         method = config.method.model_copy(update={"schedule": FixedOptions()})
         training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
