@@ -50,6 +50,15 @@ KILLED_AFTER = 5  # intervals, of a run that is then resumed
 PLAIN = ("hfl", "hfl-dp", "pedpfl", "fedavg", "fedavgm", "fedprox", "scaffold", "feddyn", "pfedme", "fedyogi")
 UPCYCLED = ("upcycled-h2fdp", "upcycled-fedavg", "upcycled-scaffold")
 STEPS = ("fedavg-dp", "pe-dpfl", "adap-dpfl", "ali-dpfl", "ali-dpfl-v1")
+STUDIES = {  # schedules of studies, which a checkout may have in its package
+    "adap-dpfl": '{extends: fedavg-dp, schedule: "experiments.noise_decay:NoiseDecay"}',
+    "ali-dpfl": "{extends: fedavg-dp, privacy: {name: dp-sgd, noise_multiplier: 1.1}, "
+    'schedule: "experiments.ali_dpfl:AliDpfl"}',
+    "ali-dpfl-v1": "{extends: fedavg-dp, privacy: {name: dp-sgd, noise_multiplier: 1.1}, "
+    'schedule: "experiments.ali_dpfl:AliDpflFirst"}',
+    "adaptive-fl": '{extends: fedavg, schedule: {name: "experiments.resource_budget:ResourceBudgetSchedule", '
+    "units: 1000, step_cost: 1, aggregation_cost: 5}}",
+}
 
 
 def training(**changes: Any) -> str:
@@ -184,8 +193,16 @@ def experiment(folder: Path, name: str, change: Mapping[str, str]) -> Path:
     if "extends" in TrainingSection.model_fields:  # a checkout that chooses what is not stated, unless this is
         stated = "extends" in values["training"]
         values["training"] = values["training"].replace("{", "{" if stated else "{extends: paper, ", 1)
+    values["method"] = of_a_study(values["method"])
     file.write_text("".join(f"{key}: {value}\n" for key, value in values.items()))
     return file
+
+
+def of_a_study(method: str) -> str:
+    """A method of a study as this checkout has it: by name, or with the study's schedule."""
+    from h2fdp.methods import METHODS
+
+    return method if method in METHODS else STUDIES.get(method, method)
 
 
 def one_run(folder: Path, name: str, change: Mapping[str, str]) -> dict[str, Any]:

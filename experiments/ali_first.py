@@ -31,6 +31,9 @@ import pandas as pd
 import yaml
 
 import h2fdp
+from experiments.ali_bounds import DpSgdNoise, ali_first_optimum
+from experiments.ali_dpfl import LONGEST
+from experiments.drift import DriftConstants
 from experiments.mistakes import told
 from experiments.reproduction.conduct import commit_of
 from experiments.reproduction.evaluation import JudgedClaim
@@ -39,14 +42,12 @@ from experiments.reproduction.verdict import remark, verdict
 from experiments.reproduction.wording import verdict_text
 from experiments.sections import between_markers
 from h2fdp.reports.study_numbers import means_with_intervals
-from h2fdp.schedules.ali_bounds import DpSgdNoise, ali_first_optimum
-from h2fdp.schedules.ali_dpfl import LONGEST
-from h2fdp.schedules.drift import DriftConstants
 
 FILE = Path(__file__).parent / "ali-first.yaml"
 PAGE = Path(__file__).with_name("comparisons.md")
 SECTION = "python -m experiments.ali_first --page"
-RULE = "ali-dpfl-v1"
+RULE = "ali-dpfl-v1"  # what tables call it
+SCHEDULE = '{name: "../experiments.ali_dpfl:AliDpflFirst"}'
 PRODUCTS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # omega lambda^2
 LETTERS = ("rho", "beta", "xi")
 NOISE = DpSgdNoise(0.1, 1.1, parameters=26_010, batch=90)  # of the file: 0.015 of 6,000 records
@@ -89,7 +90,7 @@ def settings_of(column: PaperColumn, seeds: list[int]) -> tuple[str, ...]:
     """What makes the file's sweep a column's."""
     rows: list[list[Any]] = [["fixed", tau] for tau in column.fixed]
     if column.rounds < column.iterations:
-        rows.append([RULE, 1])
+        rows.append([SCHEDULE, 1])
     written = ", ".join(f"[{schedule}, {tau}]" for schedule, tau in rows)
     return (
         f"privacy.epsilon={column.epsilon}",
@@ -101,8 +102,7 @@ def settings_of(column: PaperColumn, seeds: list[int]) -> tuple[str, ...]:
 
 def word(schedule: Any, local_steps: int) -> str:
     """What a row of the table is called, by a run's `method.schedule`."""
-    name = schedule["name"] if isinstance(schedule, dict) else schedule
-    return RULE if name == RULE else f"tau = {local_steps}"
+    return f"tau = {local_steps}" if "fixed" in str(schedule) else RULE
 
 
 def constants_of(decisions: Iterable[Mapping[str, Any]]) -> list[float]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -39,7 +40,7 @@ TIGHT = (
     "method.privacy.normalize=expected",  # what an account covers with amplification
     "sweep.privacy.epsilon=[2.0]",
     "sweep.method.schedule, training.local_steps="
-    "[[ali-dpfl, 1], [fixed, 1], [fixed, 2], [fixed, 3], [fixed, 5], [fixed, 10]]",
+    '[[{name: "../experiments.ali_dpfl:AliDpfl"}, 1], [fixed, 1], [fixed, 2], [fixed, 3], [fixed, 5], [fixed, 10]]',
     "sweep.seed=[1]",
 )
 
@@ -56,11 +57,11 @@ def budgets() -> str:
     return "\n".join(lines)
 
 
-def word(schedule: str, local_steps: int) -> str:
-    """What a row of the table is called."""
+def word(schedule: Any, local_steps: int) -> str:
+    """What a row of the table is called, by what the sweep's table has of a schedule."""
     if schedule == "fixed":
         return f"tau = {local_steps}"
-    return schedule if schedule == "ali-dpfl" else "ali-dpfl-paper"
+    return "ali-dpfl-paper" if "paper" in str(schedule) else "ali-dpfl"
 
 
 def runs_of(table: pd.DataFrame, account: str) -> pd.DataFrame:

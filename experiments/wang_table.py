@@ -120,7 +120,7 @@ def run_part(part: str, out: Path, seeds: list[int], root: Path | None, jobs: in
             {
                 "data_set": "-".join(Path(config["data"]["path"]).stem.split("-")[:2]),
                 "gradients": part,
-                "schedule": word(config["method"]["schedule"]["constant"]),
+                "schedule": word(config["method"]["schedule"].get("constant")),
                 "seed": config["seed"],
                 "accuracy": run.summary["accuracy"],
                 "loss": run.summary["loss"],

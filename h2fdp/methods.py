@@ -18,11 +18,8 @@ from h2fdp.privacy.noise_placement_options import NoisePlacementSection, NoneOpt
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import ScheduleSection
 
-_ALI_STEPS = {"name": "dp-sgd", "noise_multiplier": 1.1}
-_ALI_PAPER = {"name": "ali-dpfl", "curvature_from": "gradients", "heterogeneity": 10.0, "form": "paper"}
 UPCYCLED = "upcycled-"  # before a name: the same method with a second server update
 _FACTOR = 0.5  # of such a method
-_PRICES = {"units": 1000.0, "step_cost": 1.0, "aggregation_cost": 5.0}  # of the named resource budget
 Shape = Literal["tree", "star"]
 
 
@@ -70,10 +67,6 @@ _NAMED: dict[str, tuple[Method, str]] = {
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
     **{name: (_point(**point.axes), point.description) for name, point in NAMED_METHODS.items()},
-    "adaptive-fl": (
-        _point(schedule={"name": "resource-budget", **_PRICES}, topology="star"),
-        "tau chosen from the remaining resource budget (Wang et al. 2019)",
-    ),
     "fedavg-dp": (
         _point(privacy="dp-sgd", topology="star"),
         "DP-SGD at every local step, a fixed tau (ALI-DPFL's baseline)",
@@ -81,22 +74,6 @@ _NAMED: dict[str, tuple[Method, str]] = {
     "pe-dpfl": (
         _point("proximal", "output", topology="star"),
         "a proximal term and noise on the clipped model (Shen et al. 2022, as ALI-DPFL compares with it)",
-    ),
-    "adap-dpfl": (
-        _point(privacy="dp-sgd", schedule="noise-decay", topology="star"),
-        "DP-SGD with less noise after some rounds of falling loss (Fu et al. 2022)",
-    ),
-    "ali-dpfl": (
-        _point(privacy=_ALI_STEPS, schedule="ali-dpfl", topology="star"),
-        "DP-SGD, tau from both budgets, constants estimated as in the authors' program (ALI-DPFL, second version)",
-    ),
-    "ali-dpfl-paper": (
-        _point(privacy=_ALI_STEPS, schedule=_ALI_PAPER, topology="star"),
-        "the same with the paper's constants: mu from gradients, Gamma of Dirichlet(0.05) data",
-    ),
-    "ali-dpfl-v1": (
-        _point(privacy=_ALI_STEPS, schedule="ali-dpfl-v1", topology="star"),
-        "DP-SGD, tau by search over the bound of the first version (ALI-DPFL, first version)",
     ),
 }
 _FIRST = ("h2fdp", "hfl", "fedavg")  # of methods that are equally near

@@ -96,8 +96,7 @@ def _of_epochs(experiment: ExperimentFile, axes: Axes) -> Found:
 
 
 def _of_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
-    method, training, name = experiment.method, experiment.training, experiment.method.schedule.name
-    schedule = axes.schedule
+    training, name, schedule = experiment.training, experiment.method.schedule.name, axes.schedule
     if isinstance(training.aggregate_every, dict) and schedule.controlled and experiment.control.is_algorithm_1:
         text = "the controller that is told its weights supports one number for all edge servers; found a mapping"
         yield "training.aggregate_every", text
@@ -105,12 +104,6 @@ def _of_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
     if stated and schedule.fixed_step_size:
         text = f"the step size of {name} is the same in all intervals; expected none, found {training.step_decay}"
         yield "training.step_decay", text
-    if schedule.metered and method.topology != "star" and training.aggregations_per_interval != 0:
-        text = "local aggregations cost more in longer intervals, which the budget does not foresee"
-        yield "method.schedule", f"{text}; expected training.aggregations_per_interval: 0, or topology star"
-    if schedule.weighs_step_noise and not axes.placement.noisy_steps:
-        text = f"{name} weighs the number of local steps against the noise of each step; expected privacy dp-sgd"
-        yield "method.schedule", text
 
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
@@ -125,14 +118,14 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
         return
     if not axes.placement.noisy_steps:
         text = f"{name} needs raw measurements from the devices, which send no raw updates here"
-        yield "method.schedule", f"{text}; expected lipschitz, smoothness and divergence, or privacy none or dp-sgd"
+        yield "method.schedule", f"{text}; expected a schedule that measures nothing, or privacy none or dp-sgd"
         return
     if control.estimates == "private":
         text = f"expected oracle or released: the measurements of {name} are unbounded, so noise cannot hide them"
         yield "control.estimates", text
     elif control.estimates == "released" and "estimates" in control.model_fields_set:
         text = f"{name} uses raw measurements of the losses on devices, which leak"
-        yield "control.estimates", f"{text}; expected oracle (the run is marked), or the constants in method.schedule"
+        yield "control.estimates", f"{text}; expected oracle (the run is marked)"
 
 
 def _of_account(axes: Axes) -> Found:

@@ -133,7 +133,7 @@ class RunSetup(RunInputs, Noise):
     def probes(self) -> bool:
         """Whether devices measure constants of their losses for the schedule, raw."""
         schedule, intervals = self.traits, self.config.training.intervals
-        return schedule.measures_within(intervals, schedule.most_iterations(self.iterations)) == "secants"
+        return schedule.measures_within(intervals, self.iterations) == "secants"
 
     @property
     def chooses_noise(self) -> bool:
@@ -180,7 +180,7 @@ class RunSetup(RunInputs, Noise):
 
     def exhausted(self) -> Self:
         """The same devices taking every local iteration that there may be, one an interval."""
-        config, iterations = self.config, self.traits.most_iterations(self.iterations)
+        config, iterations = self.config, self.iterations
         assert iterations is not None, "this schedule spends iterations"
         method = config.method.model_copy(update={"schedule": FixedOptions()})
         training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})

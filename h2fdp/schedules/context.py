@@ -10,7 +10,6 @@ import numpy as np
 
 from h2fdp.radio import ExchangeSizes, NetworkCosts
 from h2fdp.schedules.aggregation_times import AggregationTimes
-from h2fdp.schedules.ali_bounds import DpSgdNoise, least_batch
 from h2fdp.schedules.client_sampling import share_of
 from h2fdp.schedules.control_section import ControlSection, Horizon
 from h2fdp.schedules.privacy_gap import PrivacyTerms
@@ -97,15 +96,3 @@ class ScheduleContext:
         assert self.clip_norm is not None, "the controller weighs costs against noise"
         rate = float(self.sampling_rates.max())
         return PrivacyTerms(self.parameters, rate, self.clip_norm, self.epsilon, self.delta, self.c2, self.v2)
-
-    @property
-    def step_noise(self) -> DpSgdNoise:
-        """sigma, C, d and B of the noise on every local step; there must be one."""
-        assert self.clip_norm is not None, "steps are clipped"
-        assert self.step_noise_multiplier is not None, "steps are noisy"
-        return DpSgdNoise(
-            clip_norm=self.clip_norm,
-            noise_multiplier=self.step_noise_multiplier,
-            parameters=self.parameters,
-            batch=least_batch(self.sampling_rates, self.records),
-        )

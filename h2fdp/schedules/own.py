@@ -168,8 +168,8 @@ class CheckedSchedule:
 
     @property
     def measures_secants(self) -> bool:
-        """As its checked `measures` states, which the devices were prepared for."""
-        return bool(self._own.measures == "secants")
+        """No more than its checked `measures` states, which the devices were prepared for."""
+        return self._own.measures == "secants" and self._stated("measures_secants")
 
     @property
     def scores(self) -> bool:

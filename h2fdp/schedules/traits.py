@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import model_validator
-
-from h2fdp.config.fields import NonNegative, Options, Positive
+from h2fdp.config.fields import Options
 from h2fdp.errors import UserError
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
-from h2fdp.schedules.drift import DriftConstants
 from h2fdp.schedules.schedule import Schedule
 
 Measured = Literal["nothing", "gradients", "secants"]
@@ -31,15 +28,13 @@ class ScheduleTraits(ABC):
             the releases before the run, and a privacy filter bounds them interval by interval. Where they do not, the
             schedule's own forecast is what it will do. An own schedule that does not say: see `CheckedSchedule`.
         scales_noise: intervals may have another share of the noise than planned (`Decision.noise_factor`).
-        weighs_step_noise: it needs noise on each local step (DP-SGD).
         ends_by_account: nothing but the account keeps the run to its target, which is then every observer's budget.
         counts_iterations: it spends R_c local iterations, however they are cut into intervals.
         keeps_to_iterations: it ends by itself after the R_c local iterations that the target allows; where another one
             is limited by R_c, the account ends the run.
-        metered: it reads what intervals cost by the radio model.
         controlled: it follows the `control:` section.
         measures: what devices measure for it: nothing; `gradients`, for beta, sigma, zeta and zeta_c as
-            `control.estimates` says; or `secants`, for mu, Gamma, rho, beta and delta, always raw.
+            `control.estimates` says; or `secants`, see `DeviceSecants`, always raw.
     """
 
     as_stated: ClassVar[bool] = False
@@ -49,28 +44,14 @@ class ScheduleTraits(ABC):
     foreseen: ClassVar[bool] = False
     reads_releases: ClassVar[bool] = True
     scales_noise: ClassVar[bool] = False
-    weighs_step_noise: ClassVar[bool] = False
     ends_by_account: ClassVar[bool] = False
     counts_iterations: ClassVar[bool] = False
     keeps_to_iterations: ClassVar[bool] = False
     controlled: ClassVar[bool] = False
 
     @property
-    def metered(self) -> bool:
-        return False
-
-    @property
     def measures(self) -> Measured:
         return "nothing"
-
-    @property
-    def stated_iterations(self) -> int | None:
-        """R_c as the user states it; None: as the target allows."""
-        return None
-
-    def most_iterations(self, allowed: int | None) -> int | None:
-        """R_c: what the target allows or, where that is fewer, what the user states; None where neither limits it."""
-        return min((each for each in (allowed, self.stated_iterations) if each is not None), default=None)
 
     def measures_within(self, intervals: int, iterations: int | None) -> Measured:
         """What is measured in a run of this many intervals and, at most, local iterations."""
@@ -113,35 +94,3 @@ class ScheduleTraits(ABC):
 
 class ScheduleOptions(Options, ScheduleTraits):
     """The options of one schedule: a subclass narrows `name` to its own, and has a field for each option."""
-
-
-class DriftOptions(ScheduleOptions):
-    """Options of schedules that plan with how far local steps drift apart.
-
-    Attributes:
-        lipschitz: rho, how fast each device's loss changes; null has devices measure it.
-        smoothness: beta, how fast each device's gradient changes; null has devices measure it.
-        divergence: delta (or xi), how far the devices' gradients lie from the global one; null has devices measure it.
-    """
-
-    lipschitz: NonNegative | None = None
-    smoothness: Positive | None = None
-    divergence: NonNegative | None = None
-
-    @property
-    def measures(self) -> Measured:
-        return "secants" if self.drift is None else "nothing"
-
-    @property
-    def drift(self) -> DriftConstants | None:
-        """The operator's constants; None has devices measure them."""
-        if self.lipschitz is None or self.smoothness is None or self.divergence is None:
-            return None
-        return DriftConstants(self.lipschitz, self.smoothness, self.divergence)
-
-    @model_validator(mode="after")
-    def _all_or_none(self) -> Any:
-        drift = [self.lipschitz, self.smoothness, self.divergence]
-        if any(each is None for each in drift) and any(each is not None for each in drift):
-            raise ValueError("expected all of lipschitz, smoothness and divergence, or none of them")
-        return self

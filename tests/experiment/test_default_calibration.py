@@ -16,7 +16,7 @@ CASES = [
     ({"extends": "h2fdp", "privacy": "central"}, {"aggregations_per_interval": 0}, "accounted"),
     ("h2fdp-adaptive", {}, "accounted"),
     ("h2fdp-adaptive", {"control": {"enabled": True, "estimates": "oracle"}}, "paper"),
-    ({"extends": "h2fdp", "schedule": "noise-decay"}, {}, "paper"),
+    ({"extends": "h2fdp", "schedule": "experiments.noise_decay:NoiseDecay"}, {}, "paper"),
     ("hfl", {}, "paper"),
     ("h2fdp", {"calibration": "paper"}, "paper"),
 ]

@@ -24,8 +24,8 @@ def test_every_column_is_a_sweep_whose_budget_is_the_printed_one(name):
 
 
 def test_rows_are_named_by_the_schedule_of_a_run():
-    assert word("fixed", 3) == "tau = 3"
-    assert word({"name": RULE, "nearness": 1.0}, 1) == word(RULE, 1) == "ali-dpfl-v1"
+    assert word({"name": "fixed"}, 3) == "tau = 3"
+    assert word({"name": "x/experiments.ali_dpfl:AliDpflFirst", "nearness": 1.0}, 1) == RULE
 
 
 def test_the_table_has_means_with_intervals_beside_the_papers_numbers_and_the_rules_lead_seed_by_seed():

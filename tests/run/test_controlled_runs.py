@@ -244,8 +244,9 @@ def test_plan_is_the_same_by_file_and_in_python(tmp_path):
 
 def test_what_is_no_schedule_of_the_controller_has_no_plan(tmp_path):
     file = tmp_path / "study.yaml"
-    file.write_text("topology: {edges: [{name: e, devices: {count: 3}}]}\ndata: digits\nmethod: ali-dpfl\n")
-    with pytest.raises(UserError, match=r"study\.yaml: method\.schedule: .* expected fixed or h2fdp, found ali-dpfl"):
+    method = 'method: {schedule: "experiments.noise_decay:NoiseDecay", privacy: local}'
+    file.write_text(f"topology: {{edges: [{{name: e, devices: {{count: 3}}}}]}}\ndata: digits\n{method}\n")
+    with pytest.raises(UserError, match=r"study\.yaml: method\.schedule: .* expected fixed or h2fdp, found experim"):
         h2fdp.plan(file)
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.resource_budget import ResourceBudgetSchedule
 from h2fdp import Experiment, Topology
 from h2fdp.methods import METHODS
-from h2fdp.schedules import ResourceBudgetSchedule
 
+BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"
 DEVICES, FEATURES, CLASSES, ROUNDS, STEPS, ETA = 4, 3, 3, 4, 3, 0.2
 SIZES = [5, 8, 3, 6]
 WEIGHTS = np.array(SIZES) / sum(SIZES)
@@ -301,8 +302,8 @@ def test_what_devices_measure_for_a_schedule(engine, tree, tmp_path, monkeypatch
     monkeypatch.setattr(
         ResourceBudgetSchedule, "observe", lambda self, each: (seen.append(each), observe(self, each))[1]
     )
-    axes = {"extends": "hfl"} if tree else {"extends": "adaptive-fl"}
-    schedule = {"name": "resource-budget", "units": 40.0, "step_cost": 1.0, "aggregation_cost": 2.0}
+    axes = {"extends": "hfl"} if tree else {"extends": "fedavg"}
+    schedule = {"name": BUDGET, "units": 40.0, "step_cost": 1.0, "aggregation_cost": 2.0}
     start, _, run = outcome(
         trained({**axes, "schedule": schedule}, engine, aggregations_per_interval=0), tmp_path / "run"
     )
@@ -331,15 +332,19 @@ def test_what_devices_measure_for_a_schedule(engine, tree, tmp_path, monkeypatch
 
 
 def test_a_run_under_a_resource_budget_ends_within_it_and_returns_its_best_model(tmp_path):
-    schedule = {"name": "resource-budget", "units": 30.0, "step_cost": 1.0, "aggregation_cost": 4.0}
-    run = trained({"extends": "adaptive-fl", "schedule": schedule}, intervals=100).run(tmp_path / "run")
+    schedule = {"name": BUDGET, "units": 30.0, "step_cost": 1.0, "aggregation_cost": 4.0}
+    run = trained({"extends": "fedavg", "schedule": schedule}, intervals=100).run(tmp_path / "run")
     spent = run.metrics["local_steps"].sum() + 4 * len(run.metrics)
     assert 25 <= spent <= 30
 
 
 def test_ali_dpfl_reckons_with_the_noise_of_the_run(tmp_path):
     keys = {"intervals": 4, "batch_size": 16, "clip_norm": 0.5}
-    method = {"extends": "ali-dpfl", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}}
+    method = {
+        "extends": "fedavg-dp",
+        "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0},
+        "schedule": "experiments.ali_dpfl:AliDpfl",
+    }
     run = Experiment(data="digits", method=method, epsilon=5.0, training=keys).run(tmp_path / "run")
     rows = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
     known = rows[-1]["constants"]

@@ -30,6 +30,7 @@ from h2fdp.schedules import Decision, OwnSchedule
 from tests.noise_keys import keys_are, known
 
 EPSILON, DELTA, INTERVALS = 1.0, 1e-5, 3
+BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"
 NETWORK = h2fdp.Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
 
 
@@ -280,8 +281,8 @@ class Resting(Adversary):
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
-        ({"name": "ali-dpfl", "iterations": 4}, "no account covers the raw measurements"),
-        ({"name": "resource-budget", "units": 9, "step_cost": 1, "aggregation_cost": 1}, "no account covers"),
+        ("experiments.ali_dpfl:AliDpfl", "no account covers the raw measurements"),
+        ({"name": BUDGET, "units": 9, "step_cost": 1, "aggregation_cost": 1}, "no account covers"),
     ],
 )
 def test_raw_measurements_have_no_account(schedule, words):
@@ -292,7 +293,7 @@ def test_raw_measurements_have_no_account(schedule, words):
 
 def test_a_schedule_that_spends_iterations_is_calibrated_to_all_of_them():
     """However ALI-DPFL cuts them into intervals, a device takes R_c steps of one type."""
-    stated = {"name": "ali-dpfl", "iterations": 6, "curvature": 1.0, "heterogeneity": 0.1}
+    stated = {"name": "experiments.ali_dpfl:AliDpfl", "curvature": 1.0, "heterogeneity": 0.1}
     method = {"extends": "fedavg-dp", "privacy": "dp-sgd", "schedule": stated}
     made = Experiment(
         topology=NETWORK,

@@ -284,7 +284,7 @@ def test_control_variates_go_up_bare_under_central_noise():
 
 @pytest.mark.parametrize("calibration", ["paper", "accounted"])
 def test_noise_that_falls_with_the_loss_ends_the_run_before_the_target_is_exceeded(tmp_path, calibration):
-    schedule = {"name": "noise-decay", "factor": 0.9, "patience": 1, "least": 0.05}
+    schedule = {"name": "experiments.noise_decay:NoiseDecay", "factor": 0.9, "patience": 1, "least": 0.05}
     run = small("dp-sgd", schedule=schedule, intervals=20, step_size=0.5, calibration=calibration).run(tmp_path / "run")
     levels = {values[3] for values in ledger_of(run).values()}
     assert len(levels) >= 2

@@ -69,7 +69,7 @@ NOISY = {"aggregate_every": None, "aggregations_per_interval": 0, "sampling_rate
     ("key", "method", "more"),
     [
         ("training.until", DP_SGD, {"until": {"accuracy": 0.3}, "epsilon": 8.0, "calibration": "accounted"}),
-        ("method.schedule", {"privacy": "dp-sgd", "schedule": "noise-decay"}, {"epsilon": 8.0}),
+        ("method.schedule", {"privacy": "dp-sgd", "schedule": "experiments.noise_decay:NoiseDecay"}, {"epsilon": 8.0}),
     ],
 )
 def test_nothing_is_decided_by_test_records_of_devices_where_there_is_a_guarantee(key, method, more):

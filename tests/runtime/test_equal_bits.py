@@ -81,7 +81,12 @@ def test_ray_hosts_give_the_bits_of_one_process(session, inline, tmp_path, count
 REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", "upcycle": {"factor": 0.5}}
 LEARNING = {
     "extends": "hfl",
-    "schedule": {"name": "resource-budget", "units": 60.0, "step_cost": 1.0, "aggregation_cost": 2.0},
+    "schedule": {
+        "name": "experiments.resource_budget:ResourceBudgetSchedule",
+        "units": 60.0,
+        "step_cost": 1.0,
+        "aggregation_cost": 2.0,
+    },
 }
 
 

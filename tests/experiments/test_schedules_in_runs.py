@@ -1,4 +1,4 @@
-"""Schedules of the other papers in whole runs: what a run under them returns, measures, foresees and refuses."""
+"""The studies' own schedules in whole runs: what a run under them returns, measures, foresees and refuses."""
 
 import json
 
@@ -13,13 +13,14 @@ from h2fdp.run.model_scores import ModelScores
 from h2fdp.run.privacy_report import privacy_report
 
 CONSTANTS = {"lipschitz": 1.0, "smoothness": 1.0, "divergence": 0.1}
-UNITS = {"name": "resource-budget", "units": 60.0, "step_cost": 1.0, "aggregation_cost": 2.0}
+BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"
+UNITS = {"name": BUDGET, "units": 60.0, "step_cost": 1.0, "aggregation_cost": 2.0}
 STEPS = {"batch_size": 16, "step_size": 0.1}
 DP_SGD = {"name": "dp-sgd", "noise_multiplier": 2.0}
 
 
 def stated(**options):
-    return {"extends": "adaptive-fl", "schedule": UNITS | CONSTANTS | options}
+    return {"extends": "fedavg", "schedule": UNITS | CONSTANTS | options}
 
 
 def test_the_summary_tells_the_worth_of_the_model_that_is_kept(tmp_path):
@@ -67,7 +68,11 @@ def test_a_budget_with_stated_constants_is_foreseen_step_by_step(tmp_path):
 
 def test_ali_dpfl_measures_nothing_where_rounds_abound(tmp_path):
     # Lemma 1: R_s >= R_c makes tau 1 whatever the losses are, so an epsilon says what the run reveals.
-    keys = {"method": {"extends": "ali-dpfl", "privacy": DP_SGD}, "epsilon": 20.0, "accountant": "rdp"}
+    keys = {
+        "method": {"extends": "fedavg-dp", "schedule": "experiments.ali_dpfl:AliDpfl", "privacy": DP_SGD},
+        "epsilon": 20.0,
+        "accountant": "rdp",
+    }
     training = {"batch_size": 16, "clip_norm": 0.5}
     few = Experiment(data="digits", training=training | {"intervals": 2}, **keys).prepare()
     assert few.leaks
@@ -83,25 +88,24 @@ def test_ali_dpfl_measures_nothing_where_rounds_abound(tmp_path):
 
 @pytest.mark.parametrize("privacy", ["local", "output", {"name": "central", "noise_multiplier": 1.0}])
 def test_devices_that_send_no_raw_update_measure_nothing(privacy):
-    method = {"extends": "adaptive-fl", "schedule": UNITS, "privacy": privacy}
-    with pytest.raises(UserError, match="expected lipschitz, smoothness and divergence, or privacy none or dp-sgd"):
+    method = {"extends": "fedavg", "schedule": UNITS, "privacy": privacy}
+    with pytest.raises(UserError, match="expected a schedule that measures nothing, or privacy none or dp-sgd"):
         Experiment(data="digits", method=method, training=STEPS)
 
 
 def test_noise_made_for_a_claim_that_is_far_off_ends_no_run_at_its_beginning(tmp_path):
-    made = Experiment(data="digits", method={"extends": "adap-dpfl", "privacy": "output"}, epsilon=2.0, training=STEPS)
-    with pytest.raises(
-        UserError, match=r"privacy\.epsilon: the first interval is epsilon .* a budget under noise-decay"
-    ):
+    method = {"extends": "fedavg", "privacy": "output", "schedule": "experiments.noise_decay:NoiseDecay"}
+    made = Experiment(data="digits", method=method, epsilon=2.0, training=STEPS)
+    with pytest.raises(UserError, match=r"privacy\.epsilon: the first interval is epsilon .* a budget under"):
         made.run(tmp_path / "run")
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
 def test_prices_in_joules_are_those_of_the_devices_that_take_part(share, tmp_path):
-    schedule = {"name": "resource-budget", "joules": 3.0, **CONSTANTS}
+    schedule = {"name": BUDGET, "joules": 3.0, **CONSTANTS}
     topology = Topology.regular(edges=2, devices=8, trust=0.5, seed=1)
     keys = {"intervals": 4, "participation": share, "local_steps": 1, "batch_size": 4, "step_size": 0.1}
-    method = {"extends": "adaptive-fl", "schedule": schedule}
+    method = {"extends": "fedavg", "schedule": schedule}
     run = Experiment(topology=topology, data="digits", method=method, training=keys).run(tmp_path / "run")
     rows = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
     spent = run.metrics["energy_j"].diff().fillna(run.metrics["energy_j"])
@@ -114,8 +118,8 @@ def test_prices_in_joules_are_those_of_the_devices_that_take_part(share, tmp_pat
     ("budget", "key"), [({"units": 2.0}, "units"), ({"joules": 1e-9}, "joules"), ({"seconds": 1e-9}, "seconds")]
 )
 def test_a_budget_of_less_than_one_interval_is_named_as_the_file_names_it(budget, key, tmp_path):
-    schedule = UNITS | budget if "units" in budget else {"name": "resource-budget", **budget}
-    made = Experiment(data="digits", method={"extends": "adaptive-fl", "schedule": schedule}, training=STEPS)
+    schedule = UNITS | budget if "units" in budget else {"name": BUDGET, **budget}
+    made = Experiment(data="digits", method={"extends": "fedavg", "schedule": schedule}, training=STEPS)
     with pytest.raises(UserError, match="one local step and one aggregation") as caught:
         made.run(tmp_path / "run")
     assert caught.value.problems[0].key == f"method.schedule.{key}"

@@ -1,12 +1,36 @@
-"""Observations by hand: what the cloud is told of an interval."""
+"""Observations by hand: what the cloud is told of an interval, and runs that schedules are built for."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from h2fdp.records.checkpoint import load_checkpoint, save_checkpoint
-from h2fdp.schedules.feedback import DeviceSecants, IntervalObservation
+from h2fdp.schedules import AggregationTimes, DeviceSecants, IntervalObservation
 
 STAR = np.array([4])  # four devices under the cloud, all of which take part
+
+
+def context(**given):
+    """A run of four devices under the cloud, as far as schedules read it."""
+    usual = {
+        "intervals": 158,
+        "iterations": 317,
+        "local_steps": 3,
+        "step_size": 0.5,
+        "step_decay": "none",
+        "sizes": STAR,
+        "share": 1.0,
+        "participation": STAR,
+        "clip_norm": 0.1,
+        "step_noise_multiplier": 1.1,
+        "parameters": 26_010,
+        "sampling_rates": np.full(4, 0.5),
+        "records": np.full(4, 150),
+        "aggregation_times": AggregationTimes(),
+        "horizon": None,
+    }
+    return SimpleNamespace(**usual | given)
 
 
 def secants(**given):

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from h2fdp.schedules.drift import DriftConstants
-from h2fdp.schedules.loss_probes import drift_constants, mean_curvature, mean_loss, mean_loss_change
-from tests.schedules.observations import secants
+from experiments.ali_bounds import mean_curvature, mean_loss_change
+from experiments.drift import DriftConstants, drift_constants, mean_loss
+from tests.experiments.observations import secants
 
 
 def test_drift_constants_are_weighted_means_over_devices():

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.errors import UserError
-from h2fdp.schedules.ali_bounds import (
+from experiments.ali_bounds import (
     DpSgdNoise,
     ali_first_bound,
     ali_first_optimum,
@@ -18,7 +17,8 @@ from h2fdp.schedules.ali_bounds import (
     least_batch,
     with_noise,
 )
-from h2fdp.schedules.drift import DriftConstants, drift_bound
+from experiments.drift import DriftConstants, drift_bound
+from h2fdp.errors import UserError
 
 
 class Losses(NamedTuple):

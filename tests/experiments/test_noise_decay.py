@@ -1,4 +1,4 @@
-"""Noise that falls once the loss has fallen for some rounds (adap-dpfl)."""
+"""Noise that falls once the loss has fallen for some rounds (Adap DP-FL)."""
 
 import math
 
@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.noise_decay import NoiseDecay
 from h2fdp.errors import UserError
-from h2fdp.schedules import BudgetControl, FixedSchedule, NoiseDecay, ResourceBudget, ResourceBudgetSchedule
-from h2fdp.schedules.drift import DriftConstants
-from tests.schedules.observations import STAR, observation, reloaded
-
-FIXED = FixedSchedule(3, 0.5, "none", 100, STAR)
+from tests.experiments.observations import context, reloaded
 
 
-def decaying(inner=FIXED, factor=0.5, patience=2, least=0.1):
-    return NoiseDecay(inner, factor, patience, least)
+def decaying(factor=0.5, patience=2, least=0.1):
+    return NoiseDecay(factor, patience, least).build(context())
 
 
 def factors(of, losses):
@@ -41,7 +38,7 @@ def test_noise_never_rises_again_nor_falls_below_its_least_share():
     assert factors(decaying(patience=1, least=0.3), [9, 8, 10, 7, 6]) == [1, 1, 0.5, 0.5, 0.3, 0.3]
 
 
-def test_everything_else_is_the_inner_schedules():
+def test_everything_else_is_the_fixed_schedules():
     of = decaying()
     plan = of.decide(4, 12)
     assert (plan.local_steps, plan.step_size, plan.participation.tolist()) == (3, 0.5, [4])
@@ -61,22 +58,6 @@ def test_the_decision_says_why():
     reasons = of.decide(2, 6).reasons
     assert reasons["noise"] == {"factor": 1.0, "loss": 1.5, "rounds_of_falling_loss": 1}
     assert (reasons["interval"], reasons["slot"], reasons["tau"]) == (3, 6, 3)
-
-
-def test_around_a_schedule_that_scores_both_hear_the_loss():
-    budget = ResourceBudget.stated("tokens", 1000.0, 1.0, 10.0)
-    inner = ResourceBudgetSchedule([budget], BudgetControl(0.025), 0.01, STAR, DriftConstants(1.0, 1.0, 1.0))
-    of = decaying(inner)
-    assert of.observes
-    for interval, loss in enumerate([3.0, 2.0, 1.0, 4.0]):
-        of.observe(observation(interval, of.decide(interval, 0).local_steps))
-        of.scored(loss)
-        of.kept(torch.tensor([float(interval)]))
-    assert of.returned(torch.tensor([3.0])).item() == 2.0
-    reasons = of.decide(4, 0).reasons
-    assert reasons["noise"]["factor"] == 0.5
-    assert reasons["least_loss"] == 1.0
-    assert of.ends(0) is False
 
 
 def test_a_schedule_that_is_killed_after_any_round_goes_on_as_if_it_had_not_been(tmp_path):

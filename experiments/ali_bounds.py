@@ -2,7 +2,7 @@
 
 Ling et al., "ALI-DPFL: Differentially Private Federated Learning with Adaptive Local Iterations". Second version, Sec.
 IV: in closed form; equation numbers are that paper's. First version, Theorems 1 and 2: by search over the bounds of
-distributed gradient descent (`resource_budget`), with the noise of DP-SGD added to the divergence of gradients.
+distributed gradient descent (`drift`), with the noise of DP-SGD added to the divergence of gradients.
 Every function is vectorised over its numbers.
 """
 
@@ -14,7 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from h2fdp.schedules.drift import DriftConstants, Numbers, loss_bound
+from experiments.drift import DriftConstants, Numbers, loss_bound, secants
+from h2fdp.schedules import DeviceSecants
+from h2fdp.schedules.device_estimates import SHORTEST_SECANT
 from h2fdp.schedules.ranges import require, require_between, require_count
 
 
@@ -73,6 +75,7 @@ def least_batch(sampling_rates: np.ndarray, records: np.ndarray) -> float:
 
 
 OptimumForm = Literal["paper", "program"]
+CurvatureSource = Literal["gradients", "parameters"]
 
 
 def ali_optimum(
@@ -184,3 +187,22 @@ def ali_first_optimum(
     bounds = ali_first_bound(taus, within, step_size, constants, noise, nearness, least_gap)
     best = int(np.argmin(bounds))
     return 1 + best if np.isfinite(bounds[best]) else None
+
+
+def mean_curvature(seen: DeviceSecants, source: CurvatureSource) -> float | None:
+    """mu, the weighted mean over the devices that ended more than 1e-10 from w; None where none did or it is no number.
+
+    Args:
+        source: `gradients` takes ||grad F_i(w_i) - grad F_i(w)|| / ||w_i - w||, as the paper; `parameters` the length
+            of the last local step over ||w_i - w||, as the authors' program.
+    """
+    mass = float(seen.weights[~(seen.distance <= SHORTEST_SECANT)].sum())
+    change = seen.gradient_change if source == "gradients" else seen.last_step
+    total = float(seen.weights @ secants(change, seen.distance))
+    return total / mass if mass > 0 and math.isfinite(total) else None
+
+
+def mean_loss_change(seen: DeviceSecants) -> float | None:
+    """|sum_i p_i (F_i(w_i) - F_i before its last step)|, the program's Gamma; None where it is no number."""
+    change = abs(float(seen.weights @ (seen.loss_local - seen.loss_before)))
+    return change if math.isfinite(change) else None

@@ -1,4 +1,4 @@
-"""The schedules ali-dpfl and ali-dpfl-v1: tau between a budget of rounds and one of iterations."""
+"""ALI-DPFL, both versions: tau between a budget of rounds and one of iterations."""
 
 import math
 
@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.ali_bounds import DpSgdNoise, ali_optimum
+from experiments.ali_dpfl import AliDpfl, AliDpflFirst
 from h2fdp.errors import UserError
-from h2fdp.schedules import AliSchedule, ClosedFormRule, SearchRule
-from h2fdp.schedules.ali_bounds import DpSgdNoise, ali_optimum
-from h2fdp.schedules.drift import DriftConstants
-from tests.schedules.observations import STAR, observation, reloaded, secants
+from tests.experiments.observations import context, observation, reloaded, secants
 
 NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)
-QUIET = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=100, batch=75)
+APART = {"lipschitz": 1.0, "smoothness": 1.0, "divergence": 0.1}
 
 
 def closed_form(rounds=158, iterations=317, **options):
-    return AliSchedule(ClosedFormRule(NOISE, **options), rounds, iterations, 0.5, STAR)
+    return AliDpfl(**options).build(context(intervals=rounds, iterations=iterations))
 
 
 def search(rounds=158, iterations=317, **options):
-    return AliSchedule(SearchRule(QUIET, 0.1, **options), rounds, iterations, 0.1, STAR)
+    run = context(intervals=rounds, iterations=iterations, step_size=0.1, parameters=100)
+    return AliDpflFirst(**options).build(run)
 
 
 def run(schedule, measured, between=lambda schedule: schedule):
@@ -99,7 +99,7 @@ def test_what_the_operator_states_is_not_measured():
     assert not schedule.measures_secants
     schedule.observe(observation(0, 1, secants()))
     assert schedule.decide(1, 1).reasons["constants"]["mu"] == 3.0
-    assert not search(constants=DriftConstants(1.0, 1.0, 0.1)).measures_secants
+    assert not search(**APART).measures_secants
 
 
 def test_tau_is_at_most_a_hundred_and_what_is_left():
@@ -124,8 +124,7 @@ def test_a_round_that_measured_nothing_leaves_what_was_known():
 
 
 def test_the_first_version_searches_up_to_twice_the_last_tau():
-    drift = DriftConstants(1.0, 1.0, 0.1)
-    schedule = search(rounds=100, iterations=3000, constants=drift)
+    schedule = search(rounds=100, iterations=3000, **APART)
     taus = []
     for interval in range(6):
         taus.append(schedule.decide(interval, sum(taus)).local_steps)
@@ -134,7 +133,7 @@ def test_the_first_version_searches_up_to_twice_the_last_tau():
 
 
 def test_the_first_version_counts_what_is_left_of_both_budgets():
-    schedule = search(rounds=100, iterations=3000, constants=DriftConstants(1.0, 1.0, 0.1))
+    schedule = search(rounds=100, iterations=3000, **APART)
     schedule.observe(observation(89, 16))
     plenty, scarce = schedule.decide(90, 2900), schedule.decide(90, 2990)
     assert plenty.local_steps > 1  # ten rounds left for a hundred iterations
@@ -143,7 +142,7 @@ def test_the_first_version_counts_what_is_left_of_both_budgets():
 
 
 def test_the_first_version_stays_at_one_step_where_its_bound_says_nothing():
-    schedule = search(constants=DriftConstants(1.0, 100.0, 0.1))  # eta beta = 10
+    schedule = search(lipschitz=1.0, smoothness=100.0, divergence=0.1)  # eta beta = 10
     schedule.observe(observation(0, 8))
     assert schedule.decide(1, 8).local_steps == 1
 
@@ -193,15 +192,18 @@ def test_a_schedule_that_is_killed_after_any_round_goes_on_as_if_it_had_not_been
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: closed_form(rounds=0), "rounds: expected a whole number of at least 1, found 0"),
-        (lambda: closed_form(iterations=0), "iterations: expected a whole number of at least 1, found 0"),
+        (lambda: AliDpfl(curvature=0.0), "curvature: expected a number above 0, found 0.0"),
+        (lambda: AliDpfl(form="printed"), "form: expected paper or program, found printed"),
+        (lambda: AliDpflFirst(least_gap=0.0), "least_gap: expected a finite number above 0, found 0.0"),
+        (lambda: AliDpflFirst(lipschitz=1.0), "expected all of lipschitz, smoothness and divergence, or none of them"),
         (
-            lambda: AliSchedule(ClosedFormRule(NOISE), 1, 1, 0.0, STAR),
-            "step_size: expected a finite number above 0, found 0.0",
+            lambda: AliDpfl().build(context(step_noise_multiplier=None)),
+            "method.schedule: ALI-DPFL weighs local steps against the noise of each; expected privacy dp-sgd, with its "
+            "noise",
         ),
     ],
 )
-def test_numbers_out_of_range_are_named(make, message):
+def test_what_it_cannot_plan_with_is_named(make, message):
     with pytest.raises(UserError) as error:
         make()
     assert str(error.value) == message

@@ -1,4 +1,4 @@
-"""The schedule resource-budget: tau within limits on what training may spend, the best model returned."""
+"""A resource budget: tau within limits on what training may spend, the best model returned."""
 
 import math
 
@@ -8,17 +8,28 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.drift import BudgetPrices, DriftConstants, affordable_local_steps
+from experiments.resource_budget import ResourceBudgetSchedule
+from experiments.resource_prices import ResourceBudget
 from h2fdp.errors import UserError
-from h2fdp.schedules import BudgetControl, ResourceBudget, ResourceBudgetSchedule
-from h2fdp.schedules.drift import BudgetPrices, DriftConstants, affordable_local_steps
-from tests.schedules.observations import STAR, observation, reloaded, secants
+from tests.experiments.observations import context, observation, reloaded, secants
 
 DRIFT = DriftConstants(1.0, 1.0, 1.0)
-SVM = BudgetControl(0.025)
 
 
-def schedule(*budgets, control=SVM, constants=DRIFT):
-    return ResourceBudgetSchedule(budgets or (tokens(1000.0),), control, 0.01, STAR, constants)
+class Within(ResourceBudgetSchedule):
+    """Within any budgets."""
+
+    given = ()
+
+    def budgets(self):
+        return self.given
+
+
+def schedule(*budgets, constants=DRIFT, **options):
+    made = Within(**options, **({} if constants is None else vars(constants)))
+    made.given = budgets or (tokens(1000.0),)
+    return made.build(context(step_size=0.01))
 
 
 def tokens(total, step=1.0, aggregation=10.0, name="tokens"):
@@ -53,11 +64,11 @@ def test_the_first_interval_has_one_step_and_the_next_at_most_ten_times_as_many(
 
 @pytest.mark.parametrize("constants", [None, DRIFT])
 def test_a_constant_tau_fills_the_same_budget_and_ends_with_what_is_left(constants):
-    taus = run(schedule(tokens(95.0), control=BudgetControl(0.025, constant=7), constants=constants))
+    taus = run(schedule(tokens(95.0), constant=7, constants=constants))
     # Four intervals cost 68. A fifth of 7 steps, with a step and an aggregation in reserve, would take 28 more.
     assert taus == [7, 7, 7, 7, 6]
     with pytest.raises(UserError, match="constant"):
-        BudgetControl(0.025, constant=0)
+        Within(constant=0)
 
 
 def test_while_nothing_is_known_there_is_one_local_step():
@@ -96,14 +107,14 @@ def test_stated_constants_are_not_measured_and_models_are_compared_on_public_rec
 @pytest.mark.parametrize(("total", "taus"), [(11.0, [1]), (21.9, [1]), (22.0, [1]), (23.0, [1, 1]), (33.1, [1, 1, 1])])
 def test_intervals_are_admitted_while_a_step_and_an_aggregation_remain_after_them(total, taus):
     # One step and one aggregation cost 11; tau stays 1.
-    of = schedule(tokens(total), control=BudgetControl(0.025, longest=1))
+    of = schedule(tokens(total), longest=1)
     assert run(of) == taus
 
 
 def test_the_last_interval_takes_what_is_left_less_one_aggregation_and_one_step():
     # R = 100: 11 for the first, 20 for tau = 10, then 69 are left for tau = 31, which needs 41 and 11 kept: admitted.
     # 28 are left: floor((28 - 20 - 1) / 1) = 7.
-    of = schedule(tokens(100.0), control=BudgetControl(0.025, longest=31), constants=DriftConstants(1.0, 1.0, 0.0))
+    of = schedule(tokens(100.0), longest=31, constants=DriftConstants(1.0, 1.0, 0.0))
     taus = run(of)
     assert taus == [1, 10, 31, 7]
     assert cost(taus) == 100 - 11
@@ -253,13 +264,10 @@ def test_a_schedule_that_is_killed_after_any_interval_goes_on_as_if_it_had_not_b
             "tokens: expected at least 11, one local step and one aggregation, found 10",
         ),
         (lambda: tokens(-1.0), "tokens: expected a finite number above 0, found -1.0"),
-        (
-            lambda: schedule(tokens(50.0), tokens(50.0)),
-            "budgets: expected one budget or more, each of another name, found ['tokens', 'tokens']",
-        ),
-        (lambda: BudgetControl(0.0), "control_parameter: expected a finite number above 0, found 0.0"),
-        (lambda: BudgetControl(1.0, growth=0.5), "growth: expected a finite number of at least 1, found 0.5"),
-        (lambda: BudgetControl(1.0, longest=0), "longest: expected a whole number of at least 1, found 0"),
+        (lambda: ResourceBudgetSchedule(units=5.0), "expected units, step_cost and aggregation_cost together"),
+        (lambda: Within(control_parameter=0.0), "control_parameter: expected a finite number above 0, found 0.0"),
+        (lambda: Within(growth=0.5), "growth: expected a finite number of at least 1, found 0.5"),
+        (lambda: Within(longest=0), "longest: expected a whole number of at least 1, found 0"),
     ],
 )
 def test_numbers_out_of_range_are_named(make, message):

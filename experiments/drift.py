@@ -13,9 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from h2fdp.errors import UserError
+from h2fdp.schedules import DeviceSecants
+from h2fdp.schedules.device_estimates import SHORTEST_SECANT
 from h2fdp.schedules.ranges import require, require_between
 
 Numbers = np.ndarray | float
+_LEAST_SMOOTHNESS = 1e-5  # of a device that moved at all
 
 
 @dataclass(frozen=True)
@@ -189,3 +193,40 @@ def _lost(local_steps: np.ndarray, step_size: float, constants: DriftConstants) 
     if constants.lipschitz == 0:
         return np.zeros_like(local_steps)
     return constants.lipschitz * drift_bound(local_steps, step_size, constants)
+
+
+def stated_drift(lipschitz: float | None, smoothness: float | None, divergence: float | None) -> DriftConstants | None:
+    """The constants that the operator states; None has devices measure them.
+
+    Raises:
+        UserError: some are stated and others are not.
+    """
+    if lipschitz is None and smoothness is None and divergence is None:
+        return None
+    if lipschitz is None or smoothness is None or divergence is None:
+        raise UserError("expected all of lipschitz, smoothness and divergence, or none of them")
+    return DriftConstants(lipschitz, smoothness, divergence)
+
+
+def drift_constants(seen: DeviceSecants) -> DriftConstants | None:
+    """rho, beta and delta (or xi), the weighted means over devices; None where a measurement is no number.
+
+    rho_i = |F_i(w_i) - F_i(w)| / ||w_i - w||, beta_i = ||grad F_i(w_i) - grad F_i(w)|| / ||w_i - w|| and at least 1e-5,
+    both 0 within 1e-10 of w; delta_i = ||grad F_i(w) - grad F(w)||.
+    """
+    lipschitz = secants(np.abs(seen.loss_local - seen.loss), seen.distance)
+    smoothness = secants(seen.gradient_change, seen.distance)
+    floored = np.where(seen.distance <= SHORTEST_SECANT, 0.0, np.maximum(smoothness, _LEAST_SMOOTHNESS))
+    means = [float(seen.weights @ values) for values in (lipschitz, floored, seen.divergence)]
+    return DriftConstants(*means) if all(map(math.isfinite, means)) else None
+
+
+def mean_loss(seen: DeviceSecants) -> float:
+    """F(w), as the mini-batches have it."""
+    return float(seen.weights @ seen.loss)
+
+
+def secants(changes: np.ndarray, distances: np.ndarray) -> np.ndarray:
+    """(n,) changes / distances, 0 within 1e-10."""
+    still = distances <= SHORTEST_SECANT
+    return np.asarray(np.where(still, 0.0, changes / np.where(still, 1.0, distances)))

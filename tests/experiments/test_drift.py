@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.errors import UserError
-from h2fdp.schedules.drift import (
+from experiments.drift import (
     BudgetPrices,
     DriftConstants,
     affordable_local_steps,
@@ -16,6 +15,7 @@ from h2fdp.schedules.drift import (
     drift_bound,
     loss_bound,
 )
+from h2fdp.errors import UserError
 from tests.theory.protocol import Quadratics
 
 INSTANCES = 150

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from experiments.drift import BudgetPrices
 from h2fdp.radio import SumMessages, interval_cost
-from h2fdp.schedules.client_sampling import draw_participants
-from h2fdp.schedules.context import ScheduleContext
-from h2fdp.schedules.drift import BudgetPrices
+from h2fdp.schedules import ScheduleContext, draw_participants
 from h2fdp.schedules.ranges import require
 
 Prices = Callable[[int], tuple[float, float]]
