@@ -24,7 +24,7 @@ from h2fdp.privacy.noise_placement_options import (
 )
 from h2fdp.privacy.observing import OBSERVERS, Observer, observers, observers_beside, tier_name, views
 from h2fdp.privacy.releases import PlannedUpload, Release, Sampling, TierVector, releases_of
-from h2fdp.privacy.secure_sum import KeySizes, SecureSum, Tolerance
+from h2fdp.privacy.secure_sum import SecureSum, Tolerance
 from h2fdp.privacy.sensitivity import accumulated_gradient_sensitivity
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel, Visible
 from h2fdp.privacy.words import ADDED_BY, AggregationKind, NoiseSource, ReleaseKind, Tier
@@ -44,7 +44,6 @@ __all__ = [
     "DpSgd",
     "GradientSumMechanism",
     "HierarchicalDp",
-    "KeySizes",
     "LocalDp",
     "LocalRandomizer",
     "Mechanism",

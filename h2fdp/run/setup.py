@@ -10,6 +10,7 @@ import numpy as np
 from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.privacy import SecureSum, padded
+from h2fdp.privacy.secure_sum import KEY_BITS, SHARE_BITS
 from h2fdp.protocol import Averaging, Cloud, NodeGroup, Planner
 from h2fdp.protocol.planned_uploads import noise_and_gradients
 from h2fdp.radio import ExchangeSizes
@@ -52,10 +53,10 @@ class RunSetup(RunInputs):
         model = self.placement.trust_model("secure-sum")
         if not isinstance(model, SecureSum):
             return None
-        sizes, message, vector = model.sizes, self.costs.message_bits, self.costs.message_bits
+        message = vector = self.costs.message_bits
         if model.rounding is not None:
             vector = model.rounding * padded(self.initial.numel())
-        return ExchangeSizes.of_bits(key=sizes.key_bits, share=sizes.share_bits, vector=vector, message=message)
+        return ExchangeSizes.of_bits(key=KEY_BITS, share=SHARE_BITS, vector=vector, message=message)
 
     def _planner(self, observes: bool) -> Planner:
         """Plans intervals; `observes` where a schedule learns from what devices measure, if anything."""
