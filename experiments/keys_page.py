@@ -37,13 +37,15 @@ def page() -> str:
         for name, section in _sections(file, "", {file}):
             places.setdefault(name.strip("`").partition(":")[0], []).append((name, _rows(section)))
         for place, choices in places.items():
-            alike: dict[tuple[str, ...], list[str]] = {}  # choices with the same keys share a table
-            common = [row for row in choices[0][1] if len(choices) > 1 and all(row in rows for _, rows in choices)]
-            if common:
-                alike[tuple(common)] = [f"every `{place}`"]
+            shared: dict[str, list[str]] = {}  # a key that several choices have alike stands once
             for name, rows in choices:
-                alike.setdefault(tuple(row for row in rows if row not in common), []).append(name)
-            parts += [f"### {', '.join(names)}\n\n{_table(rows)}" for rows, names in alike.items() if rows]
+                for row in rows:
+                    shared.setdefault(row, []).append(name)
+            tables: dict[str, list[str]] = {}
+            for row, names in shared.items():
+                every = len(names) == len(choices) > 1
+                tables.setdefault(f"every `{place}`" if every else ", ".join(names), []).append(row)
+            parts += [f"### {names}\n\n{_table(rows)}" for names, rows in tables.items()]
     return "\n".join(parts)
 
 

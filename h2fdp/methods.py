@@ -9,7 +9,7 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from h2fdp.algorithms import NAMED_METHODS, AggregationSection, ObjectiveSection, ServerSection, UpcycleSection
+from h2fdp.algorithms import NAMED_METHODS, AggregationSection, Factor, ObjectiveSection, ServerSection
 from h2fdp.algorithms.aggregation import WeightedAverageOptions
 from h2fdp.algorithms.fedavg import AverageOptions, PlainOptions
 from h2fdp.config.check import quote
@@ -31,7 +31,7 @@ class Method(Section):
         privacy: where noise is added.
         aggregation: with which weights every aggregator adds up what its children upload.
         server: what the cloud does with the average of the uploads.
-        upcycle: whether a second update follows each, from what the cloud already has.
+        upcycle: how far a second update goes on in the direction of each; null has none.
         schedule: who decides interval length, participation and step size; `h2fdp` is `control.enabled`.
         topology: `tree` takes the network as it is; `star` puts all devices under one edge server, the cloud's own,
             which has no local aggregations (they would be global ones).
@@ -41,7 +41,7 @@ class Method(Section):
     privacy: NoisePlacementSection = NoneOptions()
     aggregation: AggregationSection = WeightedAverageOptions()
     server: ServerSection = AverageOptions()
-    upcycle: UpcycleSection | None = None
+    upcycle: Factor | None = None
     schedule: ScheduleSection = FixedOptions()
     topology: Shape = "tree"
 
@@ -85,7 +85,7 @@ def _named(name: Any) -> Method | None:
     plain = METHODS.get(name.removeprefix(UPCYCLED)) if isinstance(name, str) else None
     if plain is None or not name.startswith(UPCYCLED):
         return plain
-    return plain.model_copy(update={"upcycle": UpcycleSection(factor=_FACTOR)})
+    return plain.model_copy(update={"upcycle": _FACTOR})
 
 
 class MethodSection(Method, NamedSection):

@@ -30,7 +30,7 @@ from h2fdp.algorithms.registry import (
 )
 from h2fdp.algorithms.scaffold import Scaffold, ScaffoldServer
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
-from h2fdp.algorithms.upcycled import Upcycled, UpcycleSection
+from h2fdp.algorithms.upcycled import Factor, Upcycled
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.training.local_objective import LocalObjective, LocalWork, StatelessObjective
 
@@ -55,6 +55,7 @@ __all__ = [
     "AggregationSection",
     "Average",
     "Contributions",
+    "Factor",
     "FedDyn",
     "FedDynServer",
     "LocalObjective",
@@ -75,7 +76,6 @@ __all__ = [
     "ServerUpdate",
     "StatefulUpdate",
     "StatelessObjective",
-    "UpcycleSection",
     "Upcycled",
     "Uploaded",
     "WeightedAverage",

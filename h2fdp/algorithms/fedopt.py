@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from h2fdp.algorithms.registry import SERVERS, ServerContext, ServerOptions, name_method
+from h2fdp.algorithms.registry import SERVERS, ServerContext, ServerOptions, SteppingOptions, name_method
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.config.fields import Expect, Magnitude
 
@@ -17,18 +17,18 @@ Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1"
 
 
 class Momentum(StatefulUpdate):
-    """v <- beta v + average; w <- w - server_step v."""
+    """v <- beta1 v + average; w <- w - server_step v."""
 
     kept = ("velocity",)
 
-    def __init__(self, beta: float, server_step: float) -> None:
-        self._beta = beta
+    def __init__(self, beta1: float, server_step: float) -> None:
+        self._beta1 = beta1
         self._step = server_step
         self.velocity: Tensor | None = None
 
     def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
         """(M,) the model after a step along the velocity."""
-        past = 0.0 if self.velocity is None else self._beta * self.velocity
+        past = 0.0 if self.velocity is None else self._beta1 * self.velocity
         self.velocity = past + uploaded.average
         return model - self._step * self.velocity
 
@@ -89,59 +89,61 @@ class Yogi(Adam):
 
 
 @SERVERS.register
-class MomentumOptions(ServerOptions):
+class MomentumOptions(SteppingOptions):
     """FedAvgM's.
 
     Attributes:
-        beta: what is kept of the velocity.
-        server_step: the length of the cloud's step.
+        beta1: what is kept of the earlier averages.
     """
 
     name: Literal["momentum"] = "momentum"
-    beta: Decay = 0.9
-    server_step: Magnitude = 1.0
+    beta1: Decay = 0.9
 
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""
-        return Momentum(self.beta, self.server_step)
+        return Momentum(self.beta1, self.server_step)
 
 
-@SERVERS.register
-class AdagradOptions(ServerOptions):
-    """FedAdagrad's.
+class _AdaptiveOptions(ServerOptions):
+    """What all adaptive steps have.
 
     Attributes:
-        beta1: what is kept of the mean m; 0 in the paper's experiments.
         server_step: the length of the cloud's step.
         adaptivity: tau, which is added to the root of v.
     """
 
-    name: Literal["adagrad"] = "adagrad"
-    beta1: Decay = 0.0
     server_step: Magnitude = 0.01
     adaptivity: Magnitude = 1e-3
+
+
+@SERVERS.register
+class AdagradOptions(_AdaptiveOptions):
+    """FedAdagrad's.
+
+    Attributes:
+        beta1: what is kept of the earlier averages; 0 in the paper's experiments.
+    """
+
+    name: Literal["adagrad"] = "adagrad"
+    beta1: Decay = 0.0
 
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""
         return Adagrad(self.beta1, self.server_step, self.adaptivity)
 
 
-class _TwoMoments(ServerOptions):
+class _TwoMoments(_AdaptiveOptions):
     """What FedAdam and FedYogi have.
 
     Attributes:
-        beta1: what is kept of the mean m.
+        beta1: what is kept of the earlier averages.
         beta2: what is kept of the second moment v.
-        server_step: the length of the cloud's step.
-        adaptivity: tau, which is added to the root of v.
     """
 
     rule: ClassVar[type[Adam]]
 
     beta1: Decay = 0.9
     beta2: Decay = 0.99
-    server_step: Magnitude = 0.01
-    adaptivity: Magnitude = 1e-3
 
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""

@@ -22,7 +22,7 @@ class Moon:
     """
 
     mu: float
-    temperature: float
+    temperature: ClassVar[float] = 0.5  # in all experiments of the paper (Sec. 4.1)
     memory: ClassVar[str | None] = "last local models"
     personal: ClassVar[bool] = False
     pull: ClassVar[float | None] = 0.0
@@ -63,16 +63,14 @@ class MoonOptions(ObjectiveOptions):
 
     Attributes:
         mu: the weight of the contrastive loss.
-        temperature: by which similarities are divided.
     """
 
     name: Literal["moon"] = "moon"
     mu: Magnitude = 1.0
-    temperature: Magnitude = 0.5
 
     def build(self) -> LocalObjective:
         """The objective."""
-        return Moon(self.mu, self.temperature)
+        return Moon(self.mu)
 
 
 name_method("moon", "model-contrastive learning (Li et al. 2021)", objective="moon", topology="star")

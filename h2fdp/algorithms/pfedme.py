@@ -8,8 +8,10 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
-from h2fdp.config.fields import Count, Magnitude
+from h2fdp.config.fields import Magnitude
 from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, LocalWork
+
+INNER_STEPS = 5  # of the paper's experiments (K in Sec. 5)
 
 
 @dataclass(frozen=True)
@@ -62,18 +64,16 @@ class PFedMeOptions(ObjectiveOptions):
 
     Attributes:
         penalty: lambda, which ties it to the shared model.
-        inner_steps: how many steps of the descent there are in each local step.
         inner_step_size: of these steps.
     """
 
     name: Literal["pfedme"] = "pfedme"
     penalty: Magnitude = 15.0
-    inner_steps: Count = 5
     inner_step_size: Magnitude = 0.05
 
     def build(self) -> LocalObjective:
         """The objective."""
-        return PFedMe(self.penalty, self.inner_steps, self.inner_step_size)
+        return PFedMe(self.penalty, INNER_STEPS, self.inner_step_size)
 
 
 name_method(

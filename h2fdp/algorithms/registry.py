@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from h2fdp.algorithms.own_objective import checked
 from h2fdp.algorithms.own_server import OwnServer
 from h2fdp.algorithms.server_update import ServerUpdate
-from h2fdp.config.fields import Options
+from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.training.local_objective import LocalObjective
@@ -49,6 +49,16 @@ class ServerOptions(Options):
     @abstractmethod
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update with these options, at its start."""
+
+
+class SteppingOptions(ServerOptions):
+    """What servers have that step along an average.
+
+    Attributes:
+        server_step: the length of the cloud's step along the average.
+    """
+
+    server_step: Magnitude = 1.0
 
 
 OBJECTIVES: Choices[ObjectiveOptions] = Choices(

@@ -13,11 +13,10 @@ from h2fdp.algorithms.registry import (
     SERVERS,
     ObjectiveOptions,
     ServerContext,
-    ServerOptions,
+    SteppingOptions,
     name_method,
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
-from h2fdp.config.fields import Magnitude
 from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, LocalWork
 
 
@@ -95,17 +94,12 @@ class ScaffoldOptions(ObjectiveOptions):
 
 
 @SERVERS.register
-class ScaffoldServerOptions(ServerOptions):
-    """The cloud's part.
-
-    Attributes:
-        server_step: the length of the cloud's step along the average.
-    """
+class ScaffoldServerOptions(SteppingOptions):
+    """The cloud's part."""
 
     objective: ClassVar[str | None] = "scaffold"
 
     name: Literal["scaffold"] = "scaffold"
-    server_step: Magnitude = 1.0
 
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""

@@ -24,7 +24,7 @@ from h2fdp.privacy.noise_placement_options import (
 )
 from h2fdp.privacy.observing import OBSERVERS, Observer, observers, observers_beside, tier_name, views
 from h2fdp.privacy.releases import PlannedUpload, Release, Sampling, TierVector, releases_of
-from h2fdp.privacy.trust_model import TRUST_MODELS, KeySizes, SecureSum, Tolerance, TrustModel, Visible
+from h2fdp.privacy.trust_model import TRUST_MODELS, SecureSum, Tolerance, TrustModel, Visible
 from h2fdp.privacy.words import ADDED_BY, AggregationKind, NoiseSource, ReleaseKind, Tier
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "GaussianNoise",
     "GradientSumMechanism",
     "HierarchicalDp",
-    "KeySizes",
     "LocalDp",
     "Mechanism",
     "MechanismContext",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from h2fdp.config.fields import LARGEST_INTEGER, Count, Expect, Flag, Magnitude, Options, Section, Whole
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, Flag, Magnitude, Options, Section, Whole
 from h2fdp.config.named_options import Choices
 from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
@@ -17,7 +17,7 @@ from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps, LocalSteps
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
-from h2fdp.privacy.trust_model import KeySizes, Tolerance
+from h2fdp.privacy.trust_model import Tolerance
 
 
 class NoisePlacementOptions(Options):
@@ -60,31 +60,23 @@ Bits = Annotated[int, Field(ge=8, le=32), Expect("a whole number of bits from 8 
 
 
 class SecureSumSection(Section):
-    """What secure sums withstand, and what they cost.
+    """What secure sums withstand.
 
     Attributes:
         colluding: devices that tell their shares of the noise.
         dropouts: devices that may be lost while a sum is made: a number, or a share below 1 of those that begin.
-        key_bits: bits of a public key, of which devices exchange one for every sum.
-        share_bits: bits of a share of a secret, of which devices exchange some for every sum.
         rounding: b: what is added up are integers modulo 2^b under discrete noise; null adds up numbers.
         cloud: whether the cloud holds a secure sum too, of what its children send.
     """
 
     colluding: Whole = 0
     dropouts: Dropouts = 0
-    key_bits: Count = 256
-    share_bits: Count = 256
     rounding: Bits | None = None
     cloud: Flag = False
 
     def tolerance(self) -> Tolerance:
         """What they withstand."""
         return Tolerance(self.colluding, self.dropouts)
-
-    def sizes(self) -> KeySizes:
-        """Of the messages."""
-        return KeySizes(self.key_bits, self.share_bits)
 
 
 @NOISE_PLACEMENTS.register
@@ -107,7 +99,7 @@ class HierarchicalOptions(NoisePlacementOptions):
         """The placement."""
         sums = self.secure_sum or SecureSumSection()
         placement = HierarchicalSteps if self.noise == "steps" else HierarchicalDp
-        return placement(self.input_bound, sums.tolerance(), sums.sizes(), sums.rounding, sums.cloud)
+        return placement(self.input_bound, sums.tolerance(), sums.rounding, sums.cloud)
 
 
 @NOISE_PLACEMENTS.register
@@ -192,15 +184,11 @@ class ObjectivePerturbationOptions(NoisePlacementOptions):
 
     Attributes:
         rate: of the density of the term, exp(-rate ||n||); null is calibrated.
-        u1: the bound on the gradient of a record's loss; null is that of softmax regression on the divided inputs.
-        u2: the bound on the curvature of a record's loss by its score; null is that of softmax regression.
         input_bound: a public bound on the norm of inputs, which are divided by it; every record is checked.
     """
 
     name: Literal["objective"] = "objective"
     rate: Magnitude | None = None
-    u1: Magnitude | None = None
-    u2: Magnitude | None = None
     input_bound: Magnitude = 1.0
 
     def build(self) -> NoisePlacement:

@@ -39,15 +39,7 @@ class Tolerance:
         return started - self.colluding - self.lost(started)
 
 
-@dataclass(frozen=True)
-class KeySizes:
-    """Bits of what secure aggregation exchanges beside vectors: of a public key, and of a share of a secret.
-
-    256 bits each are those of Bonawitz et al. (2017): elliptic curves of that size, and shares of a private key.
-    """
-
-    key_bits: int = 256
-    share_bits: int = 256
+KEY_BITS = SHARE_BITS = 256  # of a public key, of a share of a secret: elliptic curves of Bonawitz et al. (2017)
 
 
 @dataclass(frozen=True)
@@ -170,7 +162,6 @@ class SecureSum(TrustModel):
 
     Attributes:
         tolerance: beyond it a sum is never opened.
-        sizes: of the keys and shares that devices exchange.
         rounding: b, where sums are of integers modulo 2^b; None for sums of real vectors.
 
     >>> shares = SecureSum(tolerance=Tolerance(colluding=1, dropouts=1)).exposure(np.full(6, 1 / 6), np.ones(6))
@@ -181,7 +172,6 @@ class SecureSum(TrustModel):
     noise_from: NoiseSource = "device"
     edge_sees: Visible = "sum"
     tolerance: Tolerance = field(default_factory=Tolerance)
-    sizes: KeySizes = field(default_factory=KeySizes)
     rounding: int | None = None
 
     @property

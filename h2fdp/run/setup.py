@@ -16,6 +16,7 @@ from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
 from h2fdp.privacy import SecureSum, adjacency, padded
 from h2fdp.privacy.adaptive_clipping import MOVES
+from h2fdp.privacy.trust_model import KEY_BITS, SHARE_BITS
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.planned_uploads import noise_and_gradients
 from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
@@ -173,10 +174,10 @@ class RunSetup(RunInputs, Noise):
         model = self.placement.trust_model("secure-sum")
         if not isinstance(model, SecureSum):
             return None
-        sizes, message, vector = model.sizes, self.costs.message_bits, self.costs.message_bits
+        message = vector = self.costs.message_bits
         if model.rounding is not None:
             vector = model.rounding * padded(self.initial.numel())
-        return ExchangeSizes.of_bits(key=sizes.key_bits, share=sizes.share_bits, vector=vector, message=message)
+        return ExchangeSizes.of_bits(key=KEY_BITS, share=SHARE_BITS, vector=vector, message=message)
 
     def exhausted(self) -> Self:
         """The same devices taking every local iteration that there may be, one an interval."""

@@ -47,7 +47,7 @@ methods = st.sampled_from(NAMES) | some_of(
     | st.just({"name": "hierarchical", "noise": "steps"}),
     aggregation=st.sampled_from(["average", "fednova"]),
     server=st.sampled_from(["average", "momentum", "yogi"]),
-    upcycle=st.booleans(),
+    upcycle=st.floats(0, 1),
 )
 training = some_of(
     local_steps=st.integers(1, 3),

@@ -23,7 +23,7 @@ class Net(torch.nn.Sequential):
 def experiment(engine="stacked", privacy="none", **training):
     method = {
         "extends": "moon",
-        "objective": {"name": "moon", "mu": MU, "temperature": TEMPERATURE},
+        "objective": {"name": "moon", "mu": MU},
         "privacy": privacy,
     }
     given = {

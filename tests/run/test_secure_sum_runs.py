@@ -101,18 +101,6 @@ def test_keys_shares_and_masks_are_paid_for():
     assert "secure sums" not in estimate(trusted)
 
 
-def test_keys_and_shares_of_other_sizes_cost_in_proportion():
-    plain, doubled, trusted = (
-        setup.interval_costs(next(forecast(setup)).plan)["energy_j"]
-        for setup in (
-            experiment("secure-sum").prepare(),
-            experiment("secure-sum", {"key_bits": 512, "share_bits": 512}).prepare(),
-            experiment("trusted").prepare(),
-        )
-    )
-    assert doubled - trusted == pytest.approx(2 * (plain - trusted))
-
-
 def test_uploads_to_sums_that_are_not_opened_are_paid_for():
     """Without tolerance, half of the devices vanish in each interval: what arrives costs as much as its messages."""
     faults = {"device_dropout": 0.5}

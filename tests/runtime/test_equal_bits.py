@@ -78,7 +78,7 @@ def test_ray_hosts_give_the_bits_of_one_process(session, inline, tmp_path, count
     assert_equal(inline, recorded(small(runtime=HALF | {"hosts": count}).run(tmp_path / "run")))
 
 
-REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", "upcycle": {"factor": 0.5}}
+REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", "upcycle": 0.5}
 LEARNING = {
     "extends": "hfl",
     "schedule": {

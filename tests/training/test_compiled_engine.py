@@ -37,7 +37,7 @@ OBJECTIVES = {
     "scaffold": Scaffold(),
     "feddyn": FedDyn(0.2),
     "pfedme": PFedMe(penalty=2.0, inner_steps=3, inner_step_size=0.05),
-    "moon": Moon(mu=2.0, temperature=0.5),
+    "moon": Moon(mu=2.0),
 }
 LOSSES = {"cross-entropy": CROSS_ENTROPY, "smoothed": LabelSmoothing(0.2), "hinge": Hinge()}
 SHAPE, CLASSES = (3, 5), 7  # of 15 features, which fill no register of any processor

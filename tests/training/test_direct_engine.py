@@ -148,9 +148,7 @@ def test_auto_takes_it_for_convolutions_of_which_a_stack_would_hold_one_device()
     job = TrainingJob(Plain(), CROSS_ENTROPY, None, (3, 32, 32), 1.0, 32)
     assert chosen_engine(large, CPU, job) == "direct"
     assert chosen_engine(large, torch.device("cuda"), job) == "stacked"
-    assert (
-        chosen_engine(large, CPU, TrainingJob(Moon(1.0, 0.5), CROSS_ENTROPY, None, (3, 32, 32), 1.0, 32)) == "stacked"
-    )
+    assert chosen_engine(large, CPU, TrainingJob(Moon(1.0), CROSS_ENTROPY, None, (3, 32, 32), 1.0, 32)) == "stacked"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +157,7 @@ def test_auto_takes_it_for_convolutions_of_which_a_stack_would_hold_one_device()
         (nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 2)), Plain(), "it knows chains"),
         (nn.Sequential(nn.Conv1d(2, 4, 3), nn.Flatten(), nn.Linear(4, 2)), Plain(), "it knows chains"),
         (nn.Sequential(*[nn.Linear(4, 4)] * 2), Plain(), "it knows chains"),
-        (nn.Linear(4, 2), Moon(1.0, 0.5), "compares models"),
+        (nn.Linear(4, 2), Moon(1.0), "compares models"),
     ],
     ids=["groups", "one dimension", "tied", "moon"],
 )

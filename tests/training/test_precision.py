@@ -119,7 +119,7 @@ def test_what_cannot_round_is_refused_with_the_reason(engine, module, device, ke
 @pytest.mark.parametrize(
     ("engine", "module", "objective", "text"),
     [
-        ("direct", build("mlp", SHAPE, 10), Moon(1.0, 0.5), "expected auto, stacked, compiled or loop, found direct"),
+        ("direct", build("mlp", SHAPE, 10), Moon(1.0), "expected auto, stacked, compiled or loop, found direct"),
         ("compiled", convolutional(), Plain(), "expected auto, stacked, direct or loop, found compiled"),
         ("compiled", nn.Bilinear(4, 4, 2), Plain(), "expected auto, stacked or loop, found compiled"),
     ],

@@ -23,7 +23,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.stages import GaussianNoise, Pipeline
 from h2fdp.privacy.observing import Observer
-from h2fdp.privacy.trust_model import TRUST_MODELS, KeySizes, SecureSum, Tolerance, TrustModel
+from h2fdp.privacy.trust_model import TRUST_MODELS, SecureSum, Tolerance, TrustModel
 from h2fdp.topology import Trust
 
 
@@ -60,7 +60,6 @@ class HierarchicalDp(NoisePlacement):
         input_bound: a public bound R on the norm of inputs, which are divided by it. Softmax regression then has
             bounded gradients without clipping, and steps that do not expand: an account by draws.
         tolerance: of secure sums.
-        sizes: of what devices exchange for them.
         rounding: bits of the integers that they add up; None for real vectors.
         cloud_sums: the cloud holds a secure sum of what its children send.
 
@@ -70,7 +69,6 @@ class HierarchicalDp(NoisePlacement):
 
     input_bound: float | None = None
     tolerance: Tolerance = Tolerance()  # noqa: RUF009 - a frozen value
-    sizes: KeySizes = KeySizes()  # noqa: RUF009 - a frozen value
     rounding: int | None = None
     cloud_sums: bool = False
     description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
@@ -80,7 +78,7 @@ class HierarchicalDp(NoisePlacement):
 
     def trust_model(self, trust: Trust) -> TrustModel:
         if trust == "secure-sum":
-            return SecureSum(tolerance=self.tolerance, sizes=self.sizes, rounding=self.rounding)
+            return SecureSum(tolerance=self.tolerance, rounding=self.rounding)
         return TRUST_MODELS["edge" if trust == "trusted" else "device"]
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:

@@ -112,14 +112,10 @@ class ObjectivePerturbation(NoisePlacement):
 
     Attributes:
         rate: alpha; None is calibrated by Theorem 6.3 for the planned intervals, for each device by its D_i.
-        u1, u2: of the theorem; None: what holds for softmax regression on inputs no longer than 1, sqrt(2) and 1/2;
-            with a bias, which is one more feature, 2 and 1.
         input_bound: a public bound on the norm of inputs, which are divided by it; every record is checked.
     """
 
     rate: float | None = None
-    u1: float | None = None
-    u2: float | None = None
     input_bound: float = 1.0
     description: ClassVar[str] = "every device adds a random linear term to its objective (objective perturbation)"
     accounted: ClassVar[bool] = False
@@ -170,8 +166,8 @@ class ObjectivePerturbation(NoisePlacement):
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         features = 2.0 if setting.biased else 1.0  # the largest squared norm of a record's features
-        gradient = _ROOT_2 * math.sqrt(features) if self.u1 is None else self.u1
-        curvature = 0.5 * features if self.u2 is None else self.u2
+        # u1 and u2 of softmax regression on inputs no longer than 1: sqrt(2) and 1/2; with a bias 2 and 1.
+        gradient, curvature = _ROOT_2 * math.sqrt(features), 0.5 * features
         fewest = int(setting.records.min())
         if curvature > 0.5 * fewest * setting.mu:
             text = f"Theorem 6.3 needs u2 <= 0.5 D_i mu; here u2 is {curvature:g}, mu {setting.mu:g}, and a device has"

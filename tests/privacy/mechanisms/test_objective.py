@@ -27,9 +27,9 @@ def terms(alpha, devices=300, size=12):
 
 
 def test_a_given_rate_claims_the_theorem():
-    made = ObjectivePerturbation(rate=10.0, u1=1.5, u2=0.25).mechanism(setting(mu=MU))
+    made = ObjectivePerturbation(rate=10.0).mechanism(setting(mu=MU))
     assert made.of_subnet(ASKED).tolist() == [[0.1] * 3]
-    expected = 10 * (2 * 10.0 * 1.5 * MU + 2.8 * 0.25) / (100 * MU)
+    expected = 10 * (2 * 10.0 * math.sqrt(2) * MU + 2.8 * 0.5) / (100 * MU)
     assert made.claimed(Accounts({}), AggregationCounts(0, 10)) == pytest.approx(expected)
     assert made.claimed(Accounts({}), AggregationCounts(0, 10, unplanned_noise=True)) is None
 
