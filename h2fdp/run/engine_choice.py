@@ -22,8 +22,9 @@ from h2fdp.runtime.host import lacks_bfloat16
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.training import chosen_engine, engines_for
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
-from h2fdp.training.direct.engine import why_not_direct
-from h2fdp.training.engine import NORMALISING, ROUNDING, EngineName, TrainingJob
+from h2fdp.training.engine import NORMALISING, EngineName, TrainingJob
+from h2fdp.training.gradients.rule import is_layered
+from h2fdp.training.local_objective import comparison_of
 
 _STEPS, _REPEATS = 5, 3
 _MOST_DEVICES = 50  # that are timed together
@@ -61,10 +62,9 @@ def fastest_engine(blueprint: Blueprint, model: Tensor) -> EngineName:
     clipping, asked = blueprint.clipping, (blueprint.objective, blueprint.loss)
     known = (blueprint.module(), blueprint.device, *asked, clipping, blueprint.data.shape)
     plain = clipping is None or clipping.plain
-    rounds = blueprint.precision != "float32"
-    names = [
-        name for name in engines_for(*known) if (plain or name in NORMALISING) and (not rounds or name in ROUNDING)
-    ]
+    if blueprint.precision != "float32":
+        return "stacked"
+    names = [name for name in engines_for(*known) if plain or name in NORMALISING]
     return min(names, key=lambda name: seconds_per_step(replace(blueprint, engine=name), model))
 
 
@@ -80,10 +80,8 @@ def engine_of_run(
     engine = chosen_engine(module, device, job) if asked == "auto" or asked == "fastest" else asked
     if job.precision != "float32":
         _check_rounding(engine, module, device, job)
-    if asked in ("compiled", "direct") and (reason := _why_not(asked, module, device, job)) is not None:
-        other: EngineName = "direct" if asked == "compiled" else "compiled"
-        knows = f", {other}" if _why_not(other, module, device, job) is None else ""
-        raise UserError(f"expected auto, stacked{knows} or loop, found {asked}: {reason}", key="runtime.engine")
+    if asked == "compiled" and (reason := _why_not_compiled(module, device, job)) is not None:
+        raise UserError(f"expected auto, stacked or loop, found compiled: {reason}", key="runtime.engine")
     if asked == "stacked" and (reason := job.why_not_stacked(module)) is not None:
         raise UserError(f"expected auto or loop, found stacked: {reason}", key="runtime.engine")
     if asked == "auto" and engine == "loop" and (reason := job.why_not_stacked(module)) is not None:
@@ -102,25 +100,26 @@ def engine_of_run(
 
 
 def _check_rounding(engine: EngineName, module: nn.Module, device: torch.device, job: TrainingJob) -> None:
-    if engine not in ROUNDING:
-        able = ", ".join(sorted(ROUNDING))
-        text = f"{engine} knows float32 alone; expected auto or {able}, or training.precision: float32"
+    if engine != "stacked":
+        text = f"{engine} knows float32 alone; expected auto or stacked, or training.precision: float32"
         raise UserError(text, key="runtime.engine")
-    if (reason := _why_not("direct", module, device, job)) is not None:
-        text = f"expected float32, found {job.precision}, which engine: direct knows alone: {reason}"
-        raise UserError(text, key="training.precision")
-    if not any(isinstance(part, nn.Conv2d) for part in module.modules()):
-        text = f"expected float32, found {job.precision}, which rounds convolutions: this model has none"
-        raise UserError(text, key="training.precision")
+    reason = None
+    if device.type != "cpu":
+        reason = "CPUs round, and runtime.gpus_per_host requests a GPU"
+    elif not is_layered(module):
+        reason = "what rounds are chains of Linear, Conv2d and GroupNorm layers, between them torch's own"
+    elif comparison_of(job.objective) is not None:
+        reason = "the objective compares models"
+    elif not any(isinstance(part, nn.Conv2d) for part in module.modules()):
+        reason = "it rounds convolutions, and this model has none"
+    if reason is not None:
+        raise UserError(f"expected float32, found {job.precision}: {reason}", key="training.precision")
     if lacks_bfloat16():
         text = "training.precision: bfloat16 is slower than float32 here: this processor has no such products"
         print(f"note: {text}", file=sys.stderr)
 
 
-def _why_not(engine: EngineName, module: nn.Module, device: torch.device, job: TrainingJob) -> str | None:
+def _why_not_compiled(module: nn.Module, device: torch.device, job: TrainingJob) -> str | None:
     if device.type != "cpu":
-        works = "compiles for" if engine == "compiled" else "is made for"
-        return f"it {works} CPUs, and runtime.gpus_per_host requests a GPU"
-    if engine == "direct":
-        return why_not_direct(module, job.objective)
+        return "it compiles for CPUs, and runtime.gpus_per_host requests a GPU"
     return why_not_compiled(module, job.objective, job.loss, job.shape)

@@ -87,8 +87,8 @@ def _try_step(setup: RunSetup) -> None:
     model = setup.initial.to(blueprint.device)
     models = model.expand(2, -1)
     if isinstance(objective, OwnObjective):
-        alone = blueprint.engine in ("loop", "direct")
-        objective.try_out(model if alone else models, empty_batches=blueprint.sampling == "poisson")
+        given = model if blueprint.engine == "loop" else models
+        objective.try_out(given, empty_batches=blueprint.sampling == "poisson")
     zeros = Records(np.zeros((2, *setup.data.shape), dtype=setup.data.test.x.dtype), np.zeros(2, dtype=np.int64))
     records = device_records(setup.data, zeros, np.arange(3)).to(blueprint.device)
     batches = Batches(np.zeros((1, 2, 1), dtype=np.int64), np.ones((1, 2), dtype=np.int64))

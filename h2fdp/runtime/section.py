@@ -69,6 +69,13 @@ class RuntimeSection(Section):
     engine: Literal["auto", "fastest", EngineName] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
 
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _not_direct(cls, value: Any) -> Any:
+        if value == "direct":
+            raise ValueError('expected stacked, which now trains convolutions in this way, found "direct"')
+        return value
+
     @field_validator("placement", "address", mode="after")
     @classmethod
     def _not_inline(cls, value: Any, info: ValidationInfo) -> Any:

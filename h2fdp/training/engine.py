@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -18,14 +17,13 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.direct.engine import DirectEngine, why_not_direct
 from h2fdp.training.gradients import gradient_rule, is_layered
 from h2fdp.training.local_objective import LocalObjective, comparison_of
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.precision import Precision
 from h2fdp.training.scores import ModuleScores, Scores
-from h2fdp.training.stacked import StackedEngine, stack_size
+from h2fdp.training.stacked import StackedEngine
 from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 
@@ -53,38 +51,14 @@ class Engine(Protocol):
         ...
 
 
-EngineName = Literal["loop", "stacked", "compiled", "direct"]
-EngineBuilder = Callable[[nn.Module, Clipping | None, LocalObjective, int, float, Loss], Engine]
-ROUNDING: frozenset[EngineName] = frozenset({"direct"})  # engines that know another precision than float32
-
-
-def _compiled(
-    module: nn.Module, clipping: Clipping | None, objective: LocalObjective, _width: int, momentum: float, loss: Loss
-) -> Engine:
-    from h2fdp.training.compiled.engine import CompiledEngine  # numba is for those who ask for it
-
-    return CompiledEngine(module, clipping, objective, momentum, loss)
-
-
-ENGINES: Mapping[EngineName, EngineBuilder] = MappingProxyType(
-    {
-        "loop": lambda module, clipping, objective, width, momentum, loss: LoopEngine(
-            module, clipping, objective, momentum, loss
-        ),
-        "stacked": StackedEngine,
-        "compiled": _compiled,
-        "direct": lambda module, clipping, objective, width, momentum, loss: DirectEngine(
-            module, clipping, objective, momentum, loss
-        ),
-    }
-)
-
+EngineName = Literal["loop", "stacked", "compiled"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 # Multiply-adds of an interval from which `auto` compiles: the paper's network has 250 million with Fashion-MNIST.
 # Compiling takes ten seconds once; smaller runs may be over sooner.
 WORTH_COMPILING = 1e8
 # Engines that know `Clipping.gamma`, and clip norms that move (`StepTerms.clip_norm`).
-NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked", "direct"})
+NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked"})
 
 
 def build_engine(
@@ -102,16 +76,21 @@ def build_engine(
     Args:
         width: records of a device that a batched engine computes at once, the same in the whole network.
         momentum: of the steps (see `Descent`).
-        precision: see `DirectEngine`; others know float32 alone.
+        precision: of the factors of convolutions' products; models, sums, norms, clipped gradients and noise keep 32
+            bits. `stacked` alone knows another than float32.
 
     Raises:
-        UserError: `compiled` or `direct` for a model, a loss or an objective that it does not know.
+        UserError: `compiled` for a model, a loss or an objective that it does not know.
     """
     assert clipping is None or clipping.plain or name in NORMALISING, f"{name} cuts gradients, and no more"
-    if precision != "float32":
-        assert name in ROUNDING, f"{name} knows float32 alone"
-        return DirectEngine(module, clipping, objective, momentum, loss, precision)
-    return ENGINES[name](module, clipping, objective, width, momentum, loss)
+    assert precision == "float32" or name == "stacked", f"{name} knows float32 alone"
+    if name == "stacked":
+        return StackedEngine(module, clipping, objective, width, momentum, loss, precision)
+    if name == "loop":
+        return LoopEngine(module, clipping, objective, momentum, loss)
+    from h2fdp.training.compiled.engine import CompiledEngine  # numba is for those who ask for it
+
+    return CompiledEngine(module, clipping, objective, momentum, loss)
 
 
 def build_scores(name: EngineName, module: nn.Module) -> Scores:
@@ -151,10 +130,6 @@ class TrainingJob:
             and why_not_compiled(module, self.objective, self.loss, self.shape) is None
         )
 
-    def fills_the_machine(self, module: nn.Module) -> bool:
-        """Whether a batched engine would compute one device of this model at a time anyway."""
-        return stack_size(module, self.width, torch.Size(self.shape), "cpu") == 1
-
     def why_not_stacked(self, module: nn.Module) -> str | None:
         """What the stacked engine lacks for it, as the end of a sentence; None where it can do it."""
         return why_not_stacked(module, self.objective, self.loss, self.clipping, self.shape)
@@ -192,15 +167,12 @@ def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob | No
     'stacked'
     """
     if job is not None and job.precision != "float32":
-        return "direct"
+        return "stacked"
     if device.type == "cpu" and job is not None and job.compiles(module):
         return "compiled"
     convolutions = any(isinstance(layer, nn.modules.conv._ConvNd) for layer in module.modules())
     if device.type == "cpu" and convolutions and not is_layered(module):
         return "loop"
-    large = device.type == "cpu" and convolutions and job is not None and job.fills_the_machine(module)
-    if job is not None and large and why_not_direct(module, job.objective) is None:
-        return "direct"
     if job is not None and job.why_not_stacked(module) is not None:
         return "loop"
     return "stacked"
@@ -219,13 +191,10 @@ def engines_for(
     Args:
         shape: one record's.
     """
-    lacks: dict[str, str | None] = {"direct": why_not_direct(module, objective)}
-    lacks["stacked"] = why_not_stacked(module, objective, loss, clipping, shape)
+    lacks: dict[str, str | None] = {"stacked": why_not_stacked(module, objective, loss, clipping, shape)}
     lacks["compiled"] = why_not_compiled(module, objective, loss, shape)
     if device.type != "cpu" or not numba_is_there():
         lacks["compiled"] = "numba, or a CPU"
-    if device.type != "cpu":
-        lacks["direct"] = "a CPU"
     return [name for name in ENGINES if lacks.get(name) is None]
 
 

@@ -21,10 +21,11 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping, NormVotes
 from h2fdp.training.descent import Descent, DescentState
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.gradients import GradientRule, gradient_rule
-from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
+from h2fdp.training.gradients.rule import GradientRule, LayeredGradients, gradient_rule
+from h2fdp.training.local_objective import ClosedForm, LocalObjective, closed_form_of, comparison_of, previous_models
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.placing import placed
+from h2fdp.training.precision import Precision
 from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 
@@ -61,7 +62,7 @@ class PaddedBatches:
         self._records = records
         self._rows = rows
         self._batches = batches
-        self._width = width
+        self.width = width
         self._padded = padded
         self.counts = batches.counts
         self.divisors = batches.divisors
@@ -76,7 +77,7 @@ class PaddedBatches:
         if devices < len(self._rows):
             positions, labels, shares = positions[:devices], labels[:devices], shares[:devices]
         if not self._padded:
-            used = min(self._width, max(1, int(self._most[slot])))
+            used = min(self.width, max(1, int(self._most[slot])))
             positions, labels, shares = positions[:, :used], labels[:, :used], shares[:, :used]
         return self._gathered(positions, labels, shares)
 
@@ -87,8 +88,8 @@ class PaddedBatches:
             at_least: devices in any pass; where fewer need one, another takes part with no share in the sum.
         """
         number = 1
-        while self._most[slot] > number * self._width:
-            late = np.flatnonzero(self.counts[slot, :devices] > number * self._width)
+        while self._most[slot] > number * self.width:
+            late = np.flatnonzero(self.counts[slot, :devices] > number * self.width)
             if not late.size:
                 return
             padded = np.concatenate([late, np.repeat(late[:1], max(0, at_least - late.size))])
@@ -101,7 +102,7 @@ class PaddedBatches:
     def _block(self, number: int) -> list[tuple[Tensor, ...]]:
         """The number-th passes of all slots: (n, width) positions in the block of records, labels and shares."""
         if number not in self._blocks:
-            columns = np.arange(number * self._width, (number + 1) * self._width)
+            columns = np.arange(number * self.width, (number + 1) * self.width)
             indices, counts = self._batches.indices, self.counts
             drawn = columns < counts[:, :, None]
             positions = np.empty(drawn.shape, dtype=np.int64)
@@ -151,14 +152,16 @@ class StackedEngine:
         width: int,
         momentum: float = 0.0,
         loss: Loss = CROSS_ENTROPY,
+        precision: Precision = "float32",
     ) -> None:
         per_record = clipping is not None and clipping.scope == "record"
         self._compares = comparison_of(objective)
         norm = clipping.norm if clipping is not None and per_record else None
         gamma = clipping.gamma if clipping is not None else None
-        self._rule: GradientRule = gradient_rule(module, norm, loss, self._compares, gamma)
+        self._rule: GradientRule = gradient_rule(module, norm, loss, self._compares, gamma, precision)
         self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
         self._descent = Descent(objective, momentum)
+        self._plain = self._batch_clipping is None and momentum == 0.0 and closed_form_of(objective) == ClosedForm()
         self._width = width
         self._stack_size = cache(partial(stack_size, module, width))
 
@@ -180,7 +183,7 @@ class StackedEngine:
             padded = np.resize(stack, max(len(stack), min(size, 2)))
             own = batches.part(padded)
             work = _Stack(
-                starts.index_select(0, placed(padded, starts.device)),
+                starts[padded[0]][None] if len(padded) == 1 else starts.index_select(0, placed(padded, starts.device)),
                 self._passes(size, records, rows[padded], own),
                 own.steps_done,
                 step_size,
@@ -202,7 +205,16 @@ class StackedEngine:
         starts, corrections = stack.starts, None if self._compares else stack.terms.corrections
         moving = len(starts)
         votes = None if stack.terms.clip_norm is None else NormVotes.none(stack.terms.clip_norm, starts)
-        for slot in range(int(stack.steps.max(initial=0))):
+        slots = int(stack.steps.max(initial=0))
+        if rule := self._in_place(stack):
+            state = replace(state, models=stack.starts.clone())
+        for slot in range(slots):
+            if rule is not None and 0 < stack.passes.counts[slot, 0] <= stack.passes.width:
+                before = state.models.clone() if last is not None and slot == slots - 1 else None
+                first = stack.passes.first(slot, 1)
+                rule.descend(state.models, first.x, first.y, first.shares, stack.step_size)
+                last = last if before is None else before.sub_(state.models)
+                continue
             active = int(np.count_nonzero(stack.steps > slot))
             if active < moving:  # the last ones are done; `at_least` are computed on, for nothing
                 ended.append(state.part(slice(active, moving)))
@@ -215,7 +227,15 @@ class StackedEngine:
                 last[:active] = state.models[:active] - moved.models[:active]
             state = moved
         whole = DescentState.joined([state.part(slice(moving)), *reversed(ended)])
-        return TrainingResult(stack.starts - whole.models, whole.personal, last, None if votes is None else votes.sums)
+        updates = torch.sub(stack.starts, whole.models, out=None if rule is None else whole.models)
+        return TrainingResult(updates, whole.personal, last, None if votes is None else votes.sums)
+
+    def _in_place(self, stack: _Stack) -> LayeredGradients | None:
+        """The rule where one device takes plain steps, w - eta g: each layer's gradient goes to the weights at once."""
+        terms = stack.terms
+        more = terms.corrections is not None or terms.noise is not None or terms.clip_norm is not None
+        alone = self._plain and len(stack.starts) == 1 and not more
+        return self._rule if alone and isinstance(self._rule, LayeredGradients) else None
 
     def _gradient(self, stack: _Stack, slot: int, devices: int, votes: NormVotes | None, models: Tensor) -> Tensor:
         """(n, M) what a step follows: gradients over the drawn records, clipped and noisy as asked."""

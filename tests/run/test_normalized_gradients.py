@@ -55,4 +55,4 @@ def test_the_fastest_engine_is_one_that_normalises(monkeypatch):
         engine_choice, "seconds_per_step", lambda blueprint, model: tried.append(blueprint.engine) or 1.0
     )
     experiment(engine="fastest", **BY_RECORD).prepare()
-    assert set(tried) == {"loop", "stacked", "direct"}
+    assert set(tried) == {"loop", "stacked"}

@@ -103,10 +103,10 @@ def test_evaluation_is_on_the_test_data(tmp_path):
 def test_the_fastest_engine_is_chosen_once_and_written_down(tmp_path):
     run = Experiment(data="digits", method="hfl", intervals=1, local_steps=2, engine="fastest").run(tmp_path / "run")
     written = yaml.safe_load((run.directory / "config.yaml").read_text())["runtime"]["engine"]
-    assert written in ("loop", "stacked", "compiled", "direct")
+    assert written in ("loop", "stacked", "compiled")
 
 
-@pytest.mark.parametrize("fast", ["loop", "stacked", "compiled", "direct"])
+@pytest.mark.parametrize("fast", ["loop", "stacked", "compiled"])
 def test_the_fastest_is_the_one_that_takes_the_least_time(monkeypatch, fast):
     monkeypatch.setattr(
         engine_choice, "seconds_per_step", lambda blueprint, model: 1.0 if blueprint.engine == fast else 2.0

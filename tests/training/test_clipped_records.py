@@ -1,8 +1,10 @@
-"""Clipped records in the engine of large models, against autograd in double precision, one record at a time."""
+"""Clipped records in stacks of one and of several devices, against autograd in double precision, one by one."""
 
 from copy import deepcopy
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,9 +12,8 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.models import ParameterLayout
-from h2fdp.training import Clipping, build_engine
+from h2fdp.training import Clipping, build_engine, stacked
 from h2fdp.training.batches import Batches
-from h2fdp.training.direct import engine as direct
 from tests.training.groups import records
 
 PAIRS = st.tuples(st.integers(1, 2), st.integers(1, 2))
@@ -59,8 +60,10 @@ def one_by_one(module, held):
 
 
 @settings(max_examples=40, deadline=None)
-@given(chains(), st.sampled_from([0.5, 1.001, 2.0]), st.sampled_from([0.0, 0.5]), st.integers(0, 99))
-def test_a_step_follows_clipped_gradients_and_no_record_moves_it_further_than_its_bound(chain, share, momentum, seed):
+@given(chains(), st.sampled_from([0.5, 1.001, 2.0]), st.sampled_from([0.0, 0.5]), st.booleans(), st.integers(0, 99))
+def test_a_step_follows_clipped_gradients_and_no_record_moves_it_further_than_its_bound(
+    chain, share, momentum, alone, seed
+):
     module, shape = chain
     torch.manual_seed(seed)
     for held in module.parameters():
@@ -70,13 +73,14 @@ def test_a_step_follows_clipped_gradients_and_no_record_moves_it_further_than_it
     norms = gradients.norm(dim=1)
     bound = max(share * float(norms.median()), 1e-3)  # of the five, some are cut and some are not where share is 1.001
     # With momentum, whose first step is the same, the gradient is wanted as a vector.
-    engine = build_engine("direct", module, Clipping(bound, "record"), Plain(), momentum=momentum)
+    engine = build_engine("stacked", module, Clipping(bound, "record"), Plain(), momentum=momentum)
     # A batch of all, each record alone, and nobody; divided by 2.5.
     drawn = [np.arange(5), *np.arange(5)[:, None], np.arange(0)]
     indices = np.array([[np.resize(each, 5) if len(each) else np.zeros(5, int) for each in drawn]])
     batches = Batches(indices, np.array([[len(each) for each in drawn]]), None, np.full(len(drawn), 2.5))
     start = ParameterLayout(module).to_vector(module)
-    found = engine.train(start.expand(len(drawn), -1), held, np.zeros(len(drawn), int), batches, 2.5).updates
+    with patch.dict(stacked._VALUES_IN_A_STACK, cpu=1 if alone else 10**6):
+        found = engine.train(start.expand(len(drawn), -1), held, np.zeros(len(drawn), int), batches, 2.5).updates
     clipped = gradients * (bound / norms.clamp(min=bound))[:, None]
     expected = torch.cat([clipped.sum(dim=0, keepdim=True), clipped, torch.zeros(1, len(start))])
     lengths = torch.cat([clipped.norm(dim=1).sum()[None], clipped.norm(dim=1), torch.zeros(1)])
@@ -87,21 +91,22 @@ def test_a_step_follows_clipped_gradients_and_no_record_moves_it_further_than_it
     assert not found[6].any()
 
 
-def test_several_passes_over_a_batch_clip_as_one_does_and_broken_records_count_for_nothing(monkeypatch):
+@pytest.mark.parametrize("alone", [False, True])
+def test_several_passes_over_a_batch_clip_as_one_does_and_broken_records_count_for_nothing(alone, monkeypatch):
+    monkeypatch.setitem(stacked._VALUES_IN_A_STACK, "cpu", 1 if alone else 10**6)
     module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 10))
     held = records((2, 6, 6), np.array([11]))
     broken = held.x.float()
     broken[3, 0, 2, 1], broken[7, 1, 1, 1] = float("inf"), float("nan")
     held = type(held)(broken, held.y, held.offsets, held.scale, held.shift)
-    engine = build_engine("direct", module, Clipping(0.7, "record"), Plain())
     start = ParameterLayout(module).to_vector(module)
 
-    def step(drawn):
+    def step(drawn, width=32):
+        engine = build_engine("stacked", module, Clipping(0.7, "record"), Plain(), width)
         batches = Batches(np.array(drawn)[None, None], np.array([[len(drawn)]]), None, np.array([11.0]))
         return engine.train(start[None], held, np.arange(1), batches, 0.1).updates[0]
 
     once = step(range(11))
     torch.testing.assert_close(once, step([each for each in range(11) if each not in (3, 7)]), rtol=1e-4, atol=1e-7)
     assert once.norm() > 1e-3
-    monkeypatch.setattr(direct, "_RECORDS_AT_ONCE", 4)
-    torch.testing.assert_close(step(range(11)), once, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(step(range(11), width=2), once, rtol=1e-4, atol=1e-7)

@@ -132,7 +132,7 @@ class OtherModule(nn.Sequential):
 @pytest.mark.parametrize(
     ("engine", "module", "looped"),
     [
-        *((engine, CHAIN, looped) for engine in ("loop", "stacked", "direct") for looped in (False, True)),
+        *((engine, CHAIN, looped) for engine in ("loop", "stacked") for looped in (False, True)),
         ("stacked", OtherModule(*CHAIN), False),
     ],
     ids=lambda value: "" if isinstance(value, nn.Module) else str(value),
@@ -164,7 +164,7 @@ def own_part(function):
     return OwnPart(f"loss:{function.__name__}", function, OwnKind("a loss", arguments=2))
 
 
-@pytest.mark.parametrize("engine", ["loop", "stacked", "direct"])
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
 def test_a_loss_with_control_flow_of_python_is_evaluated_in_a_loop(engine):
     """`torch.func` has no numbers to branch on; the gradients are those of the same loss without branches."""
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.algorithms.moon import Moon
 from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout, build
 from h2fdp.run import engine_choice
@@ -31,7 +30,7 @@ def convolutional():
 
 def update(precision, clipping, module, batches, held):
     start = ParameterLayout(module).to_vector(module)
-    engine = build_engine("direct", module, clipping, Plain(), precision=precision)
+    engine = build_engine("stacked", module, clipping, Plain(), precision=precision)
     return engine.train(start[None], held, np.arange(1), batches, 0.1).updates[0]
 
 
@@ -67,7 +66,7 @@ def test_no_record_moves_a_step_further_than_its_bound(seed, bound):
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5)
     start = ParameterLayout(module).to_vector(module)
-    engine = build_engine("direct", module, Clipping(bound, "record"), Plain(), momentum=0.5, precision="bfloat16")
+    engine = build_engine("stacked", module, Clipping(bound, "record"), Plain(), momentum=0.5, precision="bfloat16")
     batches = Batches(np.arange(4)[None, :, None], np.ones((1, 4), int), None, np.ones(4))
     moved = engine.train(start.expand(4, -1), held, np.zeros(4, int), batches, 1.0).updates.double().norm(dim=1)
     assert (moved <= bound * (1 + 2e-6) + 2.0**-23 * start.norm()).all()
@@ -80,7 +79,7 @@ def test_bits_are_a_devices_own():
     start = ParameterLayout(module).to_vector(module)
 
     def of(rows):
-        engine = build_engine("direct", module, CLIPPINGS["record"], Plain(), precision="bfloat16")
+        engine = build_engine("stacked", module, CLIPPINGS["record"], Plain(), precision="bfloat16")
         return engine.train(start.expand(len(rows), -1), held, rows, batches.part(rows), 0.1).updates
 
     assert of(np.array([2, 0])).equal(of(np.arange(3))[[2, 0]])
@@ -92,10 +91,10 @@ def job(precision, objective=None):
 
 def test_auto_takes_the_engine_that_knows_it(monkeypatch, capsys):
     module = convolutional()
-    assert chosen_engine(module, CPU, job("bfloat16")) == "direct"
+    assert chosen_engine(module, CPU, job("bfloat16")) == "stacked"
     for lacks in (False, True):
         monkeypatch.setattr(engine_choice, "lacks_bfloat16", lambda lacks=lacks: lacks)
-        assert engine_of_run("auto", module, CPU, job("bfloat16")) == "direct"
+        assert engine_of_run("auto", module, CPU, job("bfloat16")) == "stacked"
         assert ("slower than float32 here" in capsys.readouterr().err) == lacks
     assert engine_of_run("auto", build("softmax", SHAPE, 10), CPU, job("float32")) == "compiled"
 
@@ -104,8 +103,8 @@ def test_auto_takes_the_engine_that_knows_it(monkeypatch, capsys):
     ("engine", "module", "device", "key", "text"),
     [
         ("compiled", nn.Linear(64, 10), "cpu", "runtime.engine", "compiled knows float32 alone"),
-        ("loop", nn.Linear(64, 10), "cpu", "runtime.engine", "expected auto or direct"),
-        ("auto", nn.Bilinear(4, 4, 2), "cpu", "training.precision", "it knows chains"),
+        ("loop", nn.Linear(64, 10), "cpu", "runtime.engine", "expected auto or stacked"),
+        ("auto", nn.Bilinear(4, 4, 2), "cpu", "training.precision", "what rounds are chains"),
         ("auto", nn.Linear(64, 10), "cuda", "training.precision", "requests a GPU"),
         ("auto", nn.Linear(64, 10), "cpu", "training.precision", "this model has none"),
     ],
@@ -114,16 +113,3 @@ def test_what_cannot_round_is_refused_with_the_reason(engine, module, device, ke
     with pytest.raises(UserError, match=text) as caught:
         engine_of_run(engine, module, torch.device(device), job("bfloat16"))
     assert str(caught.value).startswith(f"{key}: ")
-
-
-@pytest.mark.parametrize(
-    ("engine", "module", "objective", "text"),
-    [
-        ("direct", build("mlp", SHAPE, 10), Moon(1.0), "expected auto, stacked, compiled or loop, found direct"),
-        ("compiled", convolutional(), Plain(), "expected auto, stacked, direct or loop, found compiled"),
-        ("compiled", nn.Bilinear(4, 4, 2), Plain(), "expected auto, stacked or loop, found compiled"),
-    ],
-)
-def test_a_refused_engine_names_those_that_know_the_work(engine, module, objective, text):
-    with pytest.raises(UserError, match=text):
-        engine_of_run(engine, module, CPU, job("float32", objective))

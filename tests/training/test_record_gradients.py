@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from h2fdp.training.gradients.chain import Parametrised, chain_of
+from h2fdp.training.gradients.chain import chain_of
 from h2fdp.training.gradients.convolution import Windows
-from h2fdp.training.gradients.per_example import ExplicitGradients, GhostGradients, ghost_is_cheaper
+from h2fdp.training.gradients.per_example import Collected, ExplicitGradients, GhostGradients, ghost_is_cheaper
 
 SIDES = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
@@ -55,36 +55,40 @@ LAYERS = {
 }
 
 
+@pytest.mark.parametrize("devices", [1, 3])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_agrees_with_torch_record_by_record(name):
+def test_a_layer_agrees_with_torch_record_by_record(name, devices):
     module, shape = LAYERS[name]
-    ((step),) = chain_of(module)
-    assert isinstance(step, Parametrised)
+    (step,) = chain_of(module)
     generator = torch.Generator().manual_seed(2)
-    parameters = {key: torch.randn(3, *held.shape, generator=generator) for key, held in module.named_parameters()}
-    x = torch.randn(3, 4, *shape, generator=generator)
+    parameters = {
+        key: torch.randn(devices, *held.shape, generator=generator) for key, held in module.named_parameters()
+    }
+    x = torch.randn(devices, 4, *shape, generator=generator)
 
     def of_record(own, record, delta):
         return (functional_call(module, own, (record[None],))[0] * delta).sum()
 
-    x.requires_grad_()
-    output, saved = step.layer.forward(list(parameters.values()), x)
-    expected = vmap(lambda own, records: functional_call(module, own, (records,)))(parameters, x)
+    output, saved = step.forward(parameters, x)
+    leaf = x.clone().requires_grad_()
+    expected = vmap(lambda own, records: functional_call(module, own, (records,)))(parameters, leaf)
     torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
     delta = torch.randn(output.shape, generator=generator)
-    each = vmap(vmap(grad(of_record), in_dims=(None, 0, 0)))(parameters, x.detach(), delta)
-    factors = torch.rand(3, 4, generator=generator)
-    sums, records = step.layer.sums(saved, delta), step.layer.record_gradients(saved, delta)
-    for gradients, summed, found in zip(each.values(), sums, records, strict=True):
-        flat = gradients.flatten(2)
-        torch.testing.assert_close(summed.flatten(1), flat.sum(dim=1), rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(found.squared_norms(), flat.square().sum(dim=2), rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(
-            found.weighted(factors), (flat * factors[..., None]).sum(dim=1), rtol=1e-4, atol=1e-4
-        )
-    (back,) = torch.autograd.grad(output, x, delta)
-    (expected_back,) = torch.autograd.grad(expected, x, delta)
+    (expected_back,) = torch.autograd.grad(expected, leaf, delta)
+    each = vmap(vmap(grad(of_record), in_dims=(None, 0, 0)))(parameters, x, delta)
+    factors, target = torch.rand(devices, 4, generator=generator), Collected()
+    back, records = step.back_by_record(parameters, saved, delta, True)
     torch.testing.assert_close(back, expected_back, rtol=1e-4, atol=1e-4)
+    for name, gradients, found in zip(step.names, each.values(), records, strict=True):
+        flat = gradients.flatten(2)
+        torch.testing.assert_close(found.squared_norms(), flat.square().sum(dim=2), rtol=1e-4, atol=1e-4)
+        found.add(factors, name, target)
+    weighted = torch.cat([(one.flatten(2) * factors[..., None]).sum(dim=1) for one in each.values()], dim=1)
+    torch.testing.assert_close(target.vector(step.names), weighted, rtol=1e-4, atol=1e-4)
+    target = Collected()
+    torch.testing.assert_close(step.back(parameters, saved, delta, target, True), expected_back, rtol=1e-4, atol=1e-4)
+    summed = torch.cat([one.flatten(2).sum(dim=1) for one in each.values()], dim=1)
+    torch.testing.assert_close(target.vector(step.names), summed, rtol=1e-4, atol=1e-4)
 
 
 @given(st.integers(1, 400), st.integers(1, 2000), st.integers(1, 2000))

@@ -13,74 +13,105 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.grad import conv2d_weight
 
+from h2fdp.training.gradients.layers import Parameters, stacked
 from h2fdp.training.gradients.per_example import (
     ExplicitGradients,
     GhostGradients,
     PerExampleGradients,
     PermutedGradients,
+    Target,
     ghost_is_cheaper,
 )
 
 _VALUES_AT_ONCE = 250_000  # of unfolded records, as float32 1 MB: what a core's own cache holds
 
 
-class StackedConvolution:
-    """Convolution of images (n, W, C, H, W'), whose channels are last in memory, without dilation or groups."""
+@dataclass(frozen=True)
+class Convolution:
+    """Of images (n, W, C, H, W'), without dilation or groups.
 
-    def __init__(self, windows: Windows, biased: bool) -> None:
-        self._windows = windows
-        self._biased = biased
-        self._unfolds = windows.stride != (1, 1)
+    Attributes:
+        numbers: to which the factors of products are rounded. Gradients of clipped records are added up as they were
+            measured, so that none exceeds its bound.
+    """
 
-    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Any]:
-        weights, biases = parameters[0], parameters[1] if self._biased else None
-        images = x.flatten(0, 1)
+    names: tuple[str, ...]
+    windows: Windows
+    numbers: torch.dtype = torch.float32
+
+    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
+        weights, *biases = (parameters[name].to(self.numbers) for name in self.names)
+        images = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).to(self.numbers)
         if self._unfolds:
-            output, unfolded = _UnfoldedConvolution.apply(images, weights, biases, self._windows)
-        else:
-            output, unfolded = self._one_by_one(images, weights, biases), None
-        return output.view(*x.shape[:2], *output.shape[1:]), (x.detach(), unfolded)
-
-    def _one_by_one(self, images: Tensor, weights: Tensor, biases: Tensor | None) -> Tensor:
+            unfolded, matrices = self.windows.unfold(images), weights.permute(0, 1, 3, 4, 2).flatten(2)
+            rows, across = unfolded.view(len(x), -1, unfolded.shape[2]), matrices.transpose(1, 2)
+            y = torch.baddbmm(biases[0][:, None, :], rows, across) if biases else torch.bmm(rows, across)
+            sides = self.windows.counts(x.shape[3:])
+            return y.view(*x.shape[:2], *sides, -1).permute(0, 1, 4, 2, 3), (images, unfolded, matrices)
+        kernels = [each.contiguous(memory_format=torch.channels_last) for each in weights]
+        each_bias = biases[0] if biases else [None] * len(x)
         outputs = [
-            nn.functional.conv2d(
-                own,
-                weight.contiguous(memory_format=torch.channels_last),
-                None if biases is None else biases[device],
-                padding=self._windows.padding,
-            )
-            for device, (own, weight) in enumerate(zip(images.chunk(len(weights)), weights, strict=True))
+            nn.functional.conv2d(own, kernel, bias, self.windows.stride, self.windows.padding).to(x.dtype)
+            for own, kernel, bias in zip(images.chunk(len(x)), kernels, each_bias, strict=True)
         ]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        return stacked(outputs), (images, None, kernels)
 
-    def sums(self, saved: Any, delta: Tensor) -> list[Tensor]:
-        x, unfolded = saved
+    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor | None:
+        images, unfolded, _ = saved
+        if unfolded is None:
+            found, *sums = self._one_by_one(saved, delta, (goes_on, True, len(self.names) > 1))
+            for name, each in zip(self.names, sums, strict=False):
+                target.add(name, torch.stack(each) if len(each) > 1 else each[0][None])
+            return stacked(found) if goes_on else None
         rows = _rows(delta)
-        if unfolded is not None:
-            summed = torch.bmm(rows.flatten(1, 2).transpose(1, 2), unfolded.view(len(x), -1, unfolded.shape[2]))
-            weight = self._as_parameter(summed.flatten(1), x.shape[2])
-        else:
-            weight = torch.stack([self._weight_gradient(*each) for each in zip(x, delta, strict=True)])
-        return [weight, rows.sum(dim=(1, 2))] if self._biased else [weight]
+        summed = torch.bmm(rows.flatten(1, 2).transpose(1, 2), unfolded.view(len(delta), -1, unfolded.shape[2]))
+        target.add(self.names[0], self._as_parameter(summed, images.shape[1]))
+        if len(self.names) > 1:
+            target.add(self.names[1], rows.sum(dim=(1, 2)))
+        return self._folded(saved, rows) if goes_on else None
 
-    def _weight_gradient(self, x: Tensor, delta: Tensor) -> Tensor:
-        """(O, C, kh, kw) of one device by oneDNN."""
-        size = (delta.shape[1], x.shape[1], *self._windows.kernel)
-        gradient: Tensor = conv2d_weight(x, size, delta, padding=self._windows.padding)  # type: ignore[no-untyped-call]
-        return gradient
+    def back_by_record(
+        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool
+    ) -> tuple[Tensor | None, list[PerExampleGradients]]:
+        images, unfolded, _ = saved
+        rows = _rows(delta)
+        found = records_gradients(self.windows, images.to(delta.dtype), rows, unfolded)
+        gradients: list[PerExampleGradients] = [
+            PermutedGradients(found, lambda summed: self._as_parameter(summed, images.shape[1])),
+            ExplicitGradients(rows.sum(dim=2)),
+        ]
+        before = None
+        if goes_on and unfolded is None:
+            before = stacked(self._one_by_one(saved, delta, (True, False, False))[0])
+        elif goes_on:
+            before = self._folded(saved, rows)
+        return before, gradients[: len(self.names)]
 
-    def record_gradients(self, saved: Any, delta: Tensor) -> list[PerExampleGradients]:
-        x, unfolded = saved
-        rows, channels = _rows(delta), x.shape[2]
-        found = records_gradients(self._windows, x, rows, unfolded)
-        weight = PermutedGradients(found, lambda summed: self._as_parameter(summed, channels))
-        return [weight, ExplicitGradients(rows.sum(dim=2))] if self._biased else [weight]
+    @property
+    def _unfolds(self) -> bool:
+        return self.windows.stride != (1, 1) and self.numbers == torch.float32
+
+    def _one_by_one(self, saved: Any, delta: Tensor, asked: tuple[bool, bool, bool]) -> list[list[Any]]:
+        """Gradients in the images, the weights and the biases of each device, those that are asked for, by oneDNN."""
+        images, _, kernels = saved
+        geometry = (self.windows.stride, self.windows.padding, (1, 1), False, (0, 0), 1)
+        found = []
+        for own, kernel, each in zip(images.chunk(len(kernels)), kernels, delta, strict=True):
+            biases = [len(kernel)] if asked[2] else None
+            back = torch.ops.aten.convolution_backward(each.to(self.numbers), own, kernel, biases, *geometry, asked)
+            found.append([None if part is None else part.to(delta.dtype) for part in back])
+        return [list(parts) for parts in zip(*found, strict=True)][: 3 if asked[2] else 2]
+
+    def _folded(self, saved: Any, rows: Tensor) -> Tensor:
+        """The gradient in unfolded images by that in their windows' outputs (n, W, L, O)."""
+        images, _, matrices = saved
+        windows = torch.bmm(rows.flatten(1, 2), matrices).view(len(images), -1, matrices.shape[2])
+        return self.windows.fold(windows, images.shape).view(*rows.shape[:2], *images.shape[1:])
 
     def _as_parameter(self, weight: Tensor, channels: int) -> Tensor:
-        """(n, O C kh kw) from (n, O kh kw C)."""
-        return weight.view(len(weight), -1, *self._windows.kernel, channels).permute(0, 1, 4, 2, 3).flatten(1)
+        """(n, O, C, kh, kw) from (n, O kh kw C)."""
+        return weight.reshape(len(weight), -1, *self.windows.kernel, channels).permute(0, 1, 4, 2, 3)
 
 
 def _rows(delta: Tensor) -> Tensor:
@@ -88,19 +119,20 @@ def _rows(delta: Tensor) -> Tensor:
     return delta.permute(0, 1, 3, 4, 2).flatten(2, 3)
 
 
-def records_gradients(windows: Windows, x: Tensor, rows: Tensor, unfolded: Tensor | None = None) -> PerExampleGradients:
+def records_gradients(
+    windows: Windows, images: Tensor, rows: Tensor, unfolded: Tensor | None = None
+) -> PerExampleGradients:
     """The gradients of a convolution's weights record by record, in the order (O, kh, kw, C).
 
     Args:
-        x: (n, W, C, H, W') images.
+        images: (n W, C, H, W').
         rows: (n, W, L, O) gradients in what is made of their windows.
-        unfolded: (n W, L, kh kw C) the windows, if somebody has them.
+        unfolded: (n W, L, kh kw C) the windows, where they are there.
     """
-    images = x.flatten(0, 1)
-    if ghost_is_cheaper(rows.shape[2], x.shape[2] * windows.kernel[0] * windows.kernel[1], rows.shape[3]):
+    if ghost_is_cheaper(rows.shape[2], images.shape[1] * windows.kernel[0] * windows.kernel[1], rows.shape[3]):
         unfolded = windows.unfold(images) if unfolded is None else unfolded
-        return GhostGradients(unfolded.view(*x.shape[:2], *unfolded.shape[1:]), rows)
-    return ExplicitGradients(_written(windows, images, unfolded, rows.flatten(0, 1)).view(*x.shape[:2], -1))
+        return GhostGradients(unfolded.view(*rows.shape[:2], *unfolded.shape[1:]), rows)
+    return ExplicitGradients(_written(windows, images, unfolded, rows.flatten(0, 1)).view(*rows.shape[:2], -1))
 
 
 def _written(windows: Windows, images: Tensor, unfolded: Tensor | None, rows: Tensor) -> Tensor:
@@ -114,36 +146,6 @@ def _written(windows: Windows, images: Tensor, unfolded: Tensor | None, rows: Te
         part = slice(first, first + step)
         torch.bmm(rows[part].transpose(1, 2), windows.unfold(images[part]), out=written[part])
     return written
-
-
-class _UnfoldedConvolution(torch.autograd.Function):
-    """Convolution as a product of windows and weights, differentiable in the images only."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, images: Tensor, weights: Tensor, biases: Tensor | None, windows: Windows
-    ) -> tuple[Tensor, Tensor]:
-        """(N, O, H, W) and the windows (N, L, kh kw C); weights (n, O, C, kh, kw), N = n W."""
-        stack, outputs = weights.shape[:2]
-        unfolded = windows.unfold(images)
-        matrices = weights.permute(0, 1, 3, 4, 2).flatten(2)
-        rows = unfolded.view(stack, -1, unfolded.shape[2])
-        if biases is None:
-            output = torch.bmm(rows, matrices.transpose(1, 2))
-        else:
-            output = torch.baddbmm(biases[:, None, :], rows, matrices.transpose(1, 2))
-        ctx.matrices, ctx.windows, ctx.shape = matrices, windows, images.shape
-        ctx.mark_non_differentiable(unfolded)
-        ctx.set_materialize_grads(False)  # no zeros in the place of a gradient in the windows
-        sides = windows.counts(images.shape[2:])
-        return output.view(len(images), *sides, outputs).permute(0, 3, 1, 2), unfolded
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient in the images."""
-        rows = gradients[0].permute(0, 2, 3, 1).reshape(len(ctx.matrices), -1, ctx.matrices.shape[1])
-        unfolded = torch.bmm(rows, ctx.matrices).view(ctx.shape[0], -1, ctx.matrices.shape[2])
-        return ctx.windows.fold(unfolded, ctx.shape), None, None, None
 
 
 _LONG_RUN = 32  # values of a window's row from which on they are copied as they are

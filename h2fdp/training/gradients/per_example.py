@@ -1,4 +1,4 @@
-"""Gradients record by record, whose norms and weighted sums are wanted, but rarely the gradients themselves.
+"""Gradients record by record, whose norms and weighted sums are wanted, but rarely the gradients; where sums go.
 
 The gradient of a weight matrix is a sum over positions, sum_l delta_l a_l^T, and its squared norm is the sum of the
 products of two Gram matrices, <A A^T, D D^T> ("ghost norm", Goodfellow 2015; for convolutions Bu et al. 2022, Li et al.
@@ -7,7 +7,7 @@ products of two Gram matrices, <A A^T, D D^T> ("ghost norm", Goodfellow 2015; fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,61 @@ import torch
 from torch import Tensor
 
 _ROUNDING = 2.0**-22  # of float32 sums of products, to the sum of their sizes
+
+
+class Target(Protocol):
+    """Where the sums of the gradients of a stack's parameters go, by the parameters' names."""
+
+    def add(self, name: str, gradient: Tensor) -> None:
+        """A gradient (n, *shape), or (n, size)."""
+        ...
+
+    def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
+        """The gradient left^T right of a matrix, by (n, R, outputs) and (n, R, inputs)."""
+        ...
+
+
+class Collected:
+    """The gradients of several devices."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Tensor] = {}
+
+    def add(self, name: str, gradient: Tensor) -> None:
+        self._parts[name] = gradient.flatten(1)
+
+    def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
+        self.add(name, torch.bmm(left.transpose(1, 2), right))
+
+    def vector(self, names: Iterable[str]) -> Tensor:
+        """(n, M) in the order of the names."""
+        whole = [self._parts[name] for name in names]
+        return whole[0] if len(whole) == 1 else torch.cat(whole, dim=1)
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """The gradients of one device, added where they belong without a copy: held = kept held + factor gradient.
+
+    Attributes:
+        held: (1, *shape) views of a vector, perhaps of the model.
+        kept: 0 to overwrite what is held, 1 to add to it.
+    """
+
+    held: Mapping[str, Tensor]
+    kept: float
+    factor: float
+
+    def add(self, name: str, gradient: Tensor) -> None:
+        held = self.held[name]
+        gradient = gradient.view(held.shape)
+        if self.kept:
+            held.add_(gradient, alpha=self.factor)
+        else:
+            torch.mul(gradient, self.factor, out=held)
+
+    def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
+        self.held[name][0].addmm_(left[0].t(), right[0], beta=self.kept, alpha=self.factor)
 
 
 class PerExampleGradients(Protocol):
@@ -26,6 +81,10 @@ class PerExampleGradients(Protocol):
 
     def weighted(self, factors: Tensor) -> Tensor:
         """(n, size of the parameter): sum_r factors_r g_r, for factors (n, W)."""
+        ...
+
+    def add(self, factors: Tensor, name: str, target: Target) -> None:
+        """The same sum to the target."""
         ...
 
     def without(self, bad: Tensor) -> PerExampleGradients:
@@ -45,6 +104,9 @@ class ExplicitGradients:
 
     def weighted(self, factors: Tensor) -> Tensor:
         return torch.bmm(factors[:, None, :], self.gradients)[:, 0]
+
+    def add(self, factors: Tensor, name: str, target: Target) -> None:
+        target.add(name, self.weighted(factors))
 
     def without(self, bad: Tensor) -> ExplicitGradients:
         return ExplicitGradients(self.gradients.masked_fill(bad[..., None], 0.0))
@@ -76,8 +138,14 @@ class GhostGradients:
         return norms.view(self.a.shape[:2])
 
     def weighted(self, factors: Tensor) -> Tensor:
-        delta = (self.delta * factors[:, :, None, None]).flatten(1, 2)
-        return torch.bmm(delta.transpose(1, 2), self.a.flatten(1, 2)).flatten(1)
+        delta, a = self._rows(factors)
+        return torch.bmm(delta.transpose(1, 2), a).flatten(1)
+
+    def add(self, factors: Tensor, name: str, target: Target) -> None:
+        target.add_product(name, *self._rows(factors))
+
+    def _rows(self, factors: Tensor) -> tuple[Tensor, Tensor]:
+        return (self.delta * factors[:, :, None, None]).flatten(1, 2), self.a.flatten(1, 2)
 
     def without(self, bad: Tensor) -> GhostGradients:
         bad = bad[..., None, None]
@@ -96,6 +164,9 @@ class PermutedGradients:
 
     def weighted(self, factors: Tensor) -> Tensor:
         return self.as_parameter(self.gradients.weighted(factors))
+
+    def add(self, factors: Tensor, name: str, target: Target) -> None:
+        target.add(name, self.weighted(factors))
 
     def without(self, bad: Tensor) -> PermutedGradients:
         return PermutedGradients(self.gradients.without(bad), self.as_parameter)

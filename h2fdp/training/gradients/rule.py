@@ -8,7 +8,7 @@ parameters' gradients where layers allow it. Of any other module torch.func make
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,17 @@ from torch.func import grad, vmap
 
 from h2fdp.models import ParameterLayout
 from h2fdp.training.clipping import Clipping, NormVotes, clip_factors
-from h2fdp.training.gradients.chain import Parametrised, Step, chain_of
-from h2fdp.training.gradients.layers import Probabilities
+from h2fdp.training.gradients.chain import chain_of
+from h2fdp.training.gradients.layers import Layer, Step
+from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Target
 from h2fdp.training.local_objective import FeatureComparison
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
+from h2fdp.training.precision import NUMBERS, Precision
 
 
 class LayeredGradients:
+    """See `GradientRule`; of a chain of known layers."""
+
     def __init__(
         self,
         module: nn.Module,
@@ -36,10 +40,7 @@ class LayeredGradients:
         self._chain = chain
         self._record_norm = record_norm
         self._gamma = gamma
-        # One layer that ends the chain, but for probabilities, needs no autograd from the scores to its output.
-        layers = sum(isinstance(step, Parametrised) for step in chain)
-        self._end = chain[-1] if isinstance(chain[-1], Probabilities) else None
-        self._goes_back = layers > 1 or not isinstance(chain[-2 if self._end else -1], Parametrised)
+        self._first = next(place for place, step in enumerate(chain) if step.names)  # nothing before it learns
 
     def sums(
         self,
@@ -51,58 +52,64 @@ class LayeredGradients:
         votes: NormVotes | None = None,
     ) -> Tensor:
         """See `GradientRule.sums`; the loss is one of scores, which no other models enter."""
-        saved, outputs, scores = self._forward(models, x)
-        if self._record_norm is None:
-            deltas = self._deltas(outputs, scores, self._loss.score_gradient(scores.detach(), y, shares))
-            pieces = [each.layer.sums(kept, d) for (each, kept), d in zip(saved, deltas, strict=True)]
-        else:
-            deltas = self._deltas(outputs, scores, self._loss.score_gradient(scores.detach(), y))
-            pieces = self._clipped(saved, deltas, shares, votes)
-        # Chains hold their parameters in the order of the vector.
-        whole = [piece.flatten(1) for (each, _), found in zip(saved, pieces, strict=True) for piece in found]
-        return whole[0] if len(whole) == 1 else torch.cat(whole, dim=1)
+        if len(models) == 1:
+            found = torch.empty_like(models)
+            self._add(models, x, y, shares, InPlace(self._flat.views(found), kept=0.0, factor=1.0), votes)
+            return found
+        collected = Collected()
+        self._add(models, x, y, shares, collected, votes)
+        return collected.vector(self._flat.names)
 
-    def _forward(self, models: Tensor, x: Tensor) -> tuple[list[tuple[Parametrised, Any]], list[Tensor], Tensor]:
-        """Layers with what they saved, their outputs, and the scores (n, W, classes)."""
-        parameters = self._flat.views(models)
-        saved, outputs = [], []
-        with torch.set_grad_enabled(self._goes_back):
-            for step in self._chain:
-                if not isinstance(step, Parametrised):
-                    x = step(x)
-                    continue
-                x, kept = step.layer.forward([parameters[name] for name in step.names], x)
-                saved.append((step, kept))
-                if self._goes_back and not x.requires_grad:
-                    x.requires_grad_()
-                outputs.append(x)
-        return saved, outputs, x
+    def descend(self, model: Tensor, x: Tensor, y: Tensor, shares: Tensor, step_size: float) -> None:
+        """model (1, M) - step_size `sums`, in the memory of the model: no gradient is ever stored."""
+        self._add(model, x, y, shares, InPlace(self._flat.views(model), kept=1.0, factor=-step_size))
 
-    def _deltas(self, outputs: list[Tensor], scores: Tensor, delta: Tensor) -> list[Tensor]:
-        """The gradient in each layer's output."""
-        if self._goes_back:
-            return list(torch.autograd.grad(scores, outputs, delta))
-        return [delta if self._end is None else self._end.back(scores, delta)]
+    def _add(
+        self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, target: Target, votes: NormVotes | None = None
+    ) -> None:
+        """Add the sums to the target, which may be the models."""
+        parameters, saved = self._flat.views(models), []
+        for step in self._chain:
+            x, kept = step.forward(parameters, x)
+            saved.append(kept)
+        clips = self._record_norm is not None
+        delta: Tensor | None = self._loss.score_gradient(x, y, None if clips else shares)
+        names: list[str] = []
+        records: list[PerExampleGradients] = []
+        for place in range(len(self._chain) - 1, self._first - 1, -1):
+            assert delta is not None, "it goes on"
+            step, further = self._chain[place], place > self._first
+            if clips and step.names:
+                delta, gradients = cast("Layer", step).back_by_record(parameters, saved.pop(), delta, further)
+                names, records = [*step.names, *names], [*gradients, *records]
+            else:
+                delta = step.back(parameters, saved.pop(), delta, target, further)
+        if clips:  # nothing is added before all norms are known
+            self._add_clipped(names, records, shares, target, votes)
 
-    def _clipped(
-        self, saved: list[tuple[Parametrised, Any]], deltas: list[Tensor], shares: Tensor, votes: NormVotes | None
-    ) -> list[list[Tensor]]:
-        """The pieces of the sum of clipped gradients."""
+    def _add_clipped(
+        self,
+        names: list[str],
+        records: list[PerExampleGradients],
+        shares: Tensor,
+        target: Target,
+        votes: NormVotes | None,
+    ) -> None:
         assert self._record_norm is not None
-        records = [each.layer.record_gradients(kept, d) for (each, kept), d in zip(saved, deltas, strict=True)]
         # Added one by one: torch sums the rows of one tensor in an order that depends on how many columns it has.
         total = torch.zeros_like(shares)
-        for piece in (piece for found in records for piece in found):
-            total += piece.squared_norms()
+        for each in records:
+            total += each.squared_norms()
         bad = total.isfinite().logical_not_()
         if bad.device.type != "cpu" or bad.any():  # a GPU would have to be waited for, to know
-            records = [[piece.without(bad) for piece in found] for found in records]
+            records = [each.without(bad) for each in records]
         norms, bound = total.sqrt_(), self._record_norm
         if votes is not None:
             votes.count(norms, shares > 0)
             bound = votes.norm
         factors = clip_factors(norms, bound, self._gamma).mul_(shares)
-        return [[piece.weighted(factors) for piece in found] for found in records]
+        for name, each in zip(names, records, strict=True):
+            each.add(factors, name, target)
 
 
 class GradientRule(Protocol):
@@ -141,6 +148,7 @@ def gradient_rule(
     loss: Loss = CROSS_ENTROPY,
     comparison: FeatureComparison | None = None,
     gamma: float | None = None,
+    precision: Precision = "float32",
 ) -> GradientRule:
     """The fastest rule for a module.
 
@@ -148,9 +156,11 @@ def gradient_rule(
         record_norm: G where each record's gradient is clipped.
         gamma: of records' gradients that are normalised; see `Clipping`.
         comparison: an objective that compares models, which rules out gradients that are written out.
+        precision: of the factors of convolutions' products, which written out gradients alone can round.
     """
-    chain = chain_of(module)
+    chain = chain_of(module, NUMBERS[precision])
     if chain is None or comparison is not None:
+        assert precision == "float32", "torch.func rounds nothing"
         return FunctionalGradients(module, record_norm, loss, comparison, gamma)
     return LayeredGradients(module, chain, record_norm, loss, gamma)
 

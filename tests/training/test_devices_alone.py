@@ -1,4 +1,4 @@
-"""The engine of large models against the reference; its bits for every split; when it is chosen; what it refuses."""
+"""Large models, of which a stack holds one device, against the reference; their bits for every split."""
 
 import numpy as np
 import pytest
@@ -7,20 +7,15 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
-from h2fdp.algorithms.moon import Moon
 from h2fdp.algorithms.pfedme import PFedMe
 from h2fdp.algorithms.scaffold import Scaffold
-from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout, build
-from h2fdp.training import Clipping, build_engine, chosen_engine, engines_for
+from h2fdp.training import Clipping, build_engine, stacked
 from h2fdp.training.batches import Batches
-from h2fdp.training.direct import engine as direct
-from h2fdp.training.engine import TrainingJob
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 from h2fdp.training.work import StepTerms
 from tests.training.groups import KnownNoise, draw, own_chain, records
 
-CPU = torch.device("cpu")
 SHAPE, SIZES, RATES = (1, 8, 8), np.array([30, 9, 14]), np.array([0.4, 0.4, 0.05])
 CLIPPINGS = {
     "none": None,
@@ -28,6 +23,11 @@ CLIPPINGS = {
     "record": Clipping(0.5, "record"),
     "normalised": Clipping(0.5, "record", gamma=0.1),
 }
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    monkeypatch.setitem(stacked._VALUES_IN_A_STACK, "cpu", 1)
 
 
 def pooled():
@@ -50,16 +50,16 @@ def pooled():
 MODELS = {"pooled": pooled, "own": own_chain, "cnn12": lambda: build("cnn12", SHAPE, 10, seed_key=5)}
 
 
-def both(name, clipping, objective, batches, *, momentum=0.0, loss=CROSS_ENTROPY, terms=None):
-    """What the loop and the direct engine give, each device from a start of its own."""
+def both(name, clipping, objective, batches, *, momentum=0.0, loss=CROSS_ENTROPY, terms=None, width=8):
+    """What the loop and the stacked engine give, each device from a start of its own."""
     torch.manual_seed(2)
     module = MODELS[name]()
     start = ParameterLayout(module).to_vector(module)
     starts = start + 0.01 * torch.randn(3, len(start), generator=torch.Generator().manual_seed(1))
     given = starts, records(SHAPE, SIZES), np.arange(3), batches, 0.1, StepTerms() if terms is None else terms(starts)
     return [
-        build_engine(engine, module, clipping, objective, 8, momentum, loss).train(*given)
-        for engine in ("loop", "direct")
+        build_engine(engine, module, clipping, objective, width, momentum, loss).train(*given)
+        for engine in ("loop", "stacked")
     ]
 
 
@@ -95,12 +95,11 @@ def test_objectives_momentum_noise_stragglers_and_divisors_are_the_loops(objecti
     assert_alike(*both("pooled", CLIPPINGS["batch"], objective, batches, momentum=0.5, loss=Hinge(), terms=terms))
 
 
-def test_plain_steps_are_watched_and_scaled_as_the_loops_also_where_a_batch_takes_several_passes(monkeypatch):
-    monkeypatch.setattr(direct, "_RECORDS_AT_ONCE", 5)
+def test_plain_steps_are_watched_and_scaled_as_the_loops_also_where_a_batch_takes_several_passes():
     drawn = draw("fixed", SIZES, RATES, 2)
     assert drawn.counts.max() > 10
     batches = Batches(drawn.indices, drawn.counts, np.array([2, 1, 0]), RATES * SIZES + 0.5)
-    assert_alike(*both("cnn12", None, Plain(), batches, terms=lambda starts: StepTerms(watched=True)))
+    assert_alike(*both("cnn12", None, Plain(), batches, terms=lambda starts: StepTerms(watched=True), width=2))
 
 
 def test_a_clip_norm_that_moves_is_the_loops_and_so_are_the_votes_about_it():
@@ -119,7 +118,7 @@ def test_any_split_gives_the_same_bits(clipping):
     before = starts.clone()
 
     def of(rows):
-        made = build_engine("direct", module, CLIPPINGS[clipping], Plain())
+        made = build_engine("stacked", module, CLIPPINGS[clipping], Plain())
         return made.train(starts[rows], held, rows, batches.part(rows), 0.1).updates
 
     whole = of(np.arange(3))
@@ -136,32 +135,6 @@ def test_what_is_not_finite_never_gets_out_under_clipping(clipping):
     held = type(held)(broken, held.y, held.offsets, held.scale, held.shift)
     module = MODELS["own"]()
     start = ParameterLayout(module).to_vector(module)
-    made = build_engine("direct", module, CLIPPINGS[clipping], Plain())
+    made = build_engine("stacked", module, CLIPPINGS[clipping], Plain())
     batches = Batches(np.array([[[3, 4, 5]]]), np.array([[3]]))
     assert made.train(start[None], held, np.arange(1), batches, 0.1).updates.isfinite().all()
-
-
-def test_auto_takes_it_for_convolutions_of_which_a_stack_would_hold_one_device():
-    small, large = MODELS["pooled"](), build("cnn12", (3, 32, 32), 10)
-    job = TrainingJob(Plain(), CROSS_ENTROPY, None, (1, 8, 8), 1e9, 32)
-    assert chosen_engine(small, CPU, job) == "stacked"
-    job = TrainingJob(Plain(), CROSS_ENTROPY, None, (3, 32, 32), 1.0, 32)
-    assert chosen_engine(large, CPU, job) == "direct"
-    assert chosen_engine(large, torch.device("cuda"), job) == "stacked"
-    assert chosen_engine(large, CPU, TrainingJob(Moon(1.0), CROSS_ENTROPY, None, (3, 32, 32), 1.0, 32)) == "stacked"
-
-
-@pytest.mark.parametrize(
-    ("module", "objective", "reason"),
-    [
-        (nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 2)), Plain(), "it knows chains"),
-        (nn.Sequential(nn.Conv1d(2, 4, 3), nn.Flatten(), nn.Linear(4, 2)), Plain(), "it knows chains"),
-        (nn.Sequential(*[nn.Linear(4, 4)] * 2), Plain(), "it knows chains"),
-        (nn.Linear(4, 2), Moon(1.0), "compares models"),
-    ],
-    ids=["groups", "one dimension", "tied", "moon"],
-)
-def test_what_it_does_not_know_is_refused_with_the_reason(module, objective, reason):
-    with pytest.raises(UserError, match=reason):
-        build_engine("direct", module, None, objective)
-    assert "direct" not in engines_for(module, CPU, objective, CROSS_ENTROPY, None, (4,))
