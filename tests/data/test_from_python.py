@@ -180,7 +180,7 @@ def test_a_run_continues_with_the_same_records_and_refuses_to_without(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         experiment.run(tmp_path / "run", on_interval=stop)
-    with pytest.raises(UserError, match=r"the run began with records from Python; resume it there"):
+    with pytest.raises(UserError, match=r"the run began with records from Python; resume it from Python"):
         resume(tmp_path / "run")
     whole = experiment.run(tmp_path / "whole").metrics["loss"].tolist()
     assert resume(tmp_path / "run", data=(X, Y), test_data=TEST).metrics["loss"].tolist() == whole
