@@ -124,7 +124,7 @@ def _axes(method: str, choice: Choice) -> dict[str, Any]:
             name = servers.get(method, method) if axis == "server" else objectives.get(method, method)
             axes.setdefault(axis, {"name": name})[option] = value
     if "factor" in choice:
-        axes["upcycle"] = {"factor": choice["factor"]}
+        axes["upcycle"] = choice["factor"]
     return axes
 
 

@@ -37,7 +37,7 @@ def test_chains_of_linear_layers_compile_on_a_cpu_from_a_stated_amount_of_work_o
 
 @pytest.mark.parametrize(
     "change",
-    [{"loss": OtherLoss(1.0)}, {"clipping": Clipping(1.0, "record", gamma=0.01)}, {"shape": (28, 28, 1, 2)}],
+    [{"loss": OtherLoss()}, {"clipping": Clipping(1.0, "record", gamma=0.01)}, {"shape": (28, 28, 1, 2)}],
     ids=["own loss", "normalised", "other records"],
 )
 def test_what_compiled_steps_do_not_know_is_stacked(change):
