@@ -54,7 +54,7 @@ from experiments.upcycled_stored import UPCYCLED, Cell, Runs, cells_named, read_
 SHARES = (1.0, 0.3)
 GRIDS: dict[str, list[dict[str, Any]]] = {  # keys of the method; `step` is a factor on FedAvg's step size
     "fedavg": [{"step": 1.0}],
-    "fedavgm": [{"step": 1.0, "server.beta": beta} for beta in (0.3, 0.7)],
+    "fedavgm": [{"step": 1.0, "server.beta1": beta} for beta in (0.3, 0.7)],
     "fedprox": [{"step": 1.0, "objective.mu": mu} for mu in (0.1, 0.5)],
     "scaffold": [{"step": step} for step in (1.0, 0.3)],
     "feddyn": [{"step": 1.0, "objective.alpha": alpha} for alpha in (0.01, 0.1)],
