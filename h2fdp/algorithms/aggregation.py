@@ -15,7 +15,8 @@ import numpy as np
 
 from h2fdp.config.fields import Options
 from h2fdp.config.named_options import Choices
-from h2fdp.config.own_parts import Origin, OwnKind, OwnPart, Words
+from h2fdp.config.own_answers import Origin, Words
+from h2fdp.config.own_parts import OwnKind, OwnPart
 
 Numbers = TypeVar("Numbers")
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from h2fdp.config.own_parts import Origin, Words, is_number, is_true_or_false
+from h2fdp.config.own_answers import Origin, Words, is_number, is_true_or_false
 from h2fdp.training.local_objective import FeatureComparison, Gradient, LocalObjective, LocalWork, pull_of
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
-from h2fdp.config.own_parts import Origin, Words, unstorable
+from h2fdp.config.own_answers import Origin, Words, unstorable
 
 
 class OwnServer:

@@ -1,7 +1,6 @@
 """A user's own parts by name: `mymodule:Net` in a file, found beside that file or where Python looks for modules.
 
-Modules of equal names in different folders are told apart. What a part raises or answers wrongly is reported with its
-place in one line, and Python's traceback of the calls in the user's own files.
+Modules of equal names in different folders are told apart.
 """
 
 from __future__ import annotations
@@ -10,14 +9,11 @@ import copy
 import difflib
 import importlib
 import inspect
-import math
 import re
 import sys
-import sysconfig
-import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -26,210 +22,8 @@ from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from h2fdp.config.own_answers import FAILURES, Origin, Words, failure, shown, typed
 from h2fdp.config.parsing import Document
-from h2fdp.errors import Problem, UserError
-
-_PACKAGE = Path(__file__).parents[1]
-
-# What a user's code may raise where it is called: `sys.exit` there must not end a run as if all had been well.
-FAILURES = (Exception, SystemExit)
-
-
-def failure(error: BaseException) -> str:
-    """An error in a user's code, in one line: its place, its type, its words."""
-    words = f"{type(error).__name__}: {error}".removesuffix(": ")
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_code_of_others(frame.filename)]
-    frames = [frame for frame in frames if not is_installed(Path(frame.filename))] or frames
-    return f"{frames[-1].filename}:{frames[-1].lineno}: {words}" if frames else words
-
-
-def trace(error: BaseException) -> str:
-    """What Python prints of an error, of the calls those in the user's own files; empty where there are none.
-
-    The calls that led from us to them are no news, and neither are those of a library below: `failure` has its words.
-    """
-    told = traceback.TracebackException.from_exception(error)
-    return "".join(told.format()).rstrip() if _keep_own_calls(told) else ""
-
-
-def _keep_own_calls(told: traceback.TracebackException) -> bool:
-    """Drop all other calls, also of the errors that led to this one; whether any is left."""
-    calls = [call for call in told.stack if _is_code_of_others(call.filename) and not is_installed(call.filename)]
-    told.stack = traceback.StackSummary.from_list(calls)
-    for name in ("__cause__", "__context__"):
-        earlier = getattr(told, name)
-        if earlier is not None and not _keep_own_calls(earlier):
-            setattr(told, name, None)
-    return bool(calls or told.__cause__ or told.__context__)
-
-
-def _is_code_of_others(file: str) -> bool:
-    generated = file.startswith("<") or "importlib" in file
-    return not generated and not Path(file).is_relative_to(_PACKAGE)
-
-
-def is_own(module: ModuleType) -> bool:
-    """Whether a module is the user's: neither installed nor ours."""
-    file = getattr(module, "__file__", None)
-    return bool(file) and module.__name__.partition(".")[0] != "h2fdp" and not is_installed(str(file))
-
-
-@cache  # every module that is imported is asked about, at each own part
-def is_installed(file: Path | str) -> bool:
-    """Whether a file is in one of the folders of Python's own and of installed libraries.
-
-    These are the interpreter's, every `site-packages` and `dist-packages` (a user's, Debian's, those of an environment
-    below another one), and folders of `pip install --target`, where the records of libraries lie beside them.
-    """
-    path = Path(file)
-    resolved = path.resolve()
-    if {"site-packages", "dist-packages"} & set(resolved.parts):
-        return True
-    homes = [each for each in (path.parent, path.parent.parent) if str(each) in sys.path]
-    return any(resolved.is_relative_to(folder) for folder in _installation()) or any(map(_holds_libraries, homes))
-
-
-@cache
-def _holds_libraries(folder: Path) -> bool:
-    return any(folder.glob("*.dist-info"))
-
-
-@cache
-def _installation() -> frozenset[Path]:
-    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
-    return frozenset(Path(sysconfig.get_path(kind)).resolve() for kind in kinds)
-
-
-Answer = TypeVar("Answer")
-_LONGEST = 60
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where an own part was named, for messages.
-
-    Attributes:
-        name: of the part, as `module:Name`.
-        where: `file.yaml:7`, or the Python call that it was handed to.
-        key: the dotted key.
-    """
-
-    name: str
-    where: str = ""
-    key: str = ""
-
-    def call(self, method: str, function: Callable[..., Answer], *arguments: Any) -> Answer:
-        """What a function of the part answers; empty as `method` where the part itself is the function.
-
-        Raises:
-            UserError: the user's code fails; it has their traceback.
-        """
-        try:
-            return function(*arguments)
-        except UserError:
-            raise
-        except FAILURES as error:
-            raise self.failed(method, error) from error
-
-    def failed(self, method: str, error: BaseException, doing: str = "fails") -> UserError:
-        """The user's code raised this."""
-        text = f"{self._called(method)} {doing}: {failure(error)}"
-        return UserError([Problem(text, self.where, self.key, trace(error))])
-
-    def wrong(self, method: str, expected: str, found: Any) -> UserError:
-        """The part answered something else than was expected; `found` in words, or as it is."""
-        words = found if isinstance(found, Words) else shown(found)
-        return UserError(f"expected {expected} from {self._called(method)}, found {words}", self.where, self.key)
-
-    def located(self, error: UserError) -> UserError:
-        """A mistake that was found in what the part gave, with its name and place."""
-        return UserError(
-            replace(
-                each,
-                text=each.text if each.text.startswith(self.name) else f"{self.name}: {each.text}",
-                where=each.where or self.where,
-                key=each.key or self.key,
-            )
-            for each in error.problems
-        )
-
-    def problem(self, text: str) -> UserError:
-        """Another mistake of the part."""
-        return UserError(f"{self.name}: {text}", self.where, self.key)
-
-    def _called(self, method: str) -> str:
-        return f"{self.name}.{method}" if method else self.name
-
-
-class Words(str):
-    """Words about what a part answered, to be shown as they are."""
-
-
-def shown(value: Any) -> str:
-    """What a part answered, in few words."""
-    if _is_array(value):
-        history = " that requires gradients" if getattr(value, "requires_grad", False) else ""
-        return f"{type(value).__name__} of shape {tuple(value.shape)} and type {value.dtype}{history}"
-    if value is None or isinstance(value, (bool, int, float, str)):
-        text = repr(value)
-        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    return typed(value)
-
-
-def typed(value: Any) -> str:
-    """A value by its type: an int.
-
-    >>> typed(3), typed([])
-    ('an int', 'a list')
-    """
-    word = type(value).__name__
-    return f"{'an' if word[0].lower() in 'aeiou' else 'a'} {word}"
-
-
-def is_true_or_false(value: Any) -> bool:
-    """Whether a value is a bool, Python's or NumPy's; what only counts as true is not."""
-    return type(value).__name__ in ("bool", "bool_")
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a finite real number and no bool; NumPy's count."""
-    if is_true_or_false(value) or isinstance(value, (str, bytes)) or getattr(value, "shape", ()) != ():
-        return False
-    try:
-        return math.isfinite(float(value)) and not isinstance(value, complex)
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value is an integer and no bool; NumPy's count."""
-    return is_number(value) and hasattr(value, "__index__")
-
-
-def unstorable(value: Any, path: str = "state") -> str:
-    """The first place in a value that a checkpoint cannot hold, with what is there; empty where there is none.
-
-    >>> unstorable({"rounds": 3, "seen": [1.0, {4}]})
-    "a set at state['seen'][1]"
-    """
-    if value is None or isinstance(value, (bool, int, float, str)) or _is_array(value):
-        return ""
-    places: Iterable[tuple[str, Any]]
-    if type(value) is dict and all(isinstance(key, (str, int)) for key in value):
-        places = ((f"{path}[{key!r}]", held) for key, held in value.items())
-    elif type(value) in (list, tuple):
-        places = ((f"{path}[{number}]", held) for number, held in enumerate(value))
-    else:
-        return f"{shown(value)} at {path}"
-    return next(filter(None, (unstorable(held, place) for place, held in places)), "")
-
-
-def _is_array(value: Any) -> bool:
-    """Whether a value is a tensor, an array, or a number of NumPy's."""
-    return hasattr(value, "shape") and hasattr(value, "dtype")
-
 
 PATTERN = r"^([^:]*/)?[^:/]+:[A-Za-z_][\w.]*$"
 _EXAMPLE = "expected module:Name, as mymodule:Net"

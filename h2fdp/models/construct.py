@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from h2fdp.config.own_parts import FAILURES, Origin, OwnPart, failure, trace
+from h2fdp.config.own_answers import FAILURES, Origin, failure, trace
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
 from h2fdp.models import architectures
 from h2fdp.models.registry import FIX, MODELS, ModelSection

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.config.own_parts import FAILURES, OwnPart, Words
+from h2fdp.config.own_answers import FAILURES, Words
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import GIVEN, DataRequest, DeviceData, Pool, PythonData, from_function, from_python, load
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile

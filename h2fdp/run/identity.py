@@ -24,7 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from h2fdp.config.own_parts import OwnPart, is_installed, is_own, own_parts_in
+from h2fdp.config.own_answers import is_installed, is_own
+from h2fdp.config.own_parts import OwnPart, own_parts_in
 from h2fdp.config.parsing import values_of
 from h2fdp.data.images import user_cache
 from h2fdp.experiment.sections import ExperimentFile

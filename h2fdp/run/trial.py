@@ -13,7 +13,8 @@ from torch import Tensor
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.own_objective import OwnObjective
 from h2fdp.algorithms.own_server import OwnServer
-from h2fdp.config.own_parts import FAILURES, OwnPart
+from h2fdp.config.own_answers import FAILURES
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import Records
 from h2fdp.errors import UserError
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan

@@ -19,7 +19,7 @@ import ray
 from filelock import FileLock, Timeout
 from ray._private import ray_constants
 
-from h2fdp.config.own_parts import is_own
+from h2fdp.config.own_answers import is_own
 from h2fdp.errors import UserError
 from h2fdp.records import PACKAGE
 from h2fdp.runtime.section import IN_ONE_PROCESS

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.config.own_parts import Origin, Words, is_number, is_true_or_false, is_whole, unstorable
+from h2fdp.config.own_answers import Origin, Words, is_number, is_true_or_false, is_whole, unstorable
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import Horizon
 from h2fdp.schedules.schedule import Decision, Schedule

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Expect, Options
-from h2fdp.config.own_parts import OwnPart, Words
+from h2fdp.config.own_answers import Words
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.topology.access import ACCESSES, Access, Tdma
 from h2fdp.topology.fading import FADINGS, Fading, Rayleigh
 from h2fdp.topology.path_loss import PATH_LOSSES, Decibels, LogDistance, PathLoss

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from h2fdp.config.own_parts import FAILURES, failure
+from h2fdp.config.own_answers import FAILURES, failure
 from h2fdp.models import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping

@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from h2fdp.config.fields import Expect, Options
 from h2fdp.config.named_options import Choices
-from h2fdp.config.own_parts import FAILURES, Origin, OwnKind, OwnPart, Words
+from h2fdp.config.own_answers import FAILURES, Origin, Words
+from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.models import ParameterLayout
 from h2fdp.training.local_objective import FeatureComparison
 

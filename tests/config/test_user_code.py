@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from h2fdp.config.own_parts import is_installed
+from h2fdp.config.own_answers import is_installed
 
 
 @pytest.mark.parametrize("folder", ["lib/python3.11/site-packages", "usr/lib/python3/dist-packages"])

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.config.own_parts import Origin
+from h2fdp.config.own_answers import Origin
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.run import Experiment

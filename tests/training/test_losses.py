@@ -7,7 +7,8 @@ from torch import nn
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.config.own_parts import Origin, OwnKind, OwnPart
+from h2fdp.config.own_answers import Origin
+from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.training import Clipping, build_engine, evaluate
 from h2fdp.training.batches import Batches
 from h2fdp.training.device_records import DeviceRecords
