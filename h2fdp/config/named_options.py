@@ -31,6 +31,7 @@ from h2fdp.config.own_parts import PATTERN, OwnKind, OwnPart, own_part
 OptionsType = TypeVar("OptionsType", bound=Options)
 Registered = TypeVar("Registered", bound=Options)
 _OWN: Literal["module:Name"] = "module:Name"
+_FILES = (".csv", ".parquet", ".npz")
 _DOTTED = r"[^\s:]*[A-Za-z_]\w*\.[A-Za-z_]\w*"  # a point where a colon belongs
 
 
@@ -110,6 +111,8 @@ class Choices(Generic[OptionsType]):
             if not close and self.own is not None and isinstance(name, str) and re.fullmatch(_DOTTED, name):
                 close = [":".join(name.rsplit(".", 1))]
             hint = f"; did you mean `{close[0]}`?" if close else ""
+            if isinstance(name, str) and name.endswith(_FILES):
+                hint = "; a file is the `path` of one of them"
             raise self._wrong_name(f"expected {self._expected}, found {quote(name)}{hint}", name, word)
         return {key: option for key, option in value.items() if option is not None}
 

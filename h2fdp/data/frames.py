@@ -42,11 +42,11 @@ def frame_arrays(
     """
     there = [str(each) for each in frame.columns]
     usual = next((each for each in _LABELS if each in there), None)
-    target = usual if label is None else _named(label, there, what)
+    target = usual if label is None else named(label, there, what)
     if target is None:
         raise UserError(f"{what}: which column has the labels? Say it as label=, one of {', '.join(there)}", key="data")
-    owner = None if by is None else _named(by, there, what)
-    used = [_named(each, there, what) for each in inputs] if inputs else [c for c in there if c not in (target, owner)]
+    owner = None if by is None else named(by, there, what)
+    used = [named(each, there, what) for each in inputs] if inputs else [c for c in there if c not in (target, owner)]
     if bare := [each for each in used if not inputs and _NO_HEADING.fullmatch(each)]:
         rest = ", ".join(each for each in used if each not in bare)
         text = f"{what}: column {there.index(bare[0]) + 1} has no heading, as row numbers that pandas wrote have none"
@@ -60,7 +60,7 @@ def frame_arrays(
     labels = frame[target]
     for stated in (target,) if owner is None else (target, owner):
         if (missing := np.asarray(frame[stated].isna())).any():
-            raise UserError(f"{what}: the column {stated} has no value in {_first(missing)}", key="data")
+            raise UserError(f"{what}: the column {stated} has no value in {first(missing)}", key="data")
     if names is None and hasattr(labels, "cat"):
         names = list(labels.cat.categories)
     owners = None if owner is None else np.asarray(frame[owner])
@@ -86,7 +86,7 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
     if unknown.any():
         listed = ", ".join(map(str, names))
         found = labels.tolist()[unknown.argmax()]
-        text = f"{what}: the label {found!r} in {_first(unknown)} is none of the classes {listed}"
+        text = f"{what}: the label {found!r} in {first(unknown)} is none of the classes {listed}"
         raise UserError(text, key="data")
     return np.array([places[each] for each in labels.tolist()], dtype=np.int64)
 
@@ -94,18 +94,21 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
 def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str) -> NDArray[Any]:
     """A column as one or more features (n, .)."""
     if hasattr(values, "cat"):
+        if (missing := np.asarray(values.isna())).any():
+            text = f"the column {name} has no value, or none of its categories, in {first(missing)}"
+            raise UserError(f"{what}: {text}", key="data")
         return _indicators(np.asarray(values), list(values.cat.categories))
     array = np.asarray(values)
     if array.dtype.kind not in "buif":
-        text = f"{what}: the column {name} has no numbers; make it categorical with stated categories, or leave it out"
-        raise UserError(text, key="data")
+        right = "make it categorical with stated categories (in a file data.categories), or leave it out"
+        raise UserError(f"{what}: the column {name} has no numbers; {right}", key="data")
     numbers = array.astype(np.float64)[:, None]
     with np.errstate(over="ignore"):
         wrong = ~np.isfinite(numbers.astype(np.float32))[:, 0]
     if wrong.any():
         found = numbers[wrong.argmax(), 0]
         shown = "no value (or NaN)" if np.isnan(found) else f"{found:g}"
-        text = f"the column {name} has {shown} in {_first(wrong)}; expected finite numbers (of 32 bits)"
+        text = f"the column {name} has {shown} in {first(wrong)}; expected finite numbers (of 32 bits)"
         raise UserError(f"{what}: {text}", key="data")
     if bounds is None:
         return numbers
@@ -115,17 +118,22 @@ def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str)
     return np.asarray((np.clip(numbers, low, high) - low) / (high - low))
 
 
-def _first(marked: NDArray[np.bool_]) -> str:
+def first(marked: NDArray[np.bool_]) -> str:
     """The number of the first row that is marked."""
     return f"row {int(marked.argmax()) + 1} (the first is 1)"
 
 
 def _indicators(values: NDArray[Any], categories: Sequence[Any]) -> NDArray[Any]:
-    """One feature for each category, 1 where it holds; all 0 where none does."""
+    """One feature for each category, 1 where it holds."""
     return np.stack([(values == each) for each in categories], axis=1).astype(np.float64)
 
 
-def _named(name: str, there: Sequence[str], what: str) -> str:
+def named(name: str, there: Sequence[str], what: str) -> str:
+    """The name of a column that is there.
+
+    Raises:
+        UserError: it is not.
+    """
     if name not in there:
         close = difflib.get_close_matches(name, there, n=1)
         hint = f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(there)}"

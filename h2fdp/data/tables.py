@@ -11,7 +11,7 @@ from pydantic import Field
 
 from h2fdp.config.fields import Expect, Number, Text
 from h2fdp.data.columns import VALIDATION, splits_of
-from h2fdp.data.frames import frame_arrays
+from h2fdp.data.frames import first, frame_arrays, named
 from h2fdp.data.from_python import numbered
 from h2fdp.data.records import Records, Scaling, as_records, class_count
 from h2fdp.data.source import DataRequest, Pool, split_off
@@ -76,11 +76,19 @@ class Table(Tabular):
 
         try:
             frame = pd.read_parquet(file) if file.suffix in _PARQUET else pd.read_csv(file)
+        except FileNotFoundError:
+            raise UserError(f"there is no file {file}", key=_KEY) from None
         except (OSError, ValueError) as error:
             raise UserError(f"cannot be read as a table: {error}"[:300], str(file), _KEY) from None
+        there = list(map(str, frame.columns))
         for column, values in self.categories.items():
-            if column in frame.columns:
-                frame[column] = pd.Categorical(frame[column], categories=values)
+            named(column, there, f"the table {file.name}: categories")
+            if (outside := ~np.asarray(frame[column].isin(values))).any():
+                found = frame[column].tolist()[outside.argmax()]
+                what = "no value" if pd.isna(found) else repr(found)
+                text = f"the table {file.name}: the column {column} has {what} in {first(outside)}"
+                raise UserError(f"{text}, which is none of its categories {', '.join(map(repr, values))}", key="data")
+            frame[column] = pd.Categorical(frame[column], categories=values)
         return frame
 
     def _beside(self, file: Path, inputs: list[str]) -> tuple[Records, NDArray[Any] | None]:

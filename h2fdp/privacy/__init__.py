@@ -14,7 +14,8 @@ from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, Mec
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement, RequestedExperiment, UploadClipping
 from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.output import OutputPerturbation
-from h2fdp.privacy.mechanisms.stages import GaussianNoise, Moment, Pipeline, Stage
+from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
+from h2fdp.privacy.mechanisms.stages import GaussianNoise
 from h2fdp.privacy.modular_sums import ModularCode, code_for, padded
 from h2fdp.privacy.noise_placement_options import (
     NOISE_PLACEMENTS,

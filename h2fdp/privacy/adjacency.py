@@ -17,7 +17,7 @@ Adjacency = Literal["null-record", "add-remove", "replace"]
 
 NOTES: Mapping[str, str] = {
     "add-remove": "adjacency add-remove: neighbours differ in one record that is there or not; the sampling rates and "
-    "expected batches that a run uses are public, and not worked out anew for a neighbour",
+    "expected batches that a run uses, and what is chosen by them, are public, and not worked out anew for a neighbour",
     "replace": "adjacency replace: neighbours differ in one record (or device) that becomes another one; the "
     "ledger's sensitivities are about that",
 }

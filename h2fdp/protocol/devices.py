@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
+from h2fdp.privacy.mechanisms.stages import coded
 from h2fdp.protocol.messages import Order
 from h2fdp.schedules.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
 from h2fdp.schedules.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
@@ -84,7 +85,7 @@ class DeviceGroup:
 
     def stages(self, order: Order) -> Pipeline:
         """What happens to the uploads that an order asks for; equal for groups that `released` may take together."""
-        return self.pipeline.coded(order.code)
+        return coded(self.pipeline, order.code)
 
     def moment(self, order: Order) -> Moment:
         """What these stages depend on besides the updates."""

@@ -148,7 +148,7 @@ def completed(
     if conflicts(chosen):
         return _as_the_paper(config)
     if "step_size" not in left_open:
-        return Recipe(chosen, _told(chosen, data))
+        return Recipe(chosen, _lines(chosen, data))
     model = noise_on_model(noisy(_fixed(_with(config, rounds_of | {"step_size": 1.0}))))
     training, scores = chosen.training, SCORES[probe.linear]
     norm = training.first_clip_norm
@@ -161,7 +161,7 @@ def completed(
     if _in_turns(config):
         why = f"step_size {size:g} ({training.step_decay}) for all of these; fewer have longer steps"
     whole = _with(config, rounds_of | {"step_size": size})
-    return Recipe(whole, (*_told(whole, data), why))
+    return Recipe(whole, (*_lines(whole, data), why))
 
 
 def _fixed(config: ExperimentFile) -> ExperimentFile:
@@ -196,7 +196,7 @@ def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[]
     probe = Probe.of(module(), data, config)
     size = _rounded(_WITHOUT_NOISE / probe.reach**2) if probe.linear else 0.1
     whole = _with(config, {"step_size": size, "weights": "by-size"})
-    return Recipe(whole, _told(whole, data))
+    return Recipe(whole, _lines(whole, data))
 
 
 _LOCAL = "aggregations_per_interval"
@@ -225,11 +225,12 @@ def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:
     return config.model_copy(update={"training": training.complete(update)})
 
 
-def _told(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
+def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     """What was chosen, in a line or two."""
     training = config.training
     model = "a model of your own" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
-    size = "" if model != "public-features" else f" ({data.shape[0] - 1} numbers for each image)"
+    features = not isinstance(config.model, OwnPart) and config.model.name == "public-features"
+    size = f" ({data.shape[0] - 1} numbers for each image)" if features else ""
     if training.local_steps is None:
         return (f"chosen: {model}{size}",)
     steps = "1 local step" if training.local_steps == 1 else f"{training.local_steps} local steps"

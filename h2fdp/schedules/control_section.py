@@ -129,7 +129,8 @@ class ControlSection(Section):
         """What the short keys stand for, and the turns of what is planned as a whole; a written-out file has all."""
         if not isinstance(value, dict):
             return value
-        short = {key: value[key] for key in _SHORT if value.get(key) is not None}
+        amounts = {key: value.get(key) for key in _SHORT}
+        short = {key: amount for key, amount in amounts.items() if isinstance(amount, int | float) and amount > 0}
         if not short:
             planned = value.get("turns") is None and (value.get("budget") or value.get("target")) is not None
             return {**value, "turns": TURNS} if planned else value

@@ -88,6 +88,11 @@ def test_what_is_written_is_read_back_equal():
             'x.yaml: shape: expected one of circle, polygon, or module:Name, found "shapes.Square"; '
             "did you mean `shapes:Square`?",
         ),
+        (
+            "my.csv",
+            'x.yaml: shape: expected one of circle, polygon, or module:Name, found "my.csv"; '
+            "a file is the `path` of one of them",
+        ),
         (None, "x.yaml: shape: expected one of circle, polygon, or module:Name, found nothing"),
     ],
 )

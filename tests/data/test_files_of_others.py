@@ -134,8 +134,17 @@ def test_a_table_in_a_file_with_stated_bounds_and_categories(tmp_path):
         loaded(section | {"label": "incme"})
     with pytest.raises(UserError, match="the column sex has no numbers"):
         loaded(section | {"categories": {}})
-    with pytest.raises(UserError, match="cannot be read as a table"):
+    with pytest.raises(UserError, match=r"data.path: there is no file .*none.csv"):
         loaded(section | {"path": str(tmp_path / "none.csv")})
+    with pytest.raises(UserError, match=r"column sex has 'm' in row 2 .*, which is none of its categories 'f', 'x'"):
+        loaded(section | {"categories": {"sex": ["f", "x"]}})
+    with pytest.raises(UserError, match="categories: there is no column sx; did you mean sex"):
+        loaded(section | {"categories": {"sx": ["f", "m"]}})
+    with pytest.raises(UserError, match=r"column age has 20 in row 1 .* none of its categories '20', '30'"):
+        loaded(section | {"ranges": {}, "categories": {"sex": ["f", "m"], "age": ["20", "30"]}})
+    frame.assign(sex=["f", None, *frame["sex"][2:]]).to_csv(tmp_path / "people.csv", index=False)
+    with pytest.raises(UserError, match="column sex has no value in row 2"):
+        loaded(section)
     assert np.isin(found.device(1).y, [0, 1]).all()
 
 

@@ -142,6 +142,10 @@ class Loose:
         ({"source": FRAME, "test": 0.2, "ranges": {"a": (1, 1)}}, "ranges.a: expected (lowest, highest)"),
         ({"source": FRAME.assign(a="x"), "test": 0.2}, "the column a has no numbers; make it categorical"),
         (
+            {"source": FRAME.assign(a=pd.Categorical([None] * len(FRAME), categories=["v"])), "test": 0.2},
+            "the column a has no value, or none of its categories, in row 1",
+        ),
+        (
             {"source": FRAME.assign(b=FRAME.b.where(FRAME.index != 4)), "test": 0.2},
             "the column b has no value (or NaN) in",
         ),

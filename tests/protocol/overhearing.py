@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 import torch
 
+import h2fdp.privacy.mechanisms.pipeline
 import h2fdp.privacy.mechanisms.stages
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.edge_server
@@ -190,7 +191,7 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
             patched.setattr(Streams, "borrowed", named)
             patched.setattr(Streams, "key", named_key)
             stages = h2fdp.privacy.mechanisms.stages
-            for module in (stages, h2fdp.protocol.aggregator):
+            for module in (h2fdp.privacy.mechanisms.pipeline, stages, h2fdp.protocol.aggregator):
                 patched.setattr(module, "add_gaussian_noises", add_each)
             patched.setattr(stages, "clip_rows", lambda vectors, *_, **__: vectors)  # it would not be linear
         patched.setattr(h2fdp.protocol.edge_server._Subnet, "arrived", seen_summed)

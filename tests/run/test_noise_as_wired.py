@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy import stats
 
+import h2fdp.privacy.mechanisms.pipeline
 import h2fdp.privacy.mechanisms.stages
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
@@ -128,7 +129,7 @@ def listen_below_the_cloud(monkeypatch, added):
         added.extend(noise_stds.tolist())
         return original(vectors, noise_stds, keys)
 
-    for adding in (stages, h2fdp.protocol.aggregator):
+    for adding in (h2fdp.privacy.mechanisms.pipeline, stages, h2fdp.protocol.aggregator):
         monkeypatch.setattr(adding, "add_gaussian_noises", listening)
 
 

@@ -44,6 +44,21 @@ def test_what_is_not_stated_is_chosen():
     assert training.left_open == frozenset()
     assert [line[:6] for line in setup.chosen] == ["chosen", "30 int", "step_s"]
     assert all(len(line) <= 80 for line in setup.chosen)
+    assert setup.chosen[0] == "chosen: model public-features (64 numbers for each image)"
+
+
+@pytest.mark.parametrize("adjacency", ["null-record", "add-remove"])
+def test_no_value_of_a_devices_record_has_a_part_in_the_choice(adjacency):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(400, 6)).astype(np.float32)
+    y, test = (x[:, 0] > 0).astype(int), (x[:50] + 1, (x[:50, 1] > 0).astype(int))
+
+    def written(records):
+        given = {"data": records, "test_data": test, "partition": "iid", "adjacency": adjacency}
+        return asked(**given).prepare().config.model_dump_json(exclude={"data"})
+
+    assert written((x, y)) == written((1 - 100 * x[::-1], 1 - y))
+    assert written((x, y)) != written((x[:200], y[:200]))  # but the numbers of records have
 
 
 @pytest.mark.parametrize(

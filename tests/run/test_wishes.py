@@ -113,6 +113,7 @@ def test_a_fifth_of_the_edge_servers_has_turns_unless_another_share_is_stated():
     ("control", "settings", "words"),
     [
         ({"budget": {}}, {}, "expected joules, seconds, or both"),
+        ({"joules": -1}, {}, "control.joules: expected a finite number above 0, found -1"),
         ({"budget": {"joules": 1}, "target": {"accuracy": 0.5}}, {}, "budget or target, found both"),
         ({"budget": {"joules": 1}, "alpha1": 2}, {}, "find the weights; expected no alpha1"),
         ({"target": {"accuracy": 0.5}, "channel": "expected"}, {}, "need channel: known"),
@@ -128,3 +129,4 @@ def test_what_cannot_be_wished_for_is_refused_with_its_key(control, settings, wo
     with pytest.raises(UserError) as refused:
         experiment(control, **settings)
     assert words in str(refused.value)
+    assert len(refused.value.problems) == 1

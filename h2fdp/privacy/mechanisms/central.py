@@ -21,7 +21,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     given_noise,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.stages import ClippedUpdate, Pipeline
+from h2fdp.privacy.mechanisms.pipeline import Pipeline
+from h2fdp.privacy.mechanisms.stages import ClippedUpdate
 from h2fdp.privacy.observing import Observer
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel

@@ -26,7 +26,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.stages import Divisor, NoisySteps, Pipeline
+from h2fdp.privacy.mechanisms.pipeline import Divisor, Pipeline
+from h2fdp.privacy.mechanisms.stages import NoisySteps
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind

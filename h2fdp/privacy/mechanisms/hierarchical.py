@@ -21,7 +21,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     clipped,
     remembering,
 )
-from h2fdp.privacy.mechanisms.stages import GaussianNoise, Pipeline
+from h2fdp.privacy.mechanisms.pipeline import Pipeline
+from h2fdp.privacy.mechanisms.stages import GaussianNoise
 from h2fdp.privacy.observing import Observer
 from h2fdp.privacy.trust_model import TRUST_MODELS, SecureSum, Tolerance, TrustModel
 from h2fdp.topology import Trust

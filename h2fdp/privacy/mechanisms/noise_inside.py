@@ -20,7 +20,8 @@ from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import Clips, RequestedExperiment, UploadClipping, estimates_raw
-from h2fdp.privacy.mechanisms.stages import NoisySteps, Pipeline
+from h2fdp.privacy.mechanisms.pipeline import Pipeline
+from h2fdp.privacy.mechanisms.stages import NoisySteps
 from h2fdp.privacy.releases import PlannedUpload, Release
 from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
 from h2fdp.privacy.words import AggregationKind, ReleaseKind, Tier

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
-from h2fdp.privacy.mechanisms.stages import Pipeline, RecordVotes
+from h2fdp.privacy.mechanisms.pipeline import Pipeline
+from h2fdp.privacy.mechanisms.stages import RecordVotes
 from h2fdp.privacy.observing import Observer, height_of
 from h2fdp.privacy.trust_model import TrustModel
 from h2fdp.topology import Trust

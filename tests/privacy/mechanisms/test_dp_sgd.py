@@ -14,7 +14,7 @@ from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, largest_count
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.mechanism import NoiseRequest
-from h2fdp.privacy.mechanisms.stages import StepNoise
+from h2fdp.privacy.mechanisms.pipeline import StepNoise
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 
