@@ -99,7 +99,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
 
 
 def check_density(design: CanaryDesign, rates: np.ndarray) -> None:
-    """Refuse more canaries than can be told apart, with a UserError that says how many can."""
+    """Refuse more canaries than can be distinguished, with a UserError that says how many can."""
     expected = design.per_batch(rates)
     if expected > _MOST_PER_BATCH:
         most = int(design.size * _MOST_PER_BATCH / expected)

@@ -70,7 +70,7 @@ def is_installed(file: Path | str) -> bool:
     """Whether a file is in one of the folders of Python's own and of installed libraries.
 
     These are the interpreter's, every `site-packages` and `dist-packages` (a user's, Debian's, those of an environment
-    below another one), and folders of `pip install --target`, where the records of libraries lie beside them.
+    below another one), and folders of `pip install --target`, where the records of libraries lie next to them.
     """
     path = Path(file)
     resolved = path.resolve()

@@ -1,6 +1,6 @@
 """A user's own parts by name: `mymodule:Net` in a file, found beside that file or where Python looks for modules.
 
-Modules of equal names in different folders are told apart.
+Modules of equal names in different folders are kept apart.
 """
 
 from __future__ import annotations

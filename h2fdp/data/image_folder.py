@@ -32,7 +32,7 @@ class Images(Tabular):
         path: of a folder with a folder of images for each class; or of one with `train`, and perhaps `test` and
             `validation`, each of which is such a folder. The names of classes and the size of images count as public.
         by: the column of metadata.csv, beside the folders of classes, that says who holds an image; its column
-            `file_name` has the image, as `cat/1.png`; null: nobody.
+            `file_name` has the image, as `cat/1.png`; null: no column does.
         size: height and width in pixels to which images are resized; null: all have one size.
         channels: 1 makes images grey, 3 gives them colours; null: all are of one kind.
         normalize: `unit` maps pixels to 0..1, `symmetric` to -1..1.

@@ -21,7 +21,7 @@ class Tabular(DataOptions):
         validation: the share of the training records that is held out; 0: the validation part that the files have, if
             they have one.
         path: of the file or folder.
-        by: the column that says who holds a record; null: nobody.
+        by: the column that names the device of a record; null: no column does.
         test: the share of the records that are test records, where the files have neither a test nor a validation part.
         partition: null: by `by` where it is stated, else `iid`.
     """

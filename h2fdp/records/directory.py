@@ -47,7 +47,7 @@ def locked(path: Path, where: str, writer: str = "run") -> Iterator[None]:
     try:
         yield
     finally:
-        (path / LOCK).unlink(missing_ok=True)  # while it is held: nobody else's can be removed
+        (path / LOCK).unlink(missing_ok=True)  # while this process has the lock, so that no other one's is removed
         with suppress(OSError):
             path.rmdir()
         os.close(descriptor)

@@ -27,7 +27,7 @@ KINDS: tuple[ReleaseKind, ...] = get_args(ReleaseKind)
 
 
 def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> dict[str, Column]:
-    """Columns `noise_<kind>_<adder>` with `_low` and `_high`: a value for each interval, None where nobody adds noise.
+    """Columns `noise_<kind>_<adder>` with `_low` and `_high`: a value for each interval, None where no node adds noise.
 
     A device's own noise is what its edge server sees (the noise on the sum, where that is all it sees); an edge
     server's noise is what the cloud sees of a subnet whose devices show their edge server none; of the cloud's, the

@@ -61,7 +61,7 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
     return {
         "code": hash_of([package_digest(), run.own.code, handed]),
         OWN_CODE: code_of(part.part for part in parts if not part.from_python),
-        # Under the noise key, so that nobody without it can compare the records with some that they guess.
+        # Under the noise key, so that without it the records cannot be compared with guessed ones.
         "data": blake2b(run.data.fingerprint().encode(), key=run.noise_key, digest_size=16).hexdigest(),
         "configuration": hash_of([configuration, directory.topology.read_text(), run.blueprint.engine, *started]),
         "noise key": id_of(run.noise_key),

@@ -26,7 +26,7 @@ from h2fdp.schedules.solvers import solve
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.wording import counted, facts_html, table_html, word
 
-_PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts beside it
+_PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts, too
 _MOST_CHANNELS = 5_000_000  # that are drawn before a run, a few seconds of them
 _BITS = 8
 
@@ -76,7 +76,7 @@ def _within(run: RunSetup) -> str:
 
 
 def _secure_sums(run: RunSetup) -> dict[str, str]:
-    """How many edge servers hold secure sums, and what their devices exchange for one beside the vector, at most."""
+    """How many edge servers hold secure sums, and what their devices exchange for one besides the vector, at most."""
     if run.exchange_sizes is None:
         return {}
     sizes = [part.noise_std.shape[1] for part in first_interval(run).subnets.values() if part.masked]

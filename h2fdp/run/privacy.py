@@ -95,7 +95,7 @@ class RunPrivacy:
         return noise_placement_of(self._section("method")["privacy"])
 
     def _own_notes(self) -> tuple[str, ...]:
-        """What must be said beside the accounts; of a ledger by itself, that how it came about is not known."""
+        """What must be said with the accounts; of a ledger by itself, that how it came about is not known."""
         if not self._whole:
             return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
         placement, privacy, training = self._placement(), self._section("privacy"), self._section("training")

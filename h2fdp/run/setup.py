@@ -70,7 +70,7 @@ class IntervalMeter:
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
         """With how many dBm the devices of an interval send, at least, in the mean and at most.
 
-        None where nobody chooses, or nobody takes part.
+        None where no device chooses, or none takes part.
         """
         parts = plan.subnets | plan.lost
         if not self.costs.chooses_power or not any(len(subnet.rows) for subnet in parts.values()):
@@ -207,7 +207,7 @@ class RunSetup(RunInputs, Noise):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What must be said beside every epsilon of this run."""
+        """What must be said with every epsilon of this run."""
         by_seed = self.noise is not None and not self.has_noise_key
         sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts)
         conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}

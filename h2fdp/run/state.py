@@ -295,7 +295,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "image_shape": None if setup.image_shape is None else list(setup.image_shape),
         "standardized_by": None if setup.standardizing is None else setup.standardizing.written(),
         "classes": setup.data.classes,
-        # Whoever knows all records but one could find that one by a digest of them all.
+        # An adversary who knows all records but one could find that one by a digest of them all.
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,
         "noise_key": None if setup.noise is None else setup.config.privacy.noise_key,
         "noise_key_id": noise_key.id_of(setup.noise_key) if setup.has_noise_key else None,

@@ -1,4 +1,4 @@
-"""Where a run's metrics go beside its own files while it runs: a notebook or terminal, TensorBoard, MLflow.
+"""Where a run's metrics go besides its own files while it runs: a notebook or terminal, TensorBoard, MLflow.
 
 A further place is a `Sink`, and the function that makes it in `SINKS`.
 """

@@ -1,4 +1,4 @@
-"""Observations by hand: what the cloud is told of an interval, and runs that schedules are built for."""
+"""Observations by hand: what the cloud learns of an interval, and runs that schedules are built for."""
 
 from types import SimpleNamespace
 

@@ -91,7 +91,7 @@ class NoisePlacement(Protocol):
         unaudited: why canaries cannot test it; None where they can.
         models: names of the models that it is made for; None for any.
         input_norm: inputs are divided by it, and no longer than 1 then; None where they stay as they are.
-        notes: what must be said beside every number about it.
+        notes: what must be said with every number about it.
     """
 
     description: ClassVar[str]
