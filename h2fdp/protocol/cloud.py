@@ -156,7 +156,7 @@ class Cloud:
             self._kept = {"server": deepcopy(self._server.state()), "memories": memories}
         if plan.subnets:
             told, variate = self._told(plan), self._server.variate
-            sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # nobody voted yet
+            sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # no votes yet
             received = self._tiers.run_interval(sent, variate, told)
             assert not any(each.raw for each in received.values()), "the cloud sees no raw update"
             uploaded = self._uploaded(plan, received)

@@ -9,7 +9,6 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
-from h2fdp.privacy.mechanisms.stages import coded
 from h2fdp.protocol.messages import Order
 from h2fdp.schedules.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
 from h2fdp.schedules.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
@@ -50,7 +49,7 @@ class DeviceGroup:
         starts = self.start(model).expand(len(order.rows), -1)
         terms, batches = self.terms(model, order), self.batches(order)
         trained = self.engine.train(starts, self.records, self.held(order), batches, order.step_size, terms)
-        return released(self.stages(order), trained, self.start(model), self.moment(order))
+        return released(self.pipeline, trained, self.start(model), self.moment(order))
 
     def start(self, model: Tensor) -> Tensor:
         """(M,) the model of what was sent: without what stages append, where they do."""
@@ -62,7 +61,7 @@ class DeviceGroup:
         own, corrections = self.pipeline.linear_terms(model, at), order.corrections
         if own is not None:
             corrections = own if corrections is None else corrections + own
-        of_records = order.clip_norm if self.pipeline.counts_votes else None
+        of_records = order.facts.clip_norm if self.pipeline.counts_votes else None
         step_noise = self.pipeline.step_noise(at)
         return StepTerms(corrections=corrections, noise=step_noise, watched=order.watched, clip_norm=of_records)
 
@@ -83,12 +82,8 @@ class DeviceGroup:
             return np.asarray((self.sampler.rates * self.sampler.sizes)[order.rows])
         return np.full(len(order.rows), self.pipeline.divisor)
 
-    def stages(self, order: Order) -> Pipeline:
-        """What happens to the uploads that an order asks for; equal for groups that `released` may take together."""
-        return coded(self.pipeline, order.code)
-
     def moment(self, order: Order) -> Moment:
-        """What these stages depend on besides the updates."""
+        """What the stages of an order's uploads depend on besides the updates."""
         noisy = self.pipeline.noisy
         if noisy and len(order.noise_std) != len(order.rows):
             raise AssertionError("no device here uploads without noise")
@@ -103,8 +98,8 @@ class DeviceGroup:
             step_size=order.step_size,
             steps=np.full(len(order.rows), len(order.slots)) if order.steps is None else order.steps,
             batches=self.expected_batches(order) if self.pipeline.counts_votes else None,
-            shares=order.shares,
-            clip_norm=order.clip_norm,
+            rows=order.rows,
+            facts=order.facts,
         )
 
     def measure_secants(self, model: Tensor, order: SecantOrder) -> SecantMeasurements:

@@ -10,7 +10,8 @@ from typing import TypeVar
 import numpy as np
 from torch import Tensor
 
-from h2fdp.privacy import AggregationKind, ModularCode
+from h2fdp.privacy import AggregationKind
+from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
 from h2fdp.protocol.arrivals import CompletedWork
 
 
@@ -89,8 +90,7 @@ class Plan:
         variate: whether the broadcast's last row is a control variate.
         work: what the devices did in earlier stretches of the interval, see `Upload`.
         masked: whether devices upload under secure aggregation.
-        codes: (len(segments),) how, where they upload integers; empty for real vectors.
-        clip_norm: C of this interval, where it moves: models and uploads then end in a coordinate for votes about it.
+        stage_facts: (len(segments),) what stages of uploads go by at each aggregation; empty where there is nothing.
     """
 
     interval: int
@@ -110,8 +110,7 @@ class Plan:
     variate: bool = False
     work: DeviceWork | None = None
     masked: bool = False
-    codes: tuple[ModularCode, ...] = ()
-    clip_norm: float | None = None
+    stage_facts: tuple[StageFacts, ...] = ()
 
     @property
     def last_slot(self) -> int:
@@ -138,12 +137,13 @@ class Plan:
 
     def repeats(self, segment: int) -> bool:
         """Whether the aggregation that ends this segment is known to be the one before it, but for its slot."""
-        if segment == 0 or self.completed is not None or self.weights is not None or self.codes:
+        if segment == 0 or self.completed is not None or self.weights is not None:
             return False
         before = segment - 1
         return (
             self.segments[segment] == self.segments[before]
             and self.height(segment) == self.height(before)
+            and self.facts(segment) == self.facts(before)
             and np.array_equal(self.noise_std[segment], self.noise_std[before])
         )
 
@@ -158,7 +158,7 @@ class Plan:
             weights=None if self.weights is None else self.weights[first:stop],
             completed=None if completed is None else completed.stretch(first, stop),
             heights=tuple(self.height(segment) for segment in range(first, stop)),
-            codes=self.codes[first:stop],
+            stage_facts=self.stage_facts[first:stop],
         )
 
     def aggregation(self, segment: int) -> Arrivals:
@@ -179,21 +179,19 @@ class Plan:
         weights = shares if weights is None else weights[there]
         return Arrivals(rows=self.rows[there], steps=steps[there], shares=shares, weights=weights, noise_std=noise)
 
-    def shares_of(self, rows: np.ndarray) -> np.ndarray:
-        """(s,) rho_j of these of the devices that take part, whoever else arrives."""
-        return np.asarray(self.shares[np.searchsorted(self.rows, rows)])
+    def facts(self, segment: int) -> StageFacts:
+        """What stages of uploads go by at the aggregation that ends this segment."""
+        return self.stage_facts[segment] if self.stage_facts else NO_FACTS
 
     def accounted_noise(self, segment: int) -> np.ndarray:
         """The levels of an aggregation's noise as accounts count them: of discrete noise a little less."""
-        part = self.aggregation(segment)
-        if not self.codes or not part.rows.size:
-            return part.noise_std
-        return self.codes[segment].accounted(part.noise_std, self.shares_of(part.rows))
+        part, code = self.aggregation(segment), self.facts(segment).code
+        return part.noise_std if code is None or not part.rows.size else code.stated(part.noise_std, part.rows)
 
     def rounding(self, segment: int) -> float:
         """How much further rounding may move the average of an aggregation."""
-        part = self.aggregation(segment)
-        return self.codes[segment].inflation / float(self.shares_of(part.rows).sum()) if self.codes else 0.0
+        code = self.facts(segment).code
+        return 0.0 if code is None else code.inflation(self.aggregation(segment).rows)
 
     @property
     def steps(self) -> np.ndarray:
@@ -248,9 +246,7 @@ class Order:
         steps: (s,) local steps that each finishes; None for one in each slot.
         corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
         watched: see `Plan`.
-        code: by which they upload integers; None for real vectors.
-        shares: (s,) their weights in the sum of these; None without one.
-        clip_norm: see `Plan`.
+        facts: what stages of uploads go by.
     """
 
     interval: int
@@ -263,9 +259,7 @@ class Order:
     steps: np.ndarray | None = None
     corrections: Tensor | None = None
     watched: bool = False
-    code: ModularCode | None = None
-    shares: np.ndarray | None = None
-    clip_norm: float | None = None
+    facts: StageFacts = NO_FACTS
 
     @property
     def slots(self) -> range:

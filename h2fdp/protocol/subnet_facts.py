@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from h2fdp.privacy import Observer, Sampling, Tier, TrustModel, views
+from h2fdp.privacy import Observer, Pipeline, Sampling, Tier, TrustModel, views
 from h2fdp.protocol.arrivals import Points
 from h2fdp.training.epochs import steps_per_epoch
 
@@ -36,6 +36,7 @@ class SubnetFacts:
         sums: places in `heights`, from 1 on, of aggregators that hold secure sums of what their children send.
         cloud_sums: whether the cloud holds one.
         network: devices of the whole network: all receive the models of a cloud that does.
+        pipeline: what happens to its devices' uploads.
     """
 
     name: str
@@ -52,6 +53,7 @@ class SubnetFacts:
     sums: frozenset[int] = frozenset()
     cloud_sums: bool = False
     network: int = 0
+    pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     @cached_property
     def likeness(self) -> Hashable:

@@ -253,7 +253,6 @@ class RunSetup(RunInputs, Noise):
             tiers=tiers,
             children=self.topology.children(None),
             parameters=self.initial.numel(),
-            longest=self.blueprint.longest(),
             adjacency=config.privacy.adjacency,
             adaptive=self.blueprint.adaptive,
         )

@@ -145,6 +145,7 @@ class Blueprint:
                 self._sums(subnet.name),
                 self.noise_placement.cloud_sums,
                 self.topology.devices,
+                self._pipelines[subnet.trust],
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
@@ -234,6 +235,7 @@ class Blueprint:
             self.objective,
             partial(gain, self.momentum),
             self._ends_chain(subnet.name),
+            self._pipelines[subnet.trust],
         )
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:
@@ -288,7 +290,7 @@ class Blueprint:
         sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
-            pipeline=self._pipeline(subnet.trust),
+            pipeline=self._pipelines[subnet.trust],
             first_row=block_begins - devices.start,
             device_name=subnet.device_name,
             records=records,
@@ -298,11 +300,16 @@ class Blueprint:
             loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
         )
 
+    @cached_property
+    def _pipelines(self) -> dict[Trust, Pipeline]:
+        """What happens to the uploads of devices under an edge server of each trust."""
+        return {trust: self._pipeline(trust) for trust in TRUSTS}
+
     def _pipeline(self, trust: Trust) -> Pipeline:
-        """What happens to the uploads of devices under an edge server of this trust."""
         by_record = self.clipping is not None and self.clipping.scope == "record"
-        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive)
-        found, longest = self.noise_placement.pipeline(trust, clipping), self.longest()
+        longest = self.longest()
+        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive, longest)
+        found = self.noise_placement.pipeline(trust, clipping)
         if longest is None or found.noisy_steps:
             return found
         initial = None if self.adaptive is None else self.adaptive.initial

@@ -21,8 +21,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     clipped,
     remembering,
 )
-from h2fdp.privacy.mechanisms.pipeline import Pipeline
-from h2fdp.privacy.mechanisms.stages import GaussianNoise
+from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
+from h2fdp.privacy.mechanisms.stages import GaussianNoise, ModularShares
 from h2fdp.privacy.observing import Observer
 from h2fdp.privacy.trust_model import TRUST_MODELS, SecureSum, Tolerance, TrustModel
 from h2fdp.topology import Trust
@@ -98,7 +98,10 @@ class HierarchicalDp(NoisePlacement):
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         expected = clipping.by_record or self.input_bound is not None
-        noise = (GaussianNoise(),) if self.trust_model(trust).devices_add_noise else ()
+        noise: tuple[Stage, ...] = (GaussianNoise(),) if self.trust_model(trust).devices_add_noise else ()
+        if trust == "secure-sum" and noise and self.rounding is not None:
+            assert clipping.longest is not None, "integers stand for vectors of bounded length"
+            noise = (ModularShares(self.rounding, clipping.longest),)
         return Pipeline((*clipping.votes(), *noise), "expected" if expected else "drawn")
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -63,12 +63,14 @@ class UploadClipping:
         by_record: records' gradients are clipped one by one.
         gamma: of whole updates that are normalised, see `clip_rows`; None for others.
         moving: how the norm moves; None where it does not.
+        longest: from a step size and a number of steps to the longest update; None where none is known.
     """
 
     norm: float | None = None
     by_record: bool = False
     gamma: float | None = None
     moving: AdaptiveClipping | None = None
+    longest: Callable[[float, int], float] | None = None
 
     def votes(self, noisy_gradients: bool = False) -> tuple[RecordVotes, ...]:
         """The stage of records' votes, where the norm moves."""
