@@ -7,8 +7,10 @@ from h2fdp.algorithms.aggregation import (
     Aggregation,
     AggregationOptions,
     Contributions,
+    Visible,
     WeightedAverage,
     aggregation_of,
+    weighted_sum,
 )
 from h2fdp.algorithms.fedavg import Average, Plain
 from h2fdp.algorithms.feddyn import FedDyn, FedDynServer
@@ -28,6 +30,7 @@ from h2fdp.algorithms.registry import (
     objective_of,
     server_of,
 )
+from h2fdp.algorithms.robust import TrimmedMean
 from h2fdp.algorithms.scaffold import Scaffold, ScaffoldServer
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.algorithms.upcycled import Factor, Upcycled
@@ -76,12 +79,15 @@ __all__ = [
     "ServerUpdate",
     "StatefulUpdate",
     "StatelessObjective",
+    "TrimmedMean",
     "Upcycled",
     "Uploaded",
+    "Visible",
     "WeightedAverage",
     "Yogi",
     "aggregation_of",
     "name_method",
     "objective_of",
     "server_of",
+    "weighted_sum",
 ]

@@ -103,7 +103,8 @@ class PlannedUpload:
         step_size: eta_k.
         rows: (s,) rows of the devices whose uploads arrive.
         steps: (s,) their local steps.
-        weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average.
+        weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average; where that is
+            no sum, how far it moves where one device's part moves by 1.
         sampling_rates, records: (s,) q_j and D_j.
         noise_std: (s,) levels of the devices' noise, (1,) of the edge server's, (0,) where neither adds any.
         share: of the subnet in the global average: varrho_c.
@@ -170,11 +171,12 @@ def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Itera
     levels = [single, *_averages(upload, sensitivity)]
     known: dict[int, list[_Group]] = {}
     for observer, level in upload.views.items():
-        if observer == "peer":
-            if upload.size > 1:
-                beyond = levels[level].copy()
-                beyond[:, 1] = _noise_beyond_a_peer(upload, level)
-                yield from grouped(upload, observer, beyond)
+        if observer == "peer" and upload.size == 1:
+            continue
+        if observer == "peer" and level > 0:
+            beyond = levels[level].copy()
+            beyond[:, 1] = _noise_beyond_a_peer(upload, level)
+            yield from grouped(upload, observer, beyond)
         else:
             if level not in known:
                 known[level] = _groups(upload, levels[level])

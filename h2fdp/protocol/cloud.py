@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.algorithms import ServerUpdate, Uploaded
+from h2fdp.algorithms import ServerUpdate, Uploaded, weighted_sum
 from h2fdp.algorithms.fedavg import Average
 from h2fdp.errors import UserError
 from h2fdp.privacy import Release, add_gaussian_noise
 from h2fdp.privacy.releases import AlikeReleases
-from h2fdp.protocol.aggregator import weighted_sum
 from h2fdp.protocol.client_state import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SecantPlan, Upload
@@ -256,7 +255,8 @@ class Cloud:
                 memory = held[name].memory
                 assert memory is not None, "devices under this objective remember"
                 self._memories.keep(name, part.rows, memory)
-        average = weighted_sum([received[name].update for name in plan.parts], plan.branch_weights)
+        updates = [received[name].update for name in plan.parts]
+        average = self._planner.averaging.aggregation.combine(updates, plan.branch_weights)
         if any(facts.trust_model.cloud_adds_noise for facts in self._planner.subnets):
             stream = self._planner.streams.borrowed("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.algorithms import Aggregation, WeightedAverage, weighted_sum
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.privacy import Moment, Pipeline, TrustModel
 from h2fdp.privacy.mechanisms.pipeline import StageFacts
-from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, in_step, weighted_sum
+from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, in_step
 from h2fdp.protocol.client_state import WorkAccumulator
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
 from h2fdp.protocol.nodes import NodeGroup
@@ -23,7 +24,7 @@ from h2fdp.streams import Streams
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.work import TrainingResult
 
-_PLAIN = Plain()
+_PLAIN, _AVERAGE = Plain(), WeightedAverage()
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class EdgeServer(Aggregator):
     gain: Callable[[int], float] = float
     ends_chain: bool = True
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
+    aggregation: Aggregation = _AVERAGE
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""

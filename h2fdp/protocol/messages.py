@@ -24,6 +24,7 @@ class Arrivals:
         steps: (s,) local steps behind each upload, at least 1.
         shares: (s,) rho_j, summing to 1 over these devices.
         weights: (s,) by which the uploads are multiplied; the shares, unless the aggregation is another one.
+        reach: (s,) how far the average moves where one upload moves by 1; the weights, where it is a sum.
         noise_std: (s,) where devices add noise, (1,) where the edge server does, (0,) where neither does.
     """
 
@@ -31,6 +32,7 @@ class Arrivals:
     steps: np.ndarray
     shares: np.ndarray
     weights: np.ndarray
+    reach: np.ndarray
     noise_std: np.ndarray
 
 
@@ -76,6 +78,7 @@ class Plan:
         shares: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
         weights: (len(segments), s_c^k) by which uploads are multiplied in each aggregation, 0 for those that do not
             arrive; None where these are the shares.
+        reach: (len(segments), s_c^k) how far each average moves where one upload moves by 1; None: as the weights.
         noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
             (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
         estimate_noise: (s_c^k,) or (1,), as above, on estimates for the controller that follow the interval, in units
@@ -101,6 +104,7 @@ class Plan:
     shares: np.ndarray
     noise_std: np.ndarray
     weights: np.ndarray | None = None
+    reach: np.ndarray | None = None
     estimate_noise: np.ndarray | None = None
     completed: CompletedWork | None = None
     memory: Tensor | None = None
@@ -137,7 +141,7 @@ class Plan:
 
     def repeats(self, segment: int) -> bool:
         """Whether the aggregation that ends this segment is known to be the one before it, but for its slot."""
-        if segment == 0 or self.completed is not None or self.weights is not None:
+        if segment == 0 or self.completed is not None or self.weights is not None or self.reach is not None:
             return False
         before = segment - 1
         return (
@@ -156,6 +160,7 @@ class Plan:
             segments=self.segments[first:stop],
             noise_std=self.noise_std[first:stop],
             weights=None if self.weights is None else self.weights[first:stop],
+            reach=None if self.reach is None else self.reach[first:stop],
             completed=None if completed is None else completed.stretch(first, stop),
             heights=tuple(self.height(segment) for segment in range(first, stop)),
             stage_facts=self.stage_facts[first:stop],
@@ -165,19 +170,22 @@ class Plan:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
         noise = self.noise_std[segment]
         weights = None if self.weights is None else self.weights[segment]
+        reach = None if self.reach is None else self.reach[segment]
         if self.completed is None:
-            steps, shares = np.full(len(self.rows), self.segments[segment]), self.shares
-            weights = shares if weights is None else weights
-            return Arrivals(rows=self.rows, steps=steps, shares=shares, weights=weights, noise_std=noise)
-        steps = self.completed.steps[segment]
-        there = steps > 0
-        if not there.any():
-            noise = noise[:0]
-        elif noise.size == there.size > 1:  # of a lone device or of the edge server: the same
-            noise = noise[there]
-        shares = present_shares(self.shares, there)[there]
-        weights = shares if weights is None else weights[there]
-        return Arrivals(rows=self.rows[there], steps=steps[there], shares=shares, weights=weights, noise_std=noise)
+            rows, steps, shares = self.rows, np.full(len(self.rows), self.segments[segment]), self.shares
+        else:
+            steps = self.completed.steps[segment]
+            there = steps > 0
+            if not there.any():
+                noise = noise[:0]
+            elif noise.size == there.size > 1:  # of a lone device or of the edge server: the same
+                noise = noise[there]
+            shares = present_shares(self.shares, there)[there]
+            weights, reach = (None if each is None else each[there] for each in (weights, reach))
+            rows, steps = self.rows[there], steps[there]
+        weights = shares if weights is None else weights
+        reach = weights if reach is None else reach
+        return Arrivals(rows=rows, steps=steps, shares=shares, weights=weights, reach=reach, noise_std=noise)
 
     def facts(self, segment: int) -> StageFacts:
         """What stages of uploads go by at the aggregation that ends this segment."""

@@ -46,6 +46,8 @@ class PlannedNoise:
     def hidden_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
         """(segments,) of what of that noise colluding devices do not tell."""
         facts, subnet = self.facts[name], plan.subnets[name]
+        if facts.visible == "each":  # no upload hides another one
+            return np.zeros(len(subnet.segments))
         if facts.trust_model.colluding == 0:
             return self.variances(plan, name)
         shares = [

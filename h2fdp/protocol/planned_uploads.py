@@ -46,7 +46,7 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
 
     def of(part: Arrivals) -> dict[str, Any]:
         public = {"sampling_rates": facts.sampling_rates[part.rows], "records": facts.records[part.rows]}
-        return {"rows": part.rows, "steps": part.steps, "weights": part.weights, **public}
+        return {"rows": part.rows, "steps": part.steps, "weights": part.reach, **public}
 
     start, upload = subnet.first_slot, None
     for segment, end in enumerate(subnet.ends()):

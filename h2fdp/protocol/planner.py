@@ -92,6 +92,11 @@ class Planner:
     adaptive: AdaptiveClipping | None = None
     clip_norm: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse an aggregation that these subnets' trust does not go with."""
+        if self.noise is not None:
+            self.averaging.refuse(self.subnets)
+
     def at(self, clip_norm: float | None) -> Planner:
         """The planner of an interval with this clip norm; None where it does not move."""
         if self.adaptive is None or clip_norm is None:
@@ -225,7 +230,7 @@ class Planner:
         if self.noise is not None:
             public = subnet.sampling_rates[rows], subnet.records[rows]
             tiers = [subnet.tier(height) for height in heights[:-1]]
-            weighed = averages.weights, averages.portions
+            weighed = averages.reach, averages.portions
             if subnet.trust_model.shares_noise:  # added before it is known who drops out
                 weighed = subnet.shares(rows, self.averaging.weighting), None
             averaged = weighed[0], *public, tiers, weighed[1]
@@ -247,6 +252,7 @@ class Planner:
             shares=shares,
             noise_std=noise_std,
             weights=None if averages.plain else averages.weights,
+            reach=None if averages.reach is averages.weights else averages.reach,
             completed=completed,
             heights=(*(subnet.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
             masked=subnet.trust_model.shares_noise,

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from h2fdp.algorithms import Visible
 from h2fdp.privacy import Observer, Pipeline, Sampling, Tier, TrustModel, views
 from h2fdp.protocol.arrivals import Points
 from h2fdp.training.epochs import steps_per_epoch
@@ -37,6 +38,7 @@ class SubnetFacts:
         cloud_sums: whether the cloud holds one.
         network: devices of the whole network: all receive the models of a cloud that does.
         pipeline: what happens to its devices' uploads.
+        visible: what an aggregation is assumed to show: the `sum` of uploads, or `each`.
     """
 
     name: str
@@ -54,6 +56,7 @@ class SubnetFacts:
     cloud_sums: bool = False
     network: int = 0
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
+    visible: Visible = "sum"
 
     @cached_property
     def likeness(self) -> Hashable:
@@ -86,9 +89,11 @@ class SubnetFacts:
             cloud_sums: the aggregation is a secure sum of the cloud's.
         """
         trusted = max(self.trusted, 1) if self.trust_model.edge_adds_noise else 0
-        return views(
+        found = views(
             self.trust_model, self.heights, trusted, passed, self.edge_is_cloud, self.sums, cloud_sums=cloud_sums
         )
+        # Where no sum hides it, everybody is assumed to see the first vector that has noise.
+        return found if self.visible == "sum" else dict.fromkeys(found, min(trusted, passed))
 
     @property
     def sees_sums(self) -> bool:

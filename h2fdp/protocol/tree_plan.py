@@ -199,12 +199,13 @@ class TreePlanner:
         """The average of what children send of a segment, with the node's own noise, and that noise's level."""
         fresh = [
             (share, child.last)
-            for share, child in zip(weights.tolist(), present.values(), strict=True)
+            for share, child in zip(self.averaging.reach(weights).tolist(), present.values(), strict=True)
             if child.last is not None
         ]
         if not fresh:
             return None, 0.0
         exposure = max(share * vector.exposure for share, vector in fresh)
+        summed = self.averaging.aggregation.visible == "sum"
         assert exposure == 0 or facts.guarded, "a raw update goes up to nodes of its trusted chain only"
         level = 0.0
         if exposure > 0 and (own or facts.ends_chain):
@@ -214,7 +215,7 @@ class TreePlanner:
             lengths = sum(any_plan.segments), any_plan.segments[segment]
             level = self.noise.of_aggregator(tier, any_plan.step_size, *lengths, exposure) * self.noise_factor
             exposure = 0.0
-        variance, known, shares = self.vectors.averaged(fresh, level, segment)
+        variance, known, shares = self.vectors.averaged(fresh, level, segment, summed)
         return UpperVector(variance, exposure, known, shares), level
 
     def _stage(

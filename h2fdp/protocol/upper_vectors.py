@@ -38,24 +38,25 @@ class UpperVectors:
     of_subnets: dict[str, dict[int, tuple[TierVector, ...]]] = field(default_factory=dict)
 
     def averaged(
-        self, fresh: Sequence[tuple[float, UpperVector]], level: float, segment: int
+        self, fresh: Sequence[tuple[float, UpperVector]], level: float, segment: int, summed: bool = True
     ) -> tuple[float, dict[str, float], dict[str, float]]:
         """Note an average as one above those of the subnets in it.
 
         Args:
-            fresh: weight and vector of each child of which anything new is in it.
+            fresh: weight, or reach, and vector of each child of which anything new is in it.
             level: of the noise that its aggregator adds.
+            summed: it is a sum of what the children send, so that the noise of each of them hides the others.
 
         Returns:
             Its variance, and `known` and `shares` as `UpperVector` has them.
         """
-        variance = level**2 + sum(share**2 * vector.variance for share, vector in fresh)
+        variance = level**2 + sum(share**2 * vector.variance for share, vector in fresh if summed)
         known: dict[str, float] = {}
         shares: dict[str, float] = {}
         for at, (share, vector) in enumerate(fresh):
             others = [each**2 * other.variance for place, (each, other) in enumerate(fresh) if place != at]
             for subnet, inner in vector.known.items():
-                known[subnet] = max([share**2 * inner, *others])
+                known[subnet] = max([share**2 * inner, *others]) if summed else 0.0
                 shares[subnet] = share * vector.shares[subnet]
         for subnet, share in shares.items():
             seen = TierVector(share=share, noise_std=math.sqrt(variance), known=math.sqrt(known[subnet]))

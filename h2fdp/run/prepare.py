@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from h2fdp.algorithms import objective_of
+from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, within_unit_ball
@@ -183,6 +183,7 @@ def _inputs(
         gamma=GAMMA if placement.clips == "update" and training.clipping == "normalized" else None,
         adaptive=training.adaptive,
         precision=training.precision,
+        aggregation=aggregation_of(method.aggregation),
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from h2fdp.algorithms import ServerContext, aggregation_of, server_of
+from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import public_features, standardized
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
@@ -241,7 +241,7 @@ class RunSetup(RunInputs, Noise):
             aggregation_times=self.aggregation_times,
             noise=self.noise,
             averaging=Averaging(
-                aggregation_of(config.method.aggregation),
+                self.blueprint.aggregation,
                 config.training.weights,
                 partial(gradients_in_uploads, config.training.momentum, pull_of(self.blueprint.objective) or 0.0),
             ),

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, TrustModel, UploadClipping
@@ -33,7 +34,7 @@ from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.precision import Precision
 
 _CPU = torch.device("cpu")
-_PLAIN = Plain()
+_PLAIN, _AVERAGE = Plain(), WeightedAverage()
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Blueprint:
         gamma: of whole updates that are normalised; `clipping` has that of gradients.
         adaptive: how the clip norm moves from there; None where it does not.
         precision: of the factors of convolutions' products in devices' steps.
+        aggregation: what every aggregator makes of its children's uploads.
     """
 
     streams: Streams
@@ -97,6 +99,7 @@ class Blueprint:
     gamma: float | None = None
     adaptive: AdaptiveClipping | None = None
     precision: Precision = "float32"
+    aggregation: Aggregation = _AVERAGE
 
     @property
     def data_bytes(self) -> int:
@@ -146,6 +149,7 @@ class Blueprint:
                 self.noise_placement.cloud_sums,
                 self.topology.devices,
                 self._pipelines[subnet.trust],
+                self.aggregation.visible,
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
@@ -169,7 +173,13 @@ class Blueprint:
     def aggregators(self, tiers: Mapping[str, TierFacts]) -> dict[str, UpperAggregator]:
         """The aggregators above edge servers, of which the cloud knows `tiers`. They live where the cloud does."""
         return {
-            name: UpperAggregator(name=name, streams=self.streams, guarded=facts.guarded, ends_chain=facts.ends_chain)
+            name: UpperAggregator(
+                name=name,
+                streams=self.streams,
+                aggregation=self.aggregation,
+                guarded=facts.guarded,
+                ends_chain=facts.ends_chain,
+            )
             for name, facts in tiers.items()
         }
 
@@ -236,6 +246,7 @@ class Blueprint:
             partial(gain, self.momentum),
             self._ends_chain(subnet.name),
             self._pipelines[subnet.trust],
+            self.aggregation,
         )
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:
