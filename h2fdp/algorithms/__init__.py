@@ -10,7 +10,6 @@ from h2fdp.algorithms.aggregation import (
     Visible,
     WeightedAverage,
     aggregation_of,
-    weighted_sum,
 )
 from h2fdp.algorithms.fedavg import Average, Plain
 from h2fdp.algorithms.feddyn import FedDyn, FedDynServer
@@ -89,5 +88,4 @@ __all__ = [
     "name_method",
     "objective_of",
     "server_of",
-    "weighted_sum",
 ]

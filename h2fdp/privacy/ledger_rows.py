@@ -10,9 +10,8 @@ from typing import Any, get_args
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import Bound
 from h2fdp.privacy.adjacency import Adjacency, Replaced
-from h2fdp.privacy.observing import height_of, observers
 from h2fdp.privacy.releases import RELEASE_KEYS, VOTE_KEYS, Release, rows_in
-from h2fdp.privacy.words import ReleaseKind
+from h2fdp.privacy.trust_model import ReleaseKind, height_of, observers
 
 
 def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None) -> Release:

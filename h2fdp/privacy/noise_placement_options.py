@@ -12,11 +12,9 @@ from h2fdp.config.named_options import Choices
 from h2fdp.privacy.accounting import RcSearch
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
-from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
-from h2fdp.privacy.mechanisms.noise_inside import HierarchicalSteps, LocalSteps
+from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, HierarchicalSteps, LocalDp, LocalSteps, NonPrivate
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement
-from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
-from h2fdp.privacy.mechanisms.output import OutputPerturbation
+from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
 from h2fdp.privacy.trust_model import Tolerance
 
 

@@ -14,9 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from h2fdp.privacy.accounting import Bound
-from h2fdp.privacy.observing import Observer
-from h2fdp.privacy.trust_model import TrustModel
-from h2fdp.privacy.words import ReleaseKind
+from h2fdp.privacy.trust_model import Observer, ReleaseKind, TrustModel
 
 Sampling = Literal["poisson", "fixed"]
 

@@ -1,4 +1,4 @@
-"""An aggregator's part in an interval: Algorithm 2 of H2FDP, at any tier of the tree."""
+"""An aggregator's part in an interval, Algorithm 2 of H2FDP, at any tier; and how it talks to its children."""
 
 from __future__ import annotations
 
@@ -13,9 +13,39 @@ from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.privacy import AggregationKind
-from h2fdp.privacy.mechanism import add_gaussian_noises
+from h2fdp.privacy.vectors import add_gaussian_noises
 from h2fdp.protocol.messages import Upload
 from h2fdp.streams import Streams
+
+
+class NodeGroup(Protocol):
+    """Nodes that are addressed together, by name: how a node talks to the nodes below it.
+
+    Calls go down the tree only, never up: an actor that waits for one that calls it back is a deadlock.
+    """
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """Call `method(shared, each[name])` on every named node and wait for all.
+
+        `shared` crosses a host's boundary once, however many of its nodes are called.
+        """
+        ...
+
+
+class InProcessNodes:
+    """Nodes in this process, called one after another."""
+
+    def __init__(self, nodes: Mapping[str, Any]) -> None:
+        self._nodes = dict(nodes)
+
+    def node(self, name: str) -> Any:
+        """A node itself, for whoever is in the same process."""
+        return self._nodes[name]
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """Each named node in turn."""
+        return {name: getattr(self._nodes[name], method)(shared, item) for name, item in each.items()}
+
 
 _AVERAGE = WeightedAverage()
 _MOST_VALUES = 1 << 22  # of the updates that are averaged by one call

@@ -11,16 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.algorithms import ServerUpdate, Uploaded, weighted_sum
+from h2fdp.algorithms import ServerUpdate, Uploaded
+from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Average
 from h2fdp.errors import UserError
 from h2fdp.privacy import Release, add_gaussian_noise
 from h2fdp.privacy.releases import AlikeReleases
+from h2fdp.protocol.aggregator import NodeGroup
 from h2fdp.protocol.client_state import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SecantPlan, Upload
-from h2fdp.protocol.nodes import NodeGroup
-from h2fdp.protocol.planned_uploads import average_alone, noise_and_gradients, observation
+from h2fdp.protocol.planned_releases import average_alone, noise_and_gradients, observation
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.algorithms import Aggregation, WeightedAverage, weighted_sum
+from h2fdp.algorithms import Aggregation, WeightedAverage
+from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.privacy import Moment, Pipeline, TrustModel
 from h2fdp.privacy.mechanisms.pipeline import StageFacts
-from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, in_step
+from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, NodeGroup, in_step
 from h2fdp.protocol.client_state import WorkAccumulator
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
-from h2fdp.protocol.nodes import NodeGroup
 from h2fdp.schedules.device_estimates import EDGE_NUMBERS, GradientProbe, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.schedules.loss_probes import SecantMeasurements, SecantOrder
 from h2fdp.streams import Streams

@@ -24,8 +24,7 @@ from h2fdp.protocol.arrivals import CompletedWork, Faults, completed_epochs, com
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
-from h2fdp.protocol.planned_noise import PlannedNoise
-from h2fdp.protocol.planned_uploads import numbers_released
+from h2fdp.protocol.planned_releases import PlannedNoise, numbers_released
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants

@@ -1,8 +1,10 @@
-"""What the cloud knows of a subnet before anything is trained: who adds noise, who sees what, whose records count."""
+"""What the cloud knows before anything is trained: of a subnet, who adds noise, who sees what, whose records count; of
+each tier, how many local aggregations it makes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import attrgetter
@@ -13,7 +15,33 @@ import numpy as np
 from h2fdp.algorithms import Visible
 from h2fdp.privacy import Observer, Pipeline, Sampling, Tier, TrustModel, views
 from h2fdp.protocol.arrivals import Points
+from h2fdp.schedules import AggregationTimes
+from h2fdp.topology import Topology
 from h2fdp.training.epochs import steps_per_epoch
+
+
+def tier_aggregations(aggregation_times: AggregationTimes, topology: Topology, local_steps: int) -> dict[Tier, int]:
+    """The local aggregations of each tier in an interval of this length; none in a network of one tier.
+
+    An aggregator makes those of its own height, and those of heights up to the next node above it.
+    """
+    if topology.depth == 1:
+        return {}
+    heights = aggregation_times.heights(local_steps, topology.depth)[:-1]
+    parents = [(each.name, each.parent) for each in topology.subnets]
+    parents += [(each.name, each.parent) for each in topology.aggregators]
+    tiers = {(topology.height(name), topology.height(parent)) for name, parent in parents}
+    return {(own, above): sum(own <= height < above for height in heights) for own, above in sorted(tiers)}
+
+
+def most_of_tiers(aggregation_times: AggregationTimes, topology: Topology, lengths: Iterable[int]) -> dict[Tier, int]:
+    """The most local aggregations that each tier makes in an interval of any of these lengths."""
+    most: dict[Tier, int] = {}
+    for length in lengths:
+        for tier, count in tier_aggregations(aggregation_times, topology, length).items():
+            most[tier] = max(most.get(tier, 0), count)
+    return most
+
 
 Weighting = Literal["uniform", "by-size"]
 

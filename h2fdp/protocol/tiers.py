@@ -11,9 +11,8 @@ from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.privacy import AggregationKind
-from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, in_step
+from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.messages import Plan, Upload
-from h2fdp.protocol.nodes import NodeGroup
 from h2fdp.streams import Streams
 
 _AVERAGE = WeightedAverage()

@@ -24,10 +24,10 @@ from h2fdp.privacy import (
     observers,
 )
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.adaptive_clipping import MOVES
 from h2fdp.privacy.adjacency import Adjacency, Replaced
 from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.statement import epsilons, statement
+from h2fdp.privacy.vectors import MOVES
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
 from h2fdp.run.inputs import FILTERED
 from h2fdp.run.noise_key import BY_SEED

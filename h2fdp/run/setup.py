@@ -15,10 +15,10 @@ from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
 from h2fdp.privacy import SecureSum, adjacency, padded
-from h2fdp.privacy.adaptive_clipping import MOVES
 from h2fdp.privacy.trust_model import KEY_BITS, SHARE_BITS
+from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
-from h2fdp.protocol.planned_uploads import noise_and_gradients
+from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
 from h2fdp.run import noise_key
 from h2fdp.run.inputs import FILTERED, Noise, RunInputs

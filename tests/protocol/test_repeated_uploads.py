@@ -7,7 +7,7 @@ import pytest
 from h2fdp import Experiment, Topology
 from h2fdp.privacy import Release
 from h2fdp.privacy.adjacency import under
-from h2fdp.protocol.planned_uploads import uploads_of
+from h2fdp.protocol.planned_releases import uploads_of
 from h2fdp.schedules import Decision
 
 TREE = Topology.regular(edges=3, devices=3, trust=0.5, seed=2)

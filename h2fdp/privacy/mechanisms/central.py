@@ -23,10 +23,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate
-from h2fdp.privacy.observing import Observer
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped
-from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
-from h2fdp.privacy.words import AggregationKind, ReleaseKind
+from h2fdp.privacy.trust_model import TRUST_MODELS, AggregationKind, Observer, ReleaseKind, TrustModel
 from h2fdp.topology import Trust
 
 ADJACENCY = (

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.accounted import smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, ReleaseType
-from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
+from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 from h2fdp.privacy.accounts import MARGIN, Accounts
+from h2fdp.privacy.calibration import smallest_factor
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
@@ -29,8 +29,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 from h2fdp.privacy.mechanisms.pipeline import Divisor, Pipeline
 from h2fdp.privacy.mechanisms.stages import NoisySteps
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped
-from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
-from h2fdp.privacy.words import AggregationKind, ReleaseKind
+from h2fdp.privacy.trust_model import TRUST_MODELS, AggregationKind, ReleaseKind, TrustModel
 from h2fdp.topology import Trust
 
 DRAWN = (

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import RecordVotes
-from h2fdp.privacy.observing import Observer, height_of
-from h2fdp.privacy.trust_model import TrustModel
+from h2fdp.privacy.trust_model import Observer, TrustModel, height_of
+from h2fdp.privacy.vectors import AdaptiveClipping
 from h2fdp.topology import Trust
 
 Clips = Literal["gradient", "record", "update", "nothing"]

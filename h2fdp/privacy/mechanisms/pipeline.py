@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 import numpy as np
 
 from h2fdp.data.records import Rows
-from h2fdp.privacy.mechanism import add_gaussian_noises
-from h2fdp.privacy.words import AggregationKind
+from h2fdp.privacy.trust_model import AggregationKind
+from h2fdp.privacy.vectors import add_gaussian_noises
 from h2fdp.streams import Streams, generator_of
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
-from h2fdp.privacy.mechanism import ROUNDING, add_gaussian_noises, clip_rows
 from h2fdp.privacy.mechanisms.pipeline import Moment, PlannedSum, Stage, StepNoise, SumCode
 from h2fdp.privacy.modular_sums import ModularCode, code_for
+from h2fdp.privacy.vectors import ROUNDING, AdaptiveClipping, add_gaussian_noises, clip_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
