@@ -24,8 +24,7 @@ from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
 from h2fdp.models.parameters import load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
-from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
-from h2fdp.privacy.noise_placement_options import LocalOptions
+from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
@@ -244,7 +243,7 @@ def without_trust(config: ExperimentFile) -> ExperimentFile | None:
         return None
     never = {"aggregate_every": None, "aggregations_per_interval": 0}  # edge servers have no noise to save
     training = config.training.model_copy(update=never)
-    method = config.method.model_copy(update={"privacy": LocalOptions(noise="steps")})
+    method = config.method.model_copy(update={"privacy": LocalDp(noise="steps")})
     control = control.model_copy(update={"trust": "used"})  # it is decided
     return config.model_copy(update={"method": method, "training": training, "control": control})
 

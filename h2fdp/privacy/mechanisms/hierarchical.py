@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import AfterValidator, Field
 
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, Flag, Magnitude, Section, Whole
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import Accountant, ReleaseType
 from h2fdp.privacy.accounts import Accounts
@@ -49,164 +51,6 @@ from h2fdp.privacy.trust_model import (
     TrustModel,
 )
 from h2fdp.topology import Trust
-
-
-@dataclass(frozen=True)
-class NonPrivate(NoisePlacement):
-    """No guarantee."""
-
-    description: ClassVar[str] = "no noise anywhere"
-    private: ClassVar[bool] = False
-    clips: ClassVar[Clips] = "gradient"
-    unaudited: ClassVar[str | None] = "an audit needs a method that promises privacy; this one adds no noise"
-
-    def trust_model(self, trust: Trust) -> TrustModel:
-        """Nobody adds any."""
-        return TRUST_MODELS["none"]
-
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What needs a guarantee."""
-        if request.controlled:
-            yield "control.enabled", "the controller weighs energy and delay against noise; this method adds none"
-
-    def mechanism(self, setting: MechanismContext) -> Mechanism:
-        """There is none."""
-        raise AssertionError("no noise is worked out where none is added")
-
-
-@dataclass(frozen=True)
-class HierarchicalDp(NoisePlacement):
-    """A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads.
-
-    Under one that holds secure sums, every device adds a share of the noise that a trusted one would add.
-
-    Attributes:
-        input_bound: a public bound R on the norm of inputs, which are divided by it. Softmax regression then has
-            bounded gradients without clipping, and steps that do not expand: an account by draws.
-        tolerance: of secure sums.
-        rounding: bits of the integers that they add up; None for real vectors.
-        cloud_sums: the cloud holds a secure sum of what its children send.
-
-    >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
-    ['the edge server', 'the devices, each a share', 'each device']
-    """
-
-    input_bound: float | None = None
-    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - a frozen value
-    rounding: int | None = None
-    cloud_sums: bool = False
-    description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
-    clips: ClassVar[Clips] = "gradient"
-    accumulates: ClassVar[bool] = True
-    trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
-
-    def trust_model(self, trust: Trust) -> TrustModel:
-        if trust == "secure-sum":
-            return SecureSum(tolerance=self.tolerance, rounding=self.rounding)
-        return TRUST_MODELS["edge" if trust == "trusted" else "device"]
-
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What would void that an upload is a sum of clipped gradients."""
-        yield from remembering(request)
-        if self.input_bound is None:
-            yield from clipped(request, "gradients")
-        else:
-            yield from _unclipped(request)
-        if request.memory is None and not request.keeps_sensitivity:
-            yield from _unproven(request)
-
-    @property
-    def input_norm(self) -> float | None:
-        return self.input_bound
-
-    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        expected = clipping.by_record or self.input_bound is not None
-        noise: tuple[Stage, ...] = (GaussianNoise(),) if self.trust_model(trust).devices_add_noise else ()
-        if trust == "secure-sum" and noise and self.rounding is not None:
-            assert clipping.longest is not None, "integers stand for vectors of bounded length"
-            noise = (ModularShares(self.rounding, clipping.longest),)
-        return Pipeline((*clipping.votes(), *noise), "expected" if expected else "drawn")
-
-    def mechanism(self, setting: MechanismContext) -> Mechanism:
-        """The paper's calibration for the numbers of releases that are planned."""
-        planned = (setting.local_aggregations, setting.intervals)
-        calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
-        return GradientSumMechanism(calibration, self._bound(setting), setting.sensitivity)
-
-    def _bound(self, setting: MechanismContext) -> GradientBound:
-        """The best one that holds.
-
-        Raises:
-            UserError: steps that would expand.
-        """
-        if self.input_bound is None:
-            assert setting.clip_norm is not None, "a guarantee comes with clipping"
-            by_record = setting.by_record and not setting.own_objective
-            return (ClippedRecords if by_record else ClippedBatches)(setting.clip_norm, setting.gain)
-        scores = LinearScores(1.0, setting.biased)
-        rates = setting.sampling_rates
-        largest = scores.largest_step(1 / rates if setting.sampling == "poisson" else np.ones_like(rates), setting.mu)
-        if setting.step_size > largest:
-            text = (
-                "without clipping no step may expand, whatever batch is drawn; expected a step size of at most "
-                f"{largest:.4g} = 2 / (beta / q + mu), with beta {scores.smoothness:g} of inputs divided by input_bound"
-            )
-            raise UserError(f"{text}, found {setting.step_size:g}", key="training.step_size")
-        return StepsDoNotExpand(scores.gradient)
-
-
-def _unproven(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-    """The problem of an objective of which nothing shows that noise sized for sums of gradients covers its uploads."""
-    if request.own_objective:
-        momentum = f" with momentum {request.momentum:g}" if request.momentum else ""
-        arguments = "(step_size, momentum)" if request.momentum else ""
-        steps = f"steps of {request.objective}, of size {request.step_size:g}{momentum},"
-        yield (
-            "method.objective",
-            f"nothing shows that {steps} do not increase the sensitivity; "
-            f"expected its keeps_sensitivity{arguments} to return True, once that is proven",
-        )
-        return
-    if request.step_size * request.mu > 2:
-        yield (
-            "method.objective.mu",
-            "the proximal term is not clipped, and does not increase the sensitivity only if step size "
-            f"times mu is at most 2; here the step size is up to {request.step_size:g}",
-        )
-    if request.momentum and request.mu:
-        text = "with momentum the proximal term may increase the sensitivity; expected 0, or objective plain"
-        yield "training.momentum", text
-
-
-def _unclipped(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-    """What the account by draws does not cover: it needs convex losses with bounded gradients, and plain steps."""
-    if request.clip_norm is not None:
-        text = "clipped gradients of several classes are not those of a convex loss; with input_bound expected null"
-        yield "training.clip_norm", f"{text}, found {request.clip_norm:g}"
-    if request.model not in ("auto", "softmax", "logistic") or request.model_options.get("double_softmax"):
-        text = "input_bound needs a convex loss; expected softmax, or logistic without double_softmax"
-        yield "model", f"{text}, found {request.model}"
-    if request.loss != "cross-entropy":
-        yield "training.loss", f"input_bound knows the bounds of cross-entropy; found {request.loss}"
-    if request.objective not in ("plain", "proximal"):
-        text = f"input_bound needs steps on the loss itself; expected plain or proximal, found {request.objective}"
-        yield "method.objective", text
-    if request.controlled:
-        text = "the controller weighs noise by the clip norm, and input_bound has none; expected false"
-        yield "control.enabled", text
-    if request.momentum:
-        yield "training.momentum", f"with momentum steps may expand; expected 0, found {request.momentum:g}"
-
-
-@dataclass(frozen=True)
-class LocalDp(HierarchicalDp):
-    """Local noise: H2FDP in a network without a trusted edge server."""
-
-    description: ClassVar[str] = "every device adds its own noise, as if no edge server were trusted"
-
-    def trust_model(self, trust: Trust) -> TrustModel:
-        """The device adds it."""
-        return TRUST_MODELS["device"]
 
 
 @dataclass(frozen=True)
@@ -260,16 +104,62 @@ class NoiseInside(Mechanism):
         return replace(self, steps=self.steps.clipped_to(length), sums=self.sums.clipped_to(length))
 
 
-@dataclass(frozen=True)
-class HierarchicalSteps(HierarchicalDp):
-    """Records' gradients are clipped; untrusted devices add noise at each step, trusted edge servers to averages."""
+class NonPrivate(NoisePlacement):
+    """No noise."""
 
-    description: ClassVar[str] = "noise where trust ends: a trusted edge server's averages, else each device's steps"
-    clips: ClassVar[Clips] = "record"
+    name: Literal["none"] = "none"
+
+    private: ClassVar[bool] = False
+    unaudited: ClassVar[str | None] = "an audit needs a method that promises privacy; this one adds no noise"
+
+    def trust_model(self, trust: Trust) -> TrustModel:
+        """Nobody adds any."""
+        return TRUST_MODELS["none"]
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What would void that a step moves by one clipped gradient."""
-        yield from super().problems(request)
+        """What needs a guarantee."""
+        if request.controlled:
+            yield "control.enabled", "the controller weighs energy and delay against noise; this method adds none"
+
+    def mechanism(self, setting: MechanismContext) -> Mechanism:
+        """There is none."""
+        raise AssertionError("no noise is worked out where none is added")
+
+
+class GradientNoise(NoisePlacement):
+    """Noise on what steps add up, or on the steps.
+
+    Attributes:
+        noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
+        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
+            then; null has none.
+    """
+
+    noise: Literal["uploads", "steps"] = "uploads"
+    input_bound: Magnitude | None = None
+
+    accumulates: ClassVar[bool] = True
+    trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
+
+    @property
+    def clips(self) -> Clips:
+        return "record" if self.noise == "steps" else "gradient"
+
+    @property
+    def input_norm(self) -> float | None:
+        return self.input_bound
+
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+        """What would void that an upload is a sum of clipped gradients, or that a step moves by one of these."""
+        yield from remembering(request)
+        if self.input_bound is None:
+            yield from clipped(request, "gradients")
+        else:
+            yield from _unclipped(request)
+        if request.memory is None and not request.keeps_sensitivity:
+            yield from _unproven(request)
+        if self.noise == "uploads":
+            return
         if request.controlled and request.calibration != "accounted":
             text = "the controller weighs noise on steps as it is added; expected privacy.calibration accounted"
             yield "control.enabled", f"{text}, or false"
@@ -280,29 +170,177 @@ class HierarchicalSteps(HierarchicalDp):
             yield "method.privacy.input_bound", "noise: steps needs clipped gradients; expected null"
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        if trust == "untrusted":
+        model = self.trust_model(trust)
+        if self.noise == "steps" and model.devices_add_noise and not model.shares_noise:
             return Pipeline((NoisySteps(), *clipping.votes(noisy_gradients=True)), "expected")
-        return super().pipeline(trust, replace(clipping, by_record=True))
+        expected = clipping.by_record or self.noise == "steps" or self.input_bound is not None
+        noise: tuple[Stage, ...] = (GaussianNoise(),) if model.devices_add_noise else ()
+        if model.shares_noise and self.rounding is not None:
+            assert clipping.longest is not None, "integers stand for vectors of bounded length"
+            noise = (ModularShares(self.rounding, clipping.longest),)
+        return Pipeline((*clipping.votes(), *noise), "expected" if expected else "drawn")
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
-        """One multiplier for all, at first by ALI-DPFL's account of the planned steps."""
+        """The paper's calibration for the numbers of releases that are planned.
+
+        With noise on steps one multiplier for all, at first by ALI-DPFL's account of the planned steps.
+        """
+        if self.noise == "uploads":
+            planned = (setting.local_aggregations, setting.intervals)
+            calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
+            return GradientSumMechanism(calibration, self._bound(setting), setting.sensitivity)
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
-        planned = setting.intervals * setting.local_steps
         noise = planned_multiplier(setting, exposed)
-        steps = DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, None)
+        of_run = setting.delta, exposed, setting.intervals * setting.local_steps
+        steps = DpSgdMechanism(noise, setting.clip_norm, *of_run, None)
         return NoiseInside(steps, GradientSumMechanism(EqualMultipliers(noise), self._bound(setting), "tight"))
 
+    def _bound(self, setting: MechanismContext) -> GradientBound:
+        """The best one that holds.
 
-@dataclass(frozen=True)
-class LocalSteps(HierarchicalSteps):
-    """Noise on every device's steps: what `HierarchicalSteps` is in a network without a trusted edge server."""
+        Raises:
+            UserError: steps that would expand.
+        """
+        if self.input_bound is None:
+            assert setting.clip_norm is not None, "a guarantee comes with clipping"
+            by_record = setting.by_record and not setting.own_objective
+            return (ClippedRecords if by_record else ClippedBatches)(setting.clip_norm, setting.gain)
+        scores = LinearScores(1.0, setting.biased)
+        rates = setting.sampling_rates
+        largest = scores.largest_step(1 / rates if setting.sampling == "poisson" else np.ones_like(rates), setting.mu)
+        if setting.step_size > largest:
+            text = (
+                "without clipping no step may expand, whatever batch is drawn; expected a step size of at most "
+                f"{largest:.4g} = 2 / (beta / q + mu), with beta {scores.smoothness:g} of inputs divided by input_bound"
+            )
+            raise UserError(f"{text}, found {setting.step_size:g}", key="training.step_size")
+        return StepsDoNotExpand(scores.gradient)
 
-    description: ClassVar[str] = "every device adds noise at each step, as if no edge server were trusted"
+
+def _number_or_share(value: float) -> float:
+    if isinstance(value, float) and value >= 1:
+        raise ValueError(f"expected a whole number of at least 0, or a share below 1, found {value:g}")
+    return value
+
+
+Dropouts = Annotated[
+    int | float,
+    Field(ge=0, le=LARGEST_INTEGER),
+    AfterValidator(_number_or_share),
+    Expect("a whole number of at least 0, or a share below 1"),
+]
+Bits = Annotated[int, Field(ge=8, le=32), Expect("a whole number of bits from 8 to 32")]
+
+
+class SecureSumSection(Section):
+    """What secure sums withstand.
+
+    Attributes:
+        colluding: devices that tell their shares of the noise.
+        dropouts: devices that may be lost while a sum is made: a number, or a share below 1 of those that begin.
+        rounding: b: what is added up are integers modulo 2^b under discrete noise; null adds up numbers.
+        cloud: whether the cloud holds a secure sum too, of what its children send.
+    """
+
+    colluding: Whole = 0
+    dropouts: Dropouts = 0
+    rounding: Bits | None = None
+    cloud: Flag = False
+
+
+class HierarchicalDp(GradientNoise):
+    """Noise where trust ends.
+
+    A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads or to its
+    steps. Under one that holds secure sums, every device adds a share of the noise that a trusted one would add.
+
+    Attributes:
+        noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
+        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
+            then; null has none.
+        secure_sum: what the sums of `secure-sum` edge servers withstand; null is nobody colluding, nobody lost.
+
+    >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
+    ['the edge server', 'the devices, each a share', 'each device']
+    """
+
+    name: Literal["hierarchical"] = "hierarchical"
+    secure_sum: SecureSumSection | None = None
+
+    @property
+    def _sums(self) -> SecureSumSection:
+        return self.secure_sum or SecureSumSection()
+
+    @property
+    def rounding(self) -> int | None:
+        return self._sums.rounding
+
+    @property
+    def cloud_sums(self) -> bool:
+        return self._sums.cloud
 
     def trust_model(self, trust: Trust) -> TrustModel:
-        """The device adds it."""
+        if trust == "secure-sum":
+            tolerance = Tolerance(self._sums.colluding, self._sums.dropouts)
+            return SecureSum(tolerance=tolerance, rounding=self.rounding)
+        return TRUST_MODELS["edge" if trust == "trusted" else "device"]
+
+
+class LocalDp(GradientNoise):
+    """Noise at every device.
+
+    Attributes:
+        noise: what devices add it to: `uploads`, or each of their local `steps`.
+        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
+            then; null has none.
+    """
+
+    name: Literal["local"] = "local"
+
+    def trust_model(self, trust: Trust) -> TrustModel:
+        """The device adds it, as if no edge server were trusted."""
         return TRUST_MODELS["device"]
 
-    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        return super().pipeline("untrusted", clipping)
+
+def _unproven(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    """The problem of an objective of which nothing shows that noise sized for sums of gradients covers its uploads."""
+    if request.own_objective:
+        momentum = f" with momentum {request.momentum:g}" if request.momentum else ""
+        arguments = "(step_size, momentum)" if request.momentum else ""
+        steps = f"steps of {request.objective}, of size {request.step_size:g}{momentum},"
+        yield (
+            "method.objective",
+            f"nothing shows that {steps} do not increase the sensitivity; "
+            f"expected its keeps_sensitivity{arguments} to return True, once that is proven",
+        )
+        return
+    if request.step_size * request.mu > 2:
+        yield (
+            "method.objective.mu",
+            "the proximal term is not clipped, and does not increase the sensitivity only if step size "
+            f"times mu is at most 2; here the step size is up to {request.step_size:g}",
+        )
+    if request.momentum and request.mu:
+        text = "with momentum the proximal term may increase the sensitivity; expected 0, or objective plain"
+        yield "training.momentum", text
+
+
+def _unclipped(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    """What the account by draws does not cover: it needs convex losses with bounded gradients, and plain steps."""
+    if request.clip_norm is not None:
+        text = "clipped gradients of several classes are not those of a convex loss; with input_bound expected null"
+        yield "training.clip_norm", f"{text}, found {request.clip_norm:g}"
+    if request.model not in ("auto", "softmax", "logistic") or request.model_options.get("double_softmax"):
+        text = "input_bound needs a convex loss; expected softmax, or logistic without double_softmax"
+        yield "model", f"{text}, found {request.model}"
+    if request.loss != "cross-entropy":
+        yield "training.loss", f"input_bound knows the bounds of cross-entropy; found {request.loss}"
+    if request.objective not in ("plain", "proximal"):
+        text = f"input_bound needs steps on the loss itself; expected plain or proximal, found {request.objective}"
+        yield "method.objective", text
+    if request.controlled:
+        text = "the controller weighs noise by the clip norm, and input_bound has none; expected false"
+        yield "control.enabled", text
+    if request.momentum:
+        yield "training.momentum", f"with momentum steps may expand; expected 0, found {request.momentum:g}"

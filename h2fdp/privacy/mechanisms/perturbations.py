@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from h2fdp.config.fields import Magnitude
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
@@ -111,22 +112,27 @@ class PerturbedMinimiser:
         return np.asarray(left / (2 * self.gradient * self.mu))
 
 
-@dataclass(frozen=True)
 class ObjectivePerturbation(NoisePlacement):
-    """For generalised linear models under a proximal pull.
+    """A random linear term in the objective.
+
+    For generalised linear models under a proximal pull. A rate that is null is calibrated by Theorem 6.3 for the
+    planned intervals, for each device by its D_i.
 
     Attributes:
-        rate: alpha; None is calibrated by Theorem 6.3 for the planned intervals, for each device by its D_i.
+        rate: of the density of the term, exp(-rate ||n||); null is calibrated.
         input_bound: a public bound on the norm of inputs, which are divided by it; every record is checked.
     """
 
-    rate: float | None = None
-    input_bound: float = 1.0
-    description: ClassVar[str] = "every device adds a random linear term to its objective (objective perturbation)"
+    name: Literal["objective"] = "objective"
+    rate: Magnitude | None = None
+    input_bound: Magnitude = 1.0
+
     accounted: ClassVar[bool] = False
-    clips: ClassVar[Clips] = "nothing"
     unaudited: ClassVar[str | None] = "there is no sound account to hold an audit against"
-    models: ClassVar[frozenset[str] | None] = frozenset({"softmax", "logistic"})
+
+    @property
+    def clips(self) -> Clips:
+        return "nothing"
 
     @property
     def input_norm(self) -> float | None:
@@ -148,9 +154,7 @@ class ObjectivePerturbation(NoisePlacement):
             yield "method.objective", text + (f" with mu {request.mu:g}" if request.objective == "proximal" else "")
         yield from remembering(request)
         yield from uncontrolled(request)
-        if self.models is not None and (
-            request.model not in self.models or request.model_options.get("double_softmax")
-        ):
+        if request.model not in ("softmax", "logistic") or request.model_options.get("double_softmax"):
             text = (
                 "Theorem 6.3 is about generalised linear models; expected softmax, or logistic without double_softmax"
             )
@@ -247,21 +251,27 @@ class OutputPerturbationMechanism(Mechanism):
         return replace(self, factor=self.factor * factor)
 
 
-@dataclass(frozen=True)
 class OutputPerturbation(NoisePlacement):
-    """Every device for itself, whoever is trusted.
+    """Noise on the clipped model.
+
+    Every device adds it for itself. A deviation that is null is calibrated by Theorem 6.2 for the planned releases, for
+    each device by its D_i.
 
     Attributes:
-        model_norm: tau.
-        noise_std: sigma; None is calibrated by Theorem 6.2 for the planned releases, for each device by its D_i.
+        model_norm: tau, to which a device cuts its model.
+        noise_std: sigma; null is calibrated.
     """
 
-    model_norm: float = 1.0
-    noise_std: float | None = None
+    name: Literal["output"] = "output"
+    model_norm: Magnitude = 1.0
+    noise_std: Magnitude | None = None
+
     about_replaced_records: ClassVar[bool] = True
-    description: ClassVar[str] = "every device clips its model and adds noise to it (output perturbation)"
-    clips: ClassVar[Clips] = "nothing"
     unaudited: ClassVar[str | None] = "canaries test clipped gradients; here models are clipped"
+
+    @property
+    def clips(self) -> Clips:
+        return "nothing"
 
     @property
     def noise_is_given(self) -> bool:
