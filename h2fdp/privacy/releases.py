@@ -17,6 +17,7 @@ from h2fdp.privacy.accounting import Bound
 from h2fdp.privacy.trust_model import Observer, ReleaseKind, TrustModel
 
 Sampling = Literal["poisson", "fixed"]
+Adjacency = Literal["null-record", "add-remove", "replace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Release:
         bound: how the sensitivity is known, see `ReleaseType`.
         own_gradient: how far a draw's own gradient moves its step under the bound `record`, in units of 2 eta G.
         clip_norm, vote_share: where the clip norm moves, C of the interval, and the share of the squared sensitivity
-            that is the vote about it (see `adaptive_clipping`); None elsewhere.
+            that is the vote about it (see `AdaptiveClipping`); None elsewhere.
+        adjacency: what the sensitivity is about; of rows for which it is `replace` the ledger says so.
     """
 
     interval: int
@@ -51,15 +53,18 @@ class Release:
     own_gradient: float = 1.0
     clip_norm: float | None = None
     vote_share: float | None = None
+    adjacency: Adjacency = "null-record"
 
     def as_row(self) -> dict[str, Any]:
         """The ledger's row."""
         row = dict(zip(RELEASE_KEYS, _values_of(self), strict=True))
-        return row if self.clip_norm is None else row | {key: getattr(self, key) for key in VOTE_KEYS}
+        if self.clip_norm is not None:
+            row |= {key: getattr(self, key) for key in VOTE_KEYS}
+        return row if self.adjacency == "null-record" else row | {"adjacency": self.adjacency}
 
 
 VOTE_KEYS = ("clip_norm", "vote_share")
-RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in VOTE_KEYS)
+RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in (*VOTE_KEYS, "adjacency"))
 _values_of = attrgetter(*RELEASE_KEYS)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,12 +11,12 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.privacy import AdaptiveClipping, Mechanism, PlannedUpload, Release, TierVector, TrustModel
-from h2fdp.privacy.adjacency import Adjacency, under
-from h2fdp.privacy.releases import AlikeReleases
+from h2fdp.privacy.ledger_rows import under
+from h2fdp.privacy.releases import Adjacency, AlikeReleases
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Arrivals, Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.protocol.tree_plan import summed
+from h2fdp.protocol.tree_plan import UpperVector, UpperVectors
 from h2fdp.schedules.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
 from h2fdp.schedules.feedback import IntervalObservation, Measurements
 
@@ -216,11 +215,13 @@ class PlannedNoise:
     def summed(self, plan: IntervalPlan) -> dict[str, dict[int, tuple[TierVector, ...]]]:
         """The cloud's secure sum above each subnet's last average, in a network of one tier."""
         averaged = [
-            (name, share, self.hidden_variances(plan, name)[-1])
+            (share, UpperVector(float(self.hidden_variances(plan, name)[-1]), 0.0, {name: 0.0}, {name: 1.0}))
             for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
             if subnet.aggregation(-1).rows.size
         ]
-        return summed({name: len(part.segments) - 1 for name, part in plan.subnets.items()}, averaged)
+        vectors = UpperVectors()
+        vectors.averaged(averaged, 0.0, -1)
+        return {name: {len(plan.subnets[name].segments) - 1: above[-1]} for name, above in vectors.of_subnets.items()}
 
     def of_cloud(self, plan: IntervalPlan) -> float:
         """The standard deviation of what the cloud adds to the average, for the devices really in it."""
@@ -233,24 +234,14 @@ class PlannedNoise:
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows.
 
-        Subnets that look alike have the same ones, but for the name: they are worked out for the first of these, and
-        held until the last has them.
+        Subnets that look alike have the same ones, but for the name: they are worked out for the first of these.
         """
         if self.noise is None:
             return
-        likenesses = self._likenesses(plan)
-        left, held = Counter(likenesses.values()), dict[Hashable, list[Release]]()
-        for (name, likeness), share in zip(likenesses.items(), plan.weights.tolist(), strict=True):
-            left[likeness] -= 1
-            if likeness in held:
-                yield from (replace(release, edge=name) for release in held[likeness])
-                if not left[likeness]:
-                    del held[likeness]
-            elif left[likeness]:
-                held[likeness] = list(self._of_subnet(plan, name, share))
-                yield from held[likeness]
-            else:
-                yield from self._of_subnet(plan, name, share)
+        found = {name: alike for alike in self.alike(plan) for name in alike.edges}
+        for name in plan.subnets:
+            first, releases = found[name].edges[0], found[name].releases
+            yield from releases if name == first else (replace(release, edge=name) for release in releases)
 
     def alike(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
         """The same, once for all subnets that look alike."""

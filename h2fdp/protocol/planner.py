@@ -17,9 +17,8 @@ from h2fdp.privacy import (
     Release,
     TrustModel,
 )
-from h2fdp.privacy.adjacency import Adjacency
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
-from h2fdp.privacy.releases import AlikeReleases
+from h2fdp.privacy.releases import Adjacency, AlikeReleases
 from h2fdp.protocol.arrivals import CompletedWork, Faults, completed_epochs, completed_work, reached
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan

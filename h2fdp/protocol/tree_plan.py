@@ -72,24 +72,6 @@ class UpperVectors:
         return variance, known, shares
 
 
-def summed(
-    last: Mapping[str, int], averaged: Sequence[tuple[str, float, float]]
-) -> dict[str, dict[int, tuple[TierVector, ...]]]:
-    """Subnet -> segment -> the vector that a sum of subnets' last averages is, see `IntervalPlan.vectors`.
-
-    Args:
-        last: subnet -> number of its last segment.
-        averaged: of each subnet of which anything new is in it: name, weight, variance of the noise on its average.
-    """
-    parts = {name: weight**2 * variance for name, weight, variance in averaged}
-    level = math.sqrt(sum(parts.values()))
-    found: dict[str, dict[int, tuple[TierVector, ...]]] = {}
-    for name, weight, _ in averaged:
-        known = max((part for other, part in parts.items() if other != name), default=0.0)
-        found[name] = {last[name]: (TierVector(share=weight, noise_std=level, known=math.sqrt(known)),)}
-    return found
-
-
 @dataclass(frozen=True, kw_only=True)
 class TierFacts:
     """What is public about an aggregator above edge servers.

@@ -14,7 +14,8 @@ from h2fdp.data import public_features, standardized
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
-from h2fdp.privacy import SecureSum, adjacency, padded
+from h2fdp.privacy import SecureSum, padded
+from h2fdp.privacy.ledger_rows import ADJACENCY_NOTES
 from h2fdp.privacy.trust_model import KEY_BITS, SHARE_BITS
 from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
@@ -227,7 +228,7 @@ class RunSetup(RunInputs, Noise):
             conditions[UNTIL] = True
         if self.noise is not None and self.blueprint.adaptive is not None:
             conditions[MOVES] = True
-        if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):
+        if self.noise is not None and (note := ADJACENCY_NOTES.get(self.config.privacy.adjacency)):
             conditions[note] = True
         return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))
 

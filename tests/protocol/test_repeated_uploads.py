@@ -6,7 +6,7 @@ import pytest
 
 from h2fdp import Experiment, Topology
 from h2fdp.privacy import Release
-from h2fdp.privacy.adjacency import under
+from h2fdp.privacy.ledger_rows import under
 from h2fdp.protocol.planned_releases import uploads_of
 from h2fdp.schedules import Decision
 
