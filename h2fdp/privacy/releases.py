@@ -6,7 +6,7 @@ Rows are computed from the plan of an interval before it starts, so they can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
@@ -145,14 +145,6 @@ class PlannedUpload:
     own_gradient: np.ndarray | None = None
     rounding: float = 0.0
 
-    def repeats(self, before: PlannedUpload) -> bool:
-        """Whether it was made from an earlier one by moving its slots: then its releases are those, at later slots."""
-        same = all(own is other for own, other in zip(_but_slots(self), _but_slots(before), strict=True))
-        return same and self.slot - self.first_slot == before.slot - before.first_slot
-
-
-_but_slots = attrgetter(*(each.name for each in fields(PlannedUpload) if each.name not in ("first_slot", "slot")))
-
 
 def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Iterator[Release]:
     """The ledger's rows of one upload, for all observers.
@@ -262,17 +254,15 @@ def grouped(upload: PlannedUpload, observer: Observer, columns: np.ndarray) -> I
     return _seen_by(upload, observer, _groups(upload, columns))
 
 
-_Group = tuple[list[float], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
+_Group = tuple[tuple[float, ...], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
 
 
 def _groups(upload: PlannedUpload, columns: np.ndarray) -> list[_Group]:
     own = np.ones(len(columns)) if upload.own_gradient is None else upload.own_gradient
-    columns = np.concatenate([columns, own[:, None]], axis=1)
-    if (columns == columns[0]).all():  # equal devices, the usual case
-        return [(columns[0].tolist(), device_ranges(upload.rows))]
-    distinct, number = np.unique(columns, axis=0, return_inverse=True)
-    of_devices = [device_ranges(upload.rows[number.ravel() == each]) for each in range(len(distinct))]
-    return list(zip(distinct.tolist(), of_devices, strict=True))
+    found: dict[tuple[float, ...], list[int]] = {}
+    for row, *values in zip(upload.rows.tolist(), *columns.T.tolist(), own.tolist(), strict=True):
+        found.setdefault(tuple(values), []).append(row)
+    return [(values, device_ranges(found[values])) for values in sorted(found)]
 
 
 def _seen_by(upload: PlannedUpload, observer: Observer, groups: list[_Group]) -> Iterator[Release]:
@@ -305,14 +295,16 @@ def rows_in(ranges: str) -> Iterator[slice]:
         yield slice(int(first) - 1, int(last or first))
 
 
-def device_ranges(rows: np.ndarray | Sequence[int]) -> str:
+def device_ranges(rows: Iterable[int]) -> str:
     """Row numbers from 0 as ranges of device numbers from 1.
 
     >>> device_ranges([0, 1, 2, 4])
     '1-3,5'
     """
-    numbers = np.sort(np.asarray(rows)) + 1
-    if numbers.size > 1 and numbers[-1] - numbers[0] == numbers.size - 1:
-        return f"{numbers[0]}-{numbers[-1]}"
-    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
-    return ",".join(str(run[0]) if run.size == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    runs: list[list[int]] = []
+    for number in sorted(row + 1 for row in rows):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

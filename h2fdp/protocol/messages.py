@@ -139,18 +139,6 @@ class Plan:
             return int(segment != len(self.segments) - 1)
         return self.heights[segment]
 
-    def repeats(self, segment: int) -> bool:
-        """Whether the aggregation that ends this segment is known to be the one before it, but for its slot."""
-        if segment == 0 or self.completed is not None or self.weights is not None or self.reach is not None:
-            return False
-        before = segment - 1
-        return (
-            self.segments[segment] == self.segments[before]
-            and self.height(segment) == self.height(before)
-            and self.facts(segment) == self.facts(before)
-            and np.array_equal(self.noise_std[segment], self.noise_std[before])
-        )
-
     def stretch(self, first: int, stop: int) -> Plan:
         """The segments first .. stop - 1, for a subnet above which somebody aggregates at their end."""
         completed = self.completed

@@ -51,13 +51,8 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         public = {"sampling_rates": facts.sampling_rates[part.rows], "records": facts.records[part.rows]}
         return {"rows": part.rows, "steps": part.steps, "weights": part.reach, **public}
 
-    start, upload = subnet.first_slot, None
+    start = subnet.first_slot
     for segment, end in enumerate(subnet.ends()):
-        if upload is not None and not above and subnet.repeats(segment) and heights[segment] == heights[segment - 1]:
-            upload = replace(upload, first_slot=start, slot=end)
-            yield upload
-            start = end
-            continue
         part = subnet.aggregation(segment)
         kind = subnet.kind(segment)
         passed, summed = facts.passed(heights[segment]), facts.cloud_sums and kind == "global"
@@ -66,8 +61,7 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         if part.rows.size:
             seen["rounding"] = subnet.rounding(segment)
         noise = subnet.accounted_noise(segment)
-        upload = of_subnet(first_slot=start, slot=end, kind=kind, noise_std=noise, **seen, **of(part))
-        yield upload
+        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=noise, **seen, **of(part))
         start = end
     if subnet.estimate_noise is not None and subnet.estimate_noise.size:
         last = subnet.last_slot
@@ -264,16 +258,9 @@ class PlannedNoise:
     def _of_subnet(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Release]:
         facts, subnet = self.facts[name], plan.subnets[name]
         assert self.noise is not None, "there is nothing to release under no noise"
-        before, made = None, list[Release]()
         for upload in uploads_of(facts, plan, subnet, share):
-            if before is not None and upload.repeats(before):
-                later = upload.slot - before.slot
-                made = [replace(release, slot=release.slot + later) for release in made]
-            else:
-                made = list(under(self.adjacency, self.noise.releases(upload)))
-                made = made if self.adaptive is None else list(map(self._with_votes, made))
-            yield from made
-            before = upload
+            made = under(self.adjacency, self.noise.releases(upload))
+            yield from made if self.adaptive is None else map(self._with_votes, made)
 
     def _with_votes(self, release: Release) -> Release:
         """The same, saying that votes about a clip norm are part of it."""
