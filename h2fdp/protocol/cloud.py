@@ -18,7 +18,7 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import Release, add_gaussian_noise
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.aggregator import NodeGroup
-from h2fdp.protocol.client_state import DeviceMemories
+from h2fdp.protocol.devices import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SecantPlan, Upload
 from h2fdp.protocol.planned_releases import average_alone, noise_and_gradients, observation

@@ -16,7 +16,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.privacy import Moment, Pipeline, TrustModel
 from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, NodeGroup, in_step
-from h2fdp.protocol.client_state import WorkAccumulator
+from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
 from h2fdp.schedules.device_estimates import EDGE_NUMBERS, GradientProbe, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.schedules.loss_probes import SecantMeasurements, SecantOrder

@@ -12,8 +12,7 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting.mixture_composition import RELATIVE_TOLERANCE, epsilon_of_mixtures
-from h2fdp.privacy.accounting.mixtures import mixture_of
-from h2fdp.privacy.accounting.release_types import Composition, ReleaseType, UnsupportedRelease, revealing
+from h2fdp.privacy.accounting.mixtures import Composition, ReleaseType, UnsupportedRelease, mixture_of, revealing
 from h2fdp.privacy.accounting.renyi import ORDERS, classic_epsilon_from_rdp, epsilon_from_rdp, rdp_of
 
 ERROR_SHARE = 0.01

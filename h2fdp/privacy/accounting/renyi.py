@@ -14,8 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from h2fdp.privacy.accounting.mixtures import AnyMixture, mixture_of, over_noise, privacy_loss
-from h2fdp.privacy.accounting.release_types import ReleaseType
+from h2fdp.privacy.accounting.mixtures import AnyMixture, ReleaseType, mixture_of, over_noise, privacy_loss
 
 
 def epsilon_from_rdp(rdp: np.ndarray, delta: float) -> np.ndarray:
