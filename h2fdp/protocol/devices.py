@@ -6,7 +6,7 @@ What a device remembers, during an interval and from one to the next, is refused
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
-from h2fdp.protocol.messages import Arrivals, DeviceWork, Order, Plan, Upload
+from h2fdp.protocol.messages import Arrivals, DeviceWork, Order, Plan, Upload, present_shares
 from h2fdp.schedules.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
 from h2fdp.schedules.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
 from h2fdp.streams import Streams
@@ -159,12 +159,9 @@ class WorkAccumulator:
     """What the devices of one subnet did so far in an interval, in the rows of its plan.
 
     Attributes:
+        gain: maps the local steps of a stretch to the number of gradients that they add up.
         memory: (s, M) what the devices remember; None where the objective has no memory.
-        updates: (s, M) sums of each device's updates, where they remember.
-        steps: (s,) local steps that were uploaded.
-        gradients: (s,) the number of gradients that these steps add up.
-        gain: maps the local steps of a stretch to that number.
-        local_models: (s, M) where each device ended last, where they remember.
+        work: since the interval began, where they remember.
     """
 
     objective: LocalObjective
@@ -172,13 +169,9 @@ class WorkAccumulator:
     plan: Plan
     variate: Tensor | None
     memory: Tensor | None
-    updates: Tensor | None
-    personal: Tensor | None
-    steps: np.ndarray
-    gradients: np.ndarray
-    ends: Tensor | None = field(default=None)
-    last_steps: Tensor | None = field(default=None)
-    local_models: Tensor | None = field(default=None)
+    work: DeviceWork | None
+    ends: Tensor | None = None
+    last_steps: Tensor | None = None
 
     @classmethod
     def begun(
@@ -189,21 +182,18 @@ class WorkAccumulator:
         model: Tensor,
         variate: Tensor | None,
     ) -> WorkAccumulator:
-        """An empty one, at the model (M,) that was sent."""
+        """That of a stretch, at the model (M,) that was sent; it goes on from earlier stretches of the interval."""
         memory = None if plan.memory is None else plan.memory.to(model.device)
-        if plan.work is not None:  # of earlier stretches of the interval
-            done = plan.work
-            there = None if done.personal is None else done.personal.to(model.device).clone()
-            own = done.updates.to(model.device).clone(), there, done.steps.copy(), done.gradients.copy()
-            work = cls(objective, gain, plan, variate, memory, *own)
-            work.local_models = done.local_models.to(model.device).clone()
-            return work
-        updates = None if memory is None else torch.zeros_like(memory)
-        personal = None if memory is None or not objective.personal else torch.zeros_like(memory)
-        nothing = np.zeros(len(plan.rows), dtype=np.int64), np.zeros(len(plan.rows))
-        work = cls(objective, gain, plan, variate, memory, updates, personal, *nothing)
-        work.local_models = None if memory is None else torch.zeros_like(memory)
-        return work
+        work = None if plan.work is None else plan.work.copied(model.device)
+        if memory is not None and work is None:
+            work = DeviceWork(
+                updates=torch.zeros_like(memory),
+                local_models=torch.zeros_like(memory),
+                personal=torch.zeros_like(memory) if objective.personal else None,
+                steps=np.zeros(len(plan.rows), dtype=np.int64),
+                gradients=np.zeros(len(plan.rows)),
+            )
+        return cls(objective, gain, plan, variate, memory, work)
 
     def corrections(self, rows: np.ndarray) -> Tensor | None:
         """(s, M) for the devices of these rows; None where nothing is corrected."""
@@ -215,48 +205,42 @@ class WorkAccumulator:
         """One aggregation, of devices that were sent `model` (M,)."""
         if self.plan.watched:
             self.ends, self.last_steps = model - trained.updates, trained.last_steps
-        if self.updates is None:
+        if self.work is None:
             return
         places = torch.from_numpy(self._places(part.rows))
-        self.updates[places] += trained.updates
-        assert self.local_models is not None, "kept where updates are"
-        self.local_models[places] = model - trained.updates
-        if self.personal is not None:
+        self.work.updates[places] += trained.updates
+        self.work.local_models[places] = model - trained.updates
+        if self.work.personal is not None:
             assert trained.personal is not None, "the objective trains personal models"
-            self.personal[places] = trained.personal
-        self.steps[places.numpy()] += part.steps
-        self.gradients[places.numpy()] += [self.gain(steps) for steps in part.steps.tolist()]
+            self.work.personal[places] = trained.personal
+        self.work.steps[places.numpy()] += part.steps
+        self.work.gradients[places.numpy()] += [self.gain(steps) for steps in part.steps.tolist()]
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, beside its update (M,)."""
-        memory, variate, so_far = self.memory, None, None
-        if memory is not None and self.updates is not None and self.local_models is not None:
-            steps = torch.from_numpy(self.steps).to(memory)
-            gradients = torch.from_numpy(self.gradients).to(memory)
-            work = _Work(self.updates, self.local_models, self.personal, steps, gradients, self.plan.step_size)
-            remembered = self.objective.remembered(memory, self.variate, work)
+        memory, work, variate = self.memory, self.work, None
+        if memory is not None and work is not None:
+            steps, gradients = (torch.from_numpy(each).to(memory) for each in (work.steps, work.gradients))
+            made = _Work(work.updates, work.local_models, work.personal, steps, gradients, self.plan.step_size)
+            remembered = self.objective.remembered(memory, self.variate, made)
             if self.variate is not None:
-                shares = torch.from_numpy(self._arriving_shares()).to(memory)
+                shares = torch.from_numpy(present_shares(self.plan.shares, work.steps > 0)).to(memory)
                 variate = shares @ (remembered - memory)
             memory = remembered
-            if self.plan.kind(len(self.plan.segments) - 1) == "local":
-                so_far = DeviceWork(
-                    updates=self.updates,
-                    local_models=self.local_models,
-                    personal=self.personal,
-                    steps=self.steps,
-                    gradients=self.gradients,
-                )
+        goes_on = self.plan.kind(len(self.plan.segments) - 1) == "local"
         ends, last_steps = self.ends, self.last_steps
-        return Upload(update=update, variate=variate, memory=memory, work=so_far, ends=ends, last_steps=last_steps)
+        return Upload(
+            update=update,
+            variate=variate,
+            memory=memory,
+            work=work if goes_on else None,
+            ends=ends,
+            last_steps=last_steps,
+        )
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
         """Where these rows stand in the plan."""
         return np.searchsorted(self.plan.rows, rows)
-
-    def _arriving_shares(self) -> np.ndarray:
-        kept = self.plan.shares * (self.steps > 0)
-        return np.asarray(kept / (kept.sum() or 1.0))
 
 
 class DeviceMemories:

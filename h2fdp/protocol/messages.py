@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from h2fdp.privacy import AggregationKind
@@ -55,6 +56,18 @@ class DeviceWork:
     def cpu(self) -> DeviceWork:
         """The same in the memory of the processor."""
         return _on_cpu(self)
+
+    def copied(self, device: torch.device) -> DeviceWork:
+        """A copy there, to be changed."""
+        personal = None if self.personal is None else self.personal.to(device).clone()
+        updates, local_models = (each.to(device).clone() for each in (self.updates, self.local_models))
+        return DeviceWork(
+            updates=updates,
+            local_models=local_models,
+            personal=personal,
+            steps=self.steps.copy(),
+            gradients=self.gradients.copy(),
+        )
 
 
 Held = TypeVar("Held", "Upload", DeviceWork)
