@@ -134,7 +134,7 @@ class PaperCalibration(Calibration):
         c2: the paper's unnamed constant.
         local_releases: l_c, the local aggregations planned for a subnet over the whole run.
         global_releases: K_g, the global aggregations planned.
-        factor: on all noises; 1 is the paper, another value comes from an account (`accounted.py`).
+        factor: on all noises; 1 is the paper, another value comes from an account (`smallest_factor`).
         tiers: in a network of more than one tier the local aggregations planned for each, in place of l_c.
 
     >>> calibration = PaperCalibration(epsilon=1.0, delta=1e-5, c2=2**0.5, local_releases=600, global_releases=200)

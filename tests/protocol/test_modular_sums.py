@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from h2fdp import Experiment
-from h2fdp.privacy.mechanisms.stages import IntegerSum
-from h2fdp.privacy.modular_sums import SMOOTHING
+from h2fdp.privacy.modular_sums import SMOOTHING, IntegerSum
 from h2fdp.protocol import InProcessNodes
 from h2fdp.protocol.edge_server import _Subnet
 from tests.protocol.overhearing import overheard

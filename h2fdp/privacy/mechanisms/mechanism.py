@@ -193,7 +193,7 @@ class Mechanism(Protocol):
     def clipped_to(self, length: float) -> Self:
         """The same where what one record, or device, adds is no longer than this: noises keep their multipliers.
 
-        For a clip norm that moves, see `adaptive_clipping`.
+        For a clip norm that moves, see `AdaptiveClipping`.
         """
         raise AssertionError("the clip norm of this mechanism does not move")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 import numpy as np
 
 from h2fdp.data.records import Rows
+from h2fdp.privacy.modular_sums import IntegerSum
 from h2fdp.privacy.trust_model import AggregationKind
 from h2fdp.privacy.vectors import add_gaussian_noises
 from h2fdp.streams import Streams, generator_of
@@ -19,29 +20,17 @@ if TYPE_CHECKING:
 Divisor = Literal["expected", "drawn"] | float
 
 
-class SumCode(Protocol):
-    """How devices' vectors stand for others in one sum of an edge server, and what accounts have to know of it."""
-
-    def stated(self, levels: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """(s,) levels of continuous noise that hide no less than these, of the devices `rows`."""
-        ...
-
-    def inflation(self, rows: np.ndarray) -> float:
-        """How much further the average of the devices `rows` may move."""
-        ...
-
-
 @dataclass(frozen=True)
 class StageFacts:
     """What stages go by at one aggregation and nothing else does: public, and handed on unread by plans and nodes.
 
     Attributes:
         clip_norm: C of the interval, where it moves.
-        code: of a sum in which other vectors stand for the updates; None elsewhere.
+        code: of a sum in which integers stand for the updates; None elsewhere.
     """
 
     clip_norm: float | None = None
-    code: SumCode | None = None
+    code: IntegerSum | None = None
 
 
 NO_FACTS = StageFacts()
@@ -177,7 +166,7 @@ class Stage(Protocol):
         """
         return updates
 
-    def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[SumCode, np.ndarray] | None:
+    def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:
         """The code of a sum, if it needs one, and the levels (s,) of noise that it makes of these."""
         return None
 
@@ -249,6 +238,6 @@ class Pipeline:
         """Whether something else than updates is added up: every sum has a code of its own."""
         return any(stage.has_code for stage in self.stages)
 
-    def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[SumCode, np.ndarray] | None:
+    def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:
         """The code of a sum, if any; see `Stage.coded`."""
         return next((stage.coded(planned, levels) for stage in self.stages if stage.has_code), None)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.mechanisms.pipeline import Moment, PlannedSum, Stage, StepNoise, SumCode
-from h2fdp.privacy.modular_sums import ModularCode, code_for
+from h2fdp.privacy.mechanisms.pipeline import Moment, PlannedSum, Stage, StepNoise
+from h2fdp.privacy.modular_sums import IntegerSum, code_for
 from h2fdp.privacy.vectors import ROUNDING, AdaptiveClipping, add_gaussian_noises, clip_rows
 
 if TYPE_CHECKING:
@@ -125,29 +125,6 @@ class GaussianNoise(Stage):
         return updates
 
 
-@dataclass(frozen=True, eq=False)
-class IntegerSum(SumCode):
-    """The code of one sum of integers, and who has which share in it.
-
-    Attributes:
-        rows, shares: (s,) of the devices that began.
-    """
-
-    code: ModularCode
-    rows: np.ndarray
-    shares: np.ndarray
-
-    def shares_of(self, rows: np.ndarray) -> np.ndarray:
-        """(s,) of some of them, whoever else arrives."""
-        return np.asarray(self.shares[np.searchsorted(self.rows, rows)])
-
-    def stated(self, levels: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return self.code.accounted(levels, self.shares_of(rows))
-
-    def inflation(self, rows: np.ndarray) -> float:
-        return self.code.inflation / float(self.shares_of(rows).sum())
-
-
 _WHOLE = 1e-9  # of a grid cell: a noise of so many whole cells stays what it is
 
 
@@ -199,7 +176,7 @@ class ModularShares(Stage):
         return whole.code.decode(uploads, signs)[None], np.array([1 / float(whole.shares_of(at.rows).sum())])
 
     def _sum(self, at: Moment) -> IntegerSum:
-        assert isinstance(at.facts.code, IntegerSum), "an order says how vectors become integers"
+        assert at.facts.code is not None, "an order says how vectors become integers"
         return at.facts.code
 
 
