@@ -24,7 +24,7 @@ from experiments.mistakes import told
 from experiments.reproduction.conduct import commit_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounting.iteration_budget import iteration_budget
-from h2fdp.privacy.accounting.release_types import ReleaseType
+from h2fdp.privacy.accounting.mixtures import ReleaseType
 
 FILE = Path(__file__).parent / "ali-dpfl.yaml"
 EPSILONS = (1.55, 1.65, 1.75, 1.85, 2.0, 2.25, 2.5, 2.75, 3.25)  # of the papers' budget table

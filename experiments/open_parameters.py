@@ -31,8 +31,8 @@ import yaml
 import h2fdp
 from experiments.reproduction.measures import cost_until, smoothed
 from h2fdp import Experiment
-from h2fdp.privacy.accounted import scaled, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.calibration import scaled, smallest_factor
 from h2fdp.run.forecast import planned_accounts
 
 FOLDER = Path(__file__).parent

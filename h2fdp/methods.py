@@ -14,7 +14,7 @@ from h2fdp.algorithms.aggregation import WeightedAverageOptions
 from h2fdp.algorithms.fedavg import AverageOptions, PlainOptions
 from h2fdp.config.check import quote
 from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
-from h2fdp.privacy.noise_placement_options import NoisePlacementSection, NoneOptions
+from h2fdp.privacy import NoisePlacementSection, NonPrivate
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import ScheduleSection
 
@@ -38,7 +38,7 @@ class Method(Section):
     """
 
     objective: ObjectiveSection = PlainOptions()
-    privacy: NoisePlacementSection = NoneOptions()
+    privacy: NoisePlacementSection = NonPrivate()
     aggregation: AggregationSection = WeightedAverageOptions()
     server: ServerSection = AverageOptions()
     upcycle: Factor | None = None

@@ -7,6 +7,7 @@ from h2fdp.algorithms.aggregation import (
     Aggregation,
     AggregationOptions,
     Contributions,
+    Visible,
     WeightedAverage,
     aggregation_of,
 )
@@ -28,6 +29,7 @@ from h2fdp.algorithms.registry import (
     objective_of,
     server_of,
 )
+from h2fdp.algorithms.robust import TrimmedMean
 from h2fdp.algorithms.scaffold import Scaffold, ScaffoldServer
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.algorithms.upcycled import Factor, Upcycled
@@ -76,8 +78,10 @@ __all__ = [
     "ServerUpdate",
     "StatefulUpdate",
     "StatelessObjective",
+    "TrimmedMean",
     "Upcycled",
     "Uploaded",
+    "Visible",
     "WeightedAverage",
     "Yogi",
     "aggregation_of",

@@ -1,4 +1,4 @@
-"""The axis of aggregation: with which weights an aggregator adds up what its children upload.
+"""The axis of aggregation: what an aggregator makes of its children's uploads, and with which weights.
 
 Weights depend on public facts alone: whose uploads arrive, how many records they have, how many local steps they did.
 So the cloud knows them when it plans an interval, noise is sized by them, and the ledger states them before it starts.
@@ -7,11 +7,12 @@ So the cloud knows them when it plans an interval, noise is sized by them, and t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
+from torch import Tensor
 
 from h2fdp.config.fields import Options
 from h2fdp.config.named_options import Choices
@@ -48,12 +49,21 @@ class Contributions:
             array.flags.writeable = False
 
 
+Visible = Literal["sum", "each"]
+
+
 class Aggregation(ABC):
     """model <- model - sum_j weight_j upload_j / normaliser_j, at every aggregator of the tree alike.
 
     The node above an aggregator, and the children to which it broadcasts, see this sum and no single upload: the
     ledger has its rows by it. What the aggregator itself sees of its children follows from the trust in it.
+
+    Attributes:
+        visible: `each` where `combine` is no function of that sum: then accounts assume that all observers see each
+            upload by itself, and an upload is hidden by its own noise alone.
     """
+
+    visible: Visible = "sum"
 
     @abstractmethod
     def weights(self, uploads: Contributions) -> np.ndarray:
@@ -69,6 +79,31 @@ class Aggregation(ABC):
         of all planned steps adds less, though never less than its own steps ask for.
         """
         return None
+
+    def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
+        """(..., M), what the aggregator subtracts from its model: of n updates (..., M), in the order of the tree.
+
+        Args:
+            weights: (n,) of the uploads, divided by the normalisers if there are any.
+        """
+        return weighted_sum(updates, weights)
+
+    def reach(self, weights: np.ndarray) -> np.ndarray | None:
+        """(n,) how far the result moves at most (L2) where one of the updates moves by 1; None where no bound is known.
+
+        Args:
+            weights: see `combine`.
+        """
+        return weights if self.visible == "sum" else None
+
+
+def weighted_sum(vectors: Iterable[Tensor], weights: np.ndarray) -> Tensor:
+    """sum_j weights_j vectors_j, added in order: element by element, so that no layout changes a bit."""
+    first, *others = vectors
+    total = first * float(weights[0])
+    for vector, weight in zip(others, weights[1:].tolist(), strict=True):
+        total.add_(vector, alpha=weight)
+    return total
 
 
 def upload_weights(aggregation: Aggregation, uploads: Contributions) -> tuple[np.ndarray, np.ndarray | None]:
@@ -135,6 +170,31 @@ class OwnAggregation(Aggregation):
 
     def __init__(self, own: Aggregation, origin: Origin) -> None:
         self._own, self.origin = own, origin
+        self.visible: Visible = "each" if self._defines("combine") else "sum"
+
+    def _defines(self, method: str) -> bool:
+        inherited = getattr(Aggregation, method)
+        return getattr(type(self._own), method, inherited) is not inherited
+
+    def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
+        """See `Aggregation.combine`.
+
+        Raises:
+            UserError: the user's code fails, or answers with something else than a vector of the model's length.
+        """
+        if self.visible == "sum":
+            return super().combine(updates, weights)
+        found = self.origin.call("combine", self._own.combine, updates, weights)
+        if not isinstance(found, Tensor) or found.shape != updates[0].shape or found.dtype != updates[0].dtype:
+            raise self.origin.wrong("combine", f"a tensor like each update, {tuple(updates[0].shape)}", found)
+        return found
+
+    def reach(self, weights: np.ndarray) -> np.ndarray | None:
+        """As it states; `Aggregation.reach` where it states nothing."""
+        if self.visible == "sum" or not self._defines("reach"):
+            return super().reach(weights)
+        found: np.ndarray | None = self.origin.call("reach", self._own.reach, weights)
+        return found
 
     def weights(self, uploads: Contributions) -> np.ndarray:
         """See `Aggregation.weights`.

@@ -15,8 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.privacy.observing import Observer
-from h2fdp.privacy.trust_model import TrustModel
+from h2fdp.privacy.trust_model import Observer, TrustModel
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError(text, key="control.estimates")
     if run.config.training.clipping != "clip":
         raise UserError("canaries are as long as clipped gradients; expected clip", key="training.clipping")
+    if run.blueprint.aggregation.visible == "each":
+        raise UserError("canaries are looked for in sums of uploads; expected average", key="method.aggregation")
     if run.blueprint.adaptive is not None:
         text = "canaries are as long as one clip norm, and this one moves; expected a number"
         raise UserError(text, key="training.clip_norm")

@@ -11,8 +11,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment import rules
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import UntilSection
-from h2fdp.privacy import noise_placement_of
-from h2fdp.privacy.noise_placement_options import HierarchicalOptions
+from h2fdp.privacy import HierarchicalDp, noise_placement_of
 from h2fdp.schedules.registry import chosen, reconciled
 
 
@@ -122,7 +121,7 @@ def _check_search(experiment: ExperimentFile, document: Document) -> None:
 
 def _may_leave_trust(experiment: ExperimentFile) -> bool:
     privacy = experiment.method.privacy
-    return isinstance(privacy, HierarchicalOptions) and privacy.noise == "steps"
+    return isinstance(privacy, HierarchicalDp) and privacy.noise == "steps"
 
 
 def _with_wishes(experiment: ExperimentFile) -> ExperimentFile:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from h2fdp.algorithms import Aggregation, AggregationOptions, ObjectiveOptions, ServerOptions
+from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import NoisePlacement, RequestedExperiment
@@ -51,7 +52,7 @@ def default_calibration(axes: Axes) -> Literal["paper", "accounted"]:
 def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     """(key, what is wrong and would be right) of each combination that means nothing, or that no account covers."""
     yield from _of_state(experiment)
-    yield from _of_aggregation(experiment, axes.objective)
+    yield from _of_aggregation(experiment, axes)
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
@@ -75,13 +76,28 @@ def _of_state(experiment: ExperimentFile) -> Found:
         yield f"method.{axis}", f"{text}; expected objective {devices} with server {cloud}"
 
 
-def _of_aggregation(experiment: ExperimentFile, objective: LocalObjective) -> Found:
+def _of_aggregation(experiment: ExperimentFile, axes: Axes) -> Found:
     aggregation, name = experiment.method.aggregation, experiment.method.objective.name
+    if axes.aggregation.visible == "each":
+        yield from _of_no_sum(experiment, axes)
     if not isinstance(aggregation, AggregationOptions) or not aggregation.counts_gradients:
         return
-    if pull_of(objective) is None:
+    if pull_of(axes.objective) is None:
         text = f"{aggregation.name} divides an upload by the number of gradients in it, which {name} does not"
         yield "method.aggregation", f"{text} state; expected average, or another objective"
+
+
+def _of_no_sum(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What needs the sum of what aggregators receive, and has none under a rule such as the median."""
+    training = experiment.training
+    if training.weights == "by-size" and isinstance(experiment.method.aggregation, RobustOptions):
+        yield "training.weights", "the rule orders uploads by their values; expected uniform, found by-size"
+    if axes.schedule.controlled:
+        yield "control.enabled", "the controller weighs the noise of an average; expected aggregation average, or false"
+    if training.adaptive is not None:
+        yield "training.clip_norm", "votes about a clip norm are averaged; expected aggregation average, or a number"
+    if axes.placement.clips == "update":
+        yield "method.aggregation", "central sizes its noise for an average; expected average"
 
 
 def _of_epochs(experiment: ExperimentFile, axes: Axes) -> Found:

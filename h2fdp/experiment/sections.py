@@ -29,8 +29,8 @@ from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.models import registry as models
 from h2fdp.privacy.accounting import AccountantName
-from h2fdp.privacy.adjacency import Adjacency
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
+from h2fdp.privacy.releases import Adjacency
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon

@@ -1,32 +1,68 @@
 """Who adds which noise, what each release may leak, and the ledger of everything that left a boundary of trust."""
 
+from typing import TYPE_CHECKING
+
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import accumulated_gradient_sensitivity
-from h2fdp.privacy.mechanism import add_gaussian_noise
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
-from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
-from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement, RequestedExperiment, UploadClipping
-from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
-from h2fdp.privacy.mechanisms.output import OutputPerturbation
+from h2fdp.privacy.mechanisms.mechanism import (
+    AggregationCounts,
+    GradientSumMechanism,
+    Mechanism,
+    MechanismContext,
+    NoiseRequest,
+)
+from h2fdp.privacy.mechanisms.noise_placement import (
+    NOISE_PLACEMENTS,
+    NoisePlacement,
+    RequestedExperiment,
+    UploadClipping,
+    noise_placement_of,
+)
+from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
 from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
 from h2fdp.privacy.mechanisms.stages import GaussianNoise
 from h2fdp.privacy.modular_sums import ModularCode, code_for, padded
-from h2fdp.privacy.noise_placement_options import (
-    NOISE_PLACEMENTS,
-    NoisePlacementOptions,
-    NoisePlacementSection,
-    noise_placement_of,
-)
-from h2fdp.privacy.observing import OBSERVERS, Observer, observers, observers_beside, tier_name, views
 from h2fdp.privacy.releases import PlannedUpload, Release, Sampling, TierVector, releases_of
-from h2fdp.privacy.trust_model import TRUST_MODELS, SecureSum, Tolerance, TrustModel, Visible
-from h2fdp.privacy.words import ADDED_BY, AggregationKind, NoiseSource, ReleaseKind, Tier
+from h2fdp.privacy.trust_model import (
+    ADDED_BY,
+    OBSERVERS,
+    TRUST_MODELS,
+    AggregationKind,
+    NoiseSource,
+    Observer,
+    ReleaseKind,
+    SecureSum,
+    Tier,
+    Tolerance,
+    TrustModel,
+    Visible,
+    observers,
+    observers_beside,
+    tier_name,
+    views,
+)
+from h2fdp.privacy.vectors import AdaptiveClipping, add_gaussian_noise
+
+for _placement in (
+    NonPrivate,
+    HierarchicalDp,
+    LocalDp,
+    CentralDp,
+    DpSgd,
+    OutputPerturbation,
+    ObjectivePerturbation,
+):  # in the order of messages and pages
+    NOISE_PLACEMENTS.register(_placement)
+
+if TYPE_CHECKING:
+    NoisePlacementSection = NoisePlacement
+else:
+    NoisePlacementSection = NOISE_PLACEMENTS.section()
 
 __all__ = [
     "ADDED_BY",
@@ -49,7 +85,6 @@ __all__ = [
     "ModularCode",
     "Moment",
     "NoisePlacement",
-    "NoisePlacementOptions",
     "NoisePlacementSection",
     "NoiseRequest",
     "NoiseSource",

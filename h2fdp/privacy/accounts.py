@@ -27,9 +27,8 @@ from h2fdp.privacy.accounting import (
     epsilon_from_rdp,
     rdp_of,
 )
-from h2fdp.privacy.adjacency import Replaced
-from h2fdp.privacy.observing import OBSERVERS, Observer, height_of, observers
 from h2fdp.privacy.releases import AlikeReleases, Release, rows_in
+from h2fdp.privacy.trust_model import OBSERVERS, Observer, height_of, observers
 
 MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
 _HALF_A_TURN = 0.5  # from nothing to a gradient of length G, in units of 2 G
@@ -41,7 +40,7 @@ _MOST_EXACT, COARSE = 64, 1.005
 
 
 _facts_of_type = attrgetter(
-    "noise_std", "sensitivity", "steps", "sampling_rate", "sampling", "bound", "own_gradient"
+    "noise_std", "sensitivity", "steps", "sampling_rate", "sampling", "bound", "own_gradient", "adjacency"
 )  # what `release_type` reads
 
 
@@ -53,7 +52,7 @@ def release_type(release: Release) -> ReleaseType:
     >>> release_type(row).noise_multiplier
     1.66666
     """
-    ratio, replaced = release.noise_std / release.sensitivity, isinstance(release, Replaced)
+    ratio, replaced = release.noise_std / release.sensitivity, release.adjacency == "replace"
     public = release.steps, release.sampling_rate, release.sampling
     own = _rounded_up(release.own_gradient)
     if release.steps == 1 and own < 1:
@@ -94,7 +93,7 @@ class _TypesOfReleases:
         self._known: dict[Any, ReleaseType] = {}
 
     def __call__(self, release: Release) -> ReleaseType:
-        alike = type(release), _facts_of_type(release)
+        alike = _facts_of_type(release)
         if alike not in self._known:
             self._known[alike] = release_type(release)
         return self._known[alike]

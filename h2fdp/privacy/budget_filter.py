@@ -1,14 +1,22 @@
-"""A privacy filter: training stops before an observer's budget would be exceeded (Feldman and Zrnic 2021).
+"""What ends a run before more is released than it may: budgets of observers, and a reserve of planned releases.
 
-How much is released next may depend on what was released before. Composition stays valid for the divergence of one
-order that was fixed in advance, so each observer's order is chosen before the run and kept. How a budget is divided
-among the intervals to come is free: `NoiseAllowance` chooses the noise of each by what is left.
+A privacy filter (Feldman and Zrnic 2021) stops training before an observer's budget would be exceeded. How much is
+released next may depend on what was released before. Composition stays valid for the divergence of one order that was
+fixed in advance, so each observer's order is chosen before the run and kept. How a budget is divided among the
+intervals to come is free: `NoiseAllowance` chooses the noise of each by what is left.
+
+A reserve serves noise that is calibrated before a run, by any accountant. It is made for certain releases: of each
+device to each observer a multiset of types. A run may draw on it in any order, and its choice may depend on all that
+was released before. Its privacy loss is still dominated by that of the whole multiset: if a release is dominated by one
+type of the reserve, and for each of its outcomes the rest of the run by the types that are left, then both together are
+dominated by the product (adaptive composition of dominating pairs: Zhu, Dong and Wang 2022; by induction over the
+releases). A release with more noise is dominated by one with less.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,8 +25,8 @@ import numpy as np
 from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_at_order
 from h2fdp.privacy.accounting.renyi import rdp_at
 from h2fdp.privacy.accounts import COARSE, MARGIN, Accounts, release_type
-from h2fdp.privacy.observing import Observer
 from h2fdp.privacy.releases import Release, rows_in
+from h2fdp.privacy.trust_model import Observer
 
 _GRID = 0.005  # relative: noises of one grid are of few types, whose divergences are known already
 _LEAST, _MOST = round(math.log(0.1) / _GRID), round(math.log(1e3) / _GRID)
@@ -190,3 +198,53 @@ def _cheapest_order(divergences: np.ndarray, delta: float) -> int:
     if not divergences.size:
         return 0
     return int(np.argmin(divergences.max(axis=0) + _beyond_divergence(delta)))
+
+
+_Counts = Mapping[ReleaseType, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """What was planned, and for which observers it is kept.
+
+    Attributes:
+        planned: the accounts that noise was calibrated to.
+    """
+
+    planned: Accounts
+    observers: Collection[Observer]
+
+    def exceeded(self, accounts: Accounts, releases: Sequence[Release]) -> Observer | None:
+        """The first observer that would hold more of some device than is in reserve.
+
+        Args:
+            accounts: of the run, these releases included.
+            releases: those since it was last asked; only who is in them is looked at.
+        """
+        for observer, edge in sorted({(each.observer, each.edge) for each in releases}):
+            if observer in self.observers and not _within(
+                accounts.counts(observer, edge), self.planned.counts(observer, edge)
+            ):
+                return observer
+        return None
+
+
+def _within(held: _Counts, reserve: _Counts) -> bool:
+    """Whether every release held can be given one of the reserve, of as little noise or less, each only once.
+
+    Types that differ in nothing but their noise are ordered by it, so that it is enough to count: at no level may more
+    have been released with at most so much noise than is in reserve (Hall's condition).
+    """
+    families: dict[ReleaseType, list[tuple[float, np.ndarray]]] = {}
+    for sign, counts in ((-1, held), (1, reserve)):
+        for kind, row in counts.items():
+            family = replace(kind, noise_multiplier=0.0)
+            families.setdefault(family, []).append((kind.noise_multiplier, sign * row))
+    for levels in families.values():
+        left: dict[float, np.ndarray] = {}
+        for noise, row in levels:
+            left[noise] = left.get(noise, np.zeros_like(row)) + row
+        rising = np.cumsum([left[noise] for noise in sorted(left)], axis=0)
+        if (rising < 0).any():
+            return False
+    return True

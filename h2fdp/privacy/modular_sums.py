@@ -183,6 +183,31 @@ class ModularCode:
         return torch.from_numpy(vector[: self.parameters].astype(np.float32))
 
 
+@dataclass(frozen=True, eq=False)
+class IntegerSum:
+    """A sum of residues as it is planned: its code, and who has which share in it.
+
+    Attributes:
+        rows, shares: (s,) of the devices that begin.
+    """
+
+    code: ModularCode
+    rows: np.ndarray
+    shares: np.ndarray
+
+    def shares_of(self, rows: np.ndarray) -> np.ndarray:
+        """(s,) of some of them, whatever else arrives."""
+        return np.asarray(self.shares[np.searchsorted(self.rows, rows)])
+
+    def stated(self, levels: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """(s,) levels of continuous noise that hide no less than these, of the devices `rows`."""
+        return self.code.accounted(levels, self.shares_of(rows))
+
+    def inflation(self, rows: np.ndarray) -> float:
+        """How much further rounding may move the average of the devices `rows`."""
+        return self.code.inflation / float(self.shares_of(rows).sum())
+
+
 def hadamard(vector: np.ndarray) -> np.ndarray:
     """(d,) the vector times the orthogonal Hadamard matrix, which is its own inverse; d is a power of 2.
 

@@ -6,7 +6,7 @@ Rows are computed from the plan of an interval before it starts, so they can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
@@ -14,11 +14,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from h2fdp.privacy.accounting import Bound
-from h2fdp.privacy.observing import Observer
-from h2fdp.privacy.trust_model import TrustModel
-from h2fdp.privacy.words import ReleaseKind
+from h2fdp.privacy.trust_model import Observer, ReleaseKind, TrustModel
 
 Sampling = Literal["poisson", "fixed"]
+Adjacency = Literal["null-record", "add-remove", "replace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,8 @@ class Release:
         bound: how the sensitivity is known, see `ReleaseType`.
         own_gradient: how far a draw's own gradient moves its step under the bound `record`, in units of 2 eta G.
         clip_norm, vote_share: where the clip norm moves, C of the interval, and the share of the squared sensitivity
-            that is the vote about it (see `adaptive_clipping`); None elsewhere.
+            that is the vote about it (see `AdaptiveClipping`); None elsewhere.
+        adjacency: what the sensitivity is about; of rows for which it is `replace` the ledger says so.
     """
 
     interval: int
@@ -53,15 +53,18 @@ class Release:
     own_gradient: float = 1.0
     clip_norm: float | None = None
     vote_share: float | None = None
+    adjacency: Adjacency = "null-record"
 
     def as_row(self) -> dict[str, Any]:
         """The ledger's row."""
         row = dict(zip(RELEASE_KEYS, _values_of(self), strict=True))
-        return row if self.clip_norm is None else row | {key: getattr(self, key) for key in VOTE_KEYS}
+        if self.clip_norm is not None:
+            row |= {key: getattr(self, key) for key in VOTE_KEYS}
+        return row if self.adjacency == "null-record" else row | {"adjacency": self.adjacency}
 
 
 VOTE_KEYS = ("clip_norm", "vote_share")
-RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in VOTE_KEYS)
+RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in (*VOTE_KEYS, "adjacency"))
 _values_of = attrgetter(*RELEASE_KEYS)
 
 
@@ -103,7 +106,8 @@ class PlannedUpload:
         step_size: eta_k.
         rows: (s,) rows of the devices whose uploads arrive.
         steps: (s,) their local steps.
-        weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average.
+        weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average; where that is
+            no sum, how far it moves where one device's part moves by 1.
         sampling_rates, records: (s,) q_j and D_j.
         noise_std: (s,) levels of the devices' noise, (1,) of the edge server's, (0,) where neither adds any.
         share: of the subnet in the global average: varrho_c.
@@ -141,14 +145,6 @@ class PlannedUpload:
     own_gradient: np.ndarray | None = None
     rounding: float = 0.0
 
-    def repeats(self, before: PlannedUpload) -> bool:
-        """Whether it was made from an earlier one by moving its slots: then its releases are those, at later slots."""
-        same = all(own is other for own, other in zip(_but_slots(self), _but_slots(before), strict=True))
-        return same and self.slot - self.first_slot == before.slot - before.first_slot
-
-
-_but_slots = attrgetter(*(each.name for each in fields(PlannedUpload) if each.name not in ("first_slot", "slot")))
-
 
 def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Iterator[Release]:
     """The ledger's rows of one upload, for all observers.
@@ -170,11 +166,12 @@ def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Itera
     levels = [single, *_averages(upload, sensitivity)]
     known: dict[int, list[_Group]] = {}
     for observer, level in upload.views.items():
-        if observer == "peer":
-            if upload.size > 1:
-                beyond = levels[level].copy()
-                beyond[:, 1] = _noise_beyond_a_peer(upload, level)
-                yield from grouped(upload, observer, beyond)
+        if observer == "peer" and upload.size == 1:
+            continue
+        if observer == "peer" and level > 0:
+            beyond = levels[level].copy()
+            beyond[:, 1] = _noise_beyond_a_peer(upload, level)
+            yield from grouped(upload, observer, beyond)
         else:
             if level not in known:
                 known[level] = _groups(upload, levels[level])
@@ -257,17 +254,15 @@ def grouped(upload: PlannedUpload, observer: Observer, columns: np.ndarray) -> I
     return _seen_by(upload, observer, _groups(upload, columns))
 
 
-_Group = tuple[list[float], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
+_Group = tuple[tuple[float, ...], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
 
 
 def _groups(upload: PlannedUpload, columns: np.ndarray) -> list[_Group]:
     own = np.ones(len(columns)) if upload.own_gradient is None else upload.own_gradient
-    columns = np.concatenate([columns, own[:, None]], axis=1)
-    if (columns == columns[0]).all():  # equal devices, the usual case
-        return [(columns[0].tolist(), device_ranges(upload.rows))]
-    distinct, number = np.unique(columns, axis=0, return_inverse=True)
-    of_devices = [device_ranges(upload.rows[number.ravel() == each]) for each in range(len(distinct))]
-    return list(zip(distinct.tolist(), of_devices, strict=True))
+    found: dict[tuple[float, ...], list[int]] = {}
+    for row, *values in zip(upload.rows.tolist(), *columns.T.tolist(), own.tolist(), strict=True):
+        found.setdefault(tuple(values), []).append(row)
+    return [(values, device_ranges(found[values])) for values in sorted(found)]
 
 
 def _seen_by(upload: PlannedUpload, observer: Observer, groups: list[_Group]) -> Iterator[Release]:
@@ -300,14 +295,16 @@ def rows_in(ranges: str) -> Iterator[slice]:
         yield slice(int(first) - 1, int(last or first))
 
 
-def device_ranges(rows: np.ndarray | Sequence[int]) -> str:
+def device_ranges(rows: Iterable[int]) -> str:
     """Row numbers from 0 as ranges of device numbers from 1.
 
     >>> device_ranges([0, 1, 2, 4])
     '1-3,5'
     """
-    numbers = np.sort(np.asarray(rows)) + 1
-    if numbers.size > 1 and numbers[-1] - numbers[0] == numbers.size - 1:
-        return f"{numbers[0]}-{numbers[-1]}"
-    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
-    return ",".join(str(run[0]) if run.size == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    runs: list[list[int]] = []
+    for number in sorted(row + 1 for row in rows):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

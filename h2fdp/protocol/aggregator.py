@@ -1,4 +1,4 @@
-"""An aggregator's part in an interval: Algorithm 2 of H2FDP, at any tier of the tree."""
+"""An aggregator's part in an interval, Algorithm 2 of H2FDP, at any tier; and how it talks to its children."""
 
 from __future__ import annotations
 
@@ -11,11 +11,43 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.privacy import AggregationKind
-from h2fdp.privacy.mechanism import add_gaussian_noises
+from h2fdp.privacy.vectors import add_gaussian_noises
 from h2fdp.protocol.messages import Upload
 from h2fdp.streams import Streams
 
+
+class NodeGroup(Protocol):
+    """Nodes that are addressed together, by name: how a node talks to the nodes below it.
+
+    Calls go down the tree only, never up: an actor that waits for one that calls it back is a deadlock.
+    """
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """Call `method(shared, each[name])` on every named node and wait for all.
+
+        `shared` crosses a host's boundary once, however many of its nodes are called.
+        """
+        ...
+
+
+class InProcessNodes:
+    """Nodes in this process, called one after another."""
+
+    def __init__(self, nodes: Mapping[str, Any]) -> None:
+        self._nodes = dict(nodes)
+
+    def node(self, name: str) -> Any:
+        """A node itself, for whoever is in the same process."""
+        return self._nodes[name]
+
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
+        """Each named node in turn."""
+        return {name: getattr(self._nodes[name], method)(shared, item) for name, item in each.items()}
+
+
+_AVERAGE = WeightedAverage()
 _MOST_VALUES = 1 << 22  # of the updates that are averaged by one call
 
 
@@ -81,12 +113,14 @@ class Average:
         model: (M,) that it broadcast, less which the average is wanted.
         updates: (n, M) of its children, and their `weights` (n,).
         noise: level of the noise that it adds to the average, and the key of its stream; None where it adds none.
+        aggregation: what it makes of the updates.
     """
 
     model: Tensor
     updates: Tensor
     weights: np.ndarray
     noise: tuple[float, int] | None
+    aggregation: Aggregation = _AVERAGE
 
 
 Interval = Generator[Broadcast | Average, Any, Upload]
@@ -97,11 +131,13 @@ class Aggregator(ABC):
 
     Attributes:
         name: the node of its noise streams.
+        aggregation: what it makes of its children's uploads.
         ends_chain: whether the node above may not see raw updates.
     """
 
     name: str
     streams: Streams
+    aggregation: Aggregation
     ends_chain: bool
 
     @abstractmethod
@@ -137,7 +173,7 @@ class Aggregator(ABC):
                 key = self.streams.key(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
                 raw, noise = False, (stage.noise_std, key)
             assert noise or not stage.noise_std, "noise that the plan and the ledger have is added"
-            model = yield Average(model, *children.arrived(stage, model, uploads), noise)
+            model = yield Average(model, *children.arrived(stage, model, uploads), noise, self.aggregation)
         upload = children.upload(children.received - model)
         return replace(upload, raw=True) if raw else upload
 
@@ -172,10 +208,11 @@ def in_step(
 
 
 def _alike(averages: Mapping[str, Average]) -> Iterator[list[str]]:
-    """Those with the same weights, all or none of them under noise: a call costs more than a small model's sum."""
-    found: dict[tuple[bytes, bool], list[str]] = {}
+    """Those of one rule and equal weights, all or none of them under noise: a call costs more than a small sum."""
+    found: dict[tuple[int, bytes, bool], list[str]] = {}
     for name, each in averages.items():
-        found.setdefault((each.weights.tobytes(), each.noise is not None), []).append(name)
+        alike = id(each.aggregation), each.weights.tobytes(), each.noise is not None
+        found.setdefault(alike, []).append(name)
     for names in found.values():
         at_once = max(1, _MOST_VALUES // averages[names[0]].updates.numel())
         for first in range(0, len(names), at_once):
@@ -186,18 +223,9 @@ def _less_averages(alike: Sequence[Average]) -> Iterable[Tensor]:
     """(M,) the model of each less its average, with noise of its own where that is due."""
     first = alike[0]
     updates = first.updates[None] if len(alike) == 1 else torch.stack([each.updates for each in alike])
-    averages = weighted_sum(updates.unbind(1), first.weights)
+    averages = first.aggregation.combine(updates.unbind(1), first.weights)
     if first.noise is not None:
         levels, keys = zip(*(each.noise for each in alike if each.noise is not None), strict=True)
         add_gaussian_noises(averages, np.array(levels), keys)
     models = first.model if all(each.model is first.model for each in alike) else [each.model for each in alike]
     return torch.sub(models if isinstance(models, Tensor) else torch.stack(models), averages, out=averages).unbind()
-
-
-def weighted_sum(vectors: Iterable[Tensor], weights: np.ndarray) -> Tensor:
-    """sum_j weights_j vectors_j, added in order: element by element, so that no layout changes a bit."""
-    first, *others = vectors
-    total = first * float(weights[0])
-    for vector, weight in zip(others, weights[1:].tolist(), strict=True):
-        total.add_(vector, alpha=weight)
-    return total

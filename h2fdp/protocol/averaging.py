@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from h2fdp.algorithms.aggregation import Aggregation, Contributions, WeightedAverage, upload_weights
+from h2fdp.errors import UserError
 from h2fdp.privacy import Mechanism
 from h2fdp.protocol.arrivals import CompletedWork
 from h2fdp.protocol.messages import Plan, present_shares
@@ -42,6 +43,7 @@ class SubnetAverages:
 
     Attributes:
         weights: (segments, s) by which each upload is multiplied, 0 where none arrives.
+        reach: (segments, s) how far each average moves where one upload moves by 1; the weights, where it is a sum.
         plain: the weights of the uploads that arrive are the shares of their devices.
         portions: (segments, s) the share of a whole upload's noise that each device's upload asks for, at most 1: a
             device that normalises what it sends by the steps that it finished adds as much less. None for all of it.
@@ -49,16 +51,17 @@ class SubnetAverages:
     """
 
     weights: np.ndarray
+    reach: np.ndarray
     plain: bool
     portions: np.ndarray | None
     steps: np.ndarray
     gradients: np.ndarray
 
     def exposure(self, segment: int, exposures: np.ndarray) -> float:
-        """The largest weight of a device in an average, times its exposure (s,), see `Mechanism.exposures`."""
+        """The largest reach of a device in an average, times its exposure (s,), see `Mechanism.exposures`."""
         if self.portions is not None:
             exposures = exposures * self.portions[segment]
-        return float((self.weights[segment] * exposures).max())
+        return float((self.reach[segment] * exposures).max())
 
     def branch(self, facts: SubnetFacts, plan: Plan, first: int = 0, stop: int | None = None) -> Branch:
         """The subnet's upload of the segments first .. stop - 1.
@@ -105,6 +108,29 @@ class Averaging:
         )
         return shares, upload_weights(self.aggregation, uploads)[0]
 
+    def reach(self, weights: np.ndarray) -> np.ndarray:
+        """(n,) see `Aggregation.reach`; where no bound is known none is needed, see `refuse`."""
+        found = self.aggregation.reach(weights)
+        return weights if found is None else found
+
+    def refuse(self, subnets: Sequence[SubnetFacts]) -> None:
+        """Refuse a rule under which uploads are not hidden as these subnets' trust has it.
+
+        Raises:
+            UserError: sums alone are seen, but the rule is no function of a sum; a trusted node adds the noise to what
+                the rule makes of raw uploads, and nothing bounds how far one of them moves that.
+        """
+        if self.aggregation.visible == "sum":
+            return
+        wanted = "expected an aggregation that is a sum, such as average"
+        if any(facts.sees_sums for facts in subnets):
+            text = "a secure sum shows nobody the single uploads that this rule needs"
+            raise UserError(f"{text}; {wanted}, or no secure sums", key="method.aggregation")
+        one = np.ones(1)
+        if any(facts.trust_model.edge_adds_noise for facts in subnets) and self.aggregation.reach(one) is None:
+            text = "trusted edge servers add noise to averages, and nothing says how far one upload moves this one"
+            raise UserError(f"{text}; {wanted}, or its `reach`", key="method.aggregation")
+
     def of_subnet(
         self,
         facts: SubnetFacts,
@@ -123,10 +149,11 @@ class Averaging:
         steps = None if completed is None else completed.steps
         counts = self.counts(step_size, max([*segments, 0 if steps is None else int(steps.max(initial=0))]))
         weights, plain, portions = np.zeros((len(segments), len(rows))), True, None
+        reach = weights if self.aggregation.visible == "sum" else np.zeros_like(weights)
         known: dict[int, int] = {}  # of devices that do all steps: the segment of as many
         for segment, planned in enumerate(segments):
             if steps is None and planned in known:
-                weights[segment] = weights[known[planned]]
+                weights[segment], reach[segment] = weights[known[planned]], reach[known[planned]]
                 continue
             known[planned] = segment
             behind = np.full(len(rows), planned) if steps is None else steps[segment]
@@ -144,6 +171,8 @@ class Averaging:
             )
             found, normalisers = upload_weights(self.aggregation, uploads)
             weights[segment, there] = found
+            if reach is not weights:
+                reach[segment, there] = self.reach(found)
             plain = plain and found is uploads.shares
             if noise is not None and steps is not None and normalisers is not None:
                 portions = np.ones(weights.shape) if portions is None else portions
@@ -151,7 +180,7 @@ class Averaging:
                 portions[segment, there] = np.clip(normalisers / self._of_planned(uploads, counts), least, 1.0)
         done = np.array(segments)[:, None] if steps is None else steps
         sums = (weights * done).sum(axis=1), (weights * counts[done]).sum(axis=1)
-        return SubnetAverages(weights, plain, portions, *sums)
+        return SubnetAverages(weights, reach, plain, portions, *sums)
 
     def _of_planned(self, uploads: Contributions, counts: np.ndarray) -> np.ndarray:
         """(n,) normalisers of the same devices, had they done all steps."""

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms import ServerUpdate, Uploaded
+from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Average
 from h2fdp.errors import UserError
 from h2fdp.privacy import Release, add_gaussian_noise
 from h2fdp.privacy.releases import AlikeReleases
-from h2fdp.protocol.aggregator import weighted_sum
-from h2fdp.protocol.client_state import DeviceMemories
+from h2fdp.protocol.aggregator import NodeGroup
+from h2fdp.protocol.devices import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SecantPlan, Upload
-from h2fdp.protocol.nodes import NodeGroup
-from h2fdp.protocol.planned_uploads import average_alone, noise_and_gradients, observation
+from h2fdp.protocol.planned_releases import average_alone, noise_and_gradients, observation
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
@@ -156,7 +156,7 @@ class Cloud:
             self._kept = {"server": deepcopy(self._server.state()), "memories": memories}
         if plan.subnets:
             told, variate = self._told(plan), self._server.variate
-            sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # nobody voted yet
+            sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # no votes yet
             received = self._tiers.run_interval(sent, variate, told)
             assert not any(each.raw for each in received.values()), "the cloud sees no raw update"
             uploaded = self._uploaded(plan, received)
@@ -256,7 +256,8 @@ class Cloud:
                 memory = held[name].memory
                 assert memory is not None, "devices under this objective remember"
                 self._memories.keep(name, part.rows, memory)
-        average = weighted_sum([received[name].update for name in plan.parts], plan.branch_weights)
+        updates = [received[name].update for name in plan.parts]
+        average = self._planner.averaging.aggregation.combine(updates, plan.branch_weights)
         if any(facts.trust_model.cloud_adds_noise for facts in self._planner.subnets):
             stream = self._planner.streams.borrowed("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)

@@ -1,20 +1,25 @@
-"""Devices of one subnet that live on one host: local training, and noise before anything leaves them."""
+"""Devices of one subnet on one host: local training, noise before anything leaves them, and what they hold besides.
+
+What a device remembers, during an interval and from one to the next, is refused under a guarantee.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
-from h2fdp.privacy.mechanisms.stages import coded
-from h2fdp.protocol.messages import Order
+from h2fdp.protocol.messages import Arrivals, DeviceWork, Order, Plan, Upload, present_shares
 from h2fdp.schedules.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
 from h2fdp.schedules.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
+from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.work import StepTerms, TrainingResult
 
 
@@ -50,7 +55,7 @@ class DeviceGroup:
         starts = self.start(model).expand(len(order.rows), -1)
         terms, batches = self.terms(model, order), self.batches(order)
         trained = self.engine.train(starts, self.records, self.held(order), batches, order.step_size, terms)
-        return released(self.stages(order), trained, self.start(model), self.moment(order))
+        return released(self.pipeline, trained, self.start(model), self.moment(order))
 
     def start(self, model: Tensor) -> Tensor:
         """(M,) the model of what was sent: without what stages append, where they do."""
@@ -62,7 +67,7 @@ class DeviceGroup:
         own, corrections = self.pipeline.linear_terms(model, at), order.corrections
         if own is not None:
             corrections = own if corrections is None else corrections + own
-        of_records = order.clip_norm if self.pipeline.counts_votes else None
+        of_records = order.facts.clip_norm if self.pipeline.counts_votes else None
         step_noise = self.pipeline.step_noise(at)
         return StepTerms(corrections=corrections, noise=step_noise, watched=order.watched, clip_norm=of_records)
 
@@ -83,12 +88,8 @@ class DeviceGroup:
             return np.asarray((self.sampler.rates * self.sampler.sizes)[order.rows])
         return np.full(len(order.rows), self.pipeline.divisor)
 
-    def stages(self, order: Order) -> Pipeline:
-        """What happens to the uploads that an order asks for; equal for groups that `released` may take together."""
-        return coded(self.pipeline, order.code)
-
     def moment(self, order: Order) -> Moment:
-        """What these stages depend on besides the updates."""
+        """What the stages of an order's uploads depend on besides the updates."""
         noisy = self.pipeline.noisy
         if noisy and len(order.noise_std) != len(order.rows):
             raise AssertionError("no device here uploads without noise")
@@ -103,8 +104,8 @@ class DeviceGroup:
             step_size=order.step_size,
             steps=np.full(len(order.rows), len(order.slots)) if order.steps is None else order.steps,
             batches=self.expected_batches(order) if self.pipeline.counts_votes else None,
-            shares=order.shares,
-            clip_norm=order.clip_norm,
+            rows=order.rows,
+            facts=order.facts,
         )
 
     def measure_secants(self, model: Tensor, order: SecantOrder) -> SecantMeasurements:
@@ -139,3 +140,143 @@ def released(pipeline: Pipeline, trained: TrainingResult, received: Tensor, at: 
     """
     sent = pipeline.encode(trained.updates, received, replace(at, votes=trained.votes))
     return TrainingResult(sent, trained.personal) if pipeline.hides else replace(trained, updates=sent)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What an objective's memory follows from: `LocalWork`."""
+
+    updates: Tensor
+    ends: Tensor
+    personal: Tensor | None
+    steps: Tensor
+    gradients: Tensor
+    step_size: float
+
+
+@dataclass
+class WorkAccumulator:
+    """What the devices of one subnet did so far in an interval, in the rows of its plan.
+
+    Attributes:
+        gain: maps the local steps of a stretch to the number of gradients that they add up.
+        memory: (s, M) what the devices remember; None where the objective has no memory.
+        work: since the interval began, where they remember.
+    """
+
+    objective: LocalObjective
+    gain: Callable[[int], float]
+    plan: Plan
+    variate: Tensor | None
+    memory: Tensor | None
+    work: DeviceWork | None
+    ends: Tensor | None = None
+    last_steps: Tensor | None = None
+
+    @classmethod
+    def begun(
+        cls,
+        objective: LocalObjective,
+        gain: Callable[[int], float],
+        plan: Plan,
+        model: Tensor,
+        variate: Tensor | None,
+    ) -> WorkAccumulator:
+        """That of a stretch, at the model (M,) that was sent; it goes on from earlier stretches of the interval."""
+        memory = None if plan.memory is None else plan.memory.to(model.device)
+        work = None if plan.work is None else plan.work.copied(model.device)
+        if memory is not None and work is None:
+            work = DeviceWork(
+                updates=torch.zeros_like(memory),
+                local_models=torch.zeros_like(memory),
+                personal=torch.zeros_like(memory) if objective.personal else None,
+                steps=np.zeros(len(plan.rows), dtype=np.int64),
+                gradients=np.zeros(len(plan.rows)),
+            )
+        return cls(objective, gain, plan, variate, memory, work)
+
+    def corrections(self, rows: np.ndarray) -> Tensor | None:
+        """(s, M) for the devices of these rows; None where nothing is corrected."""
+        if self.memory is None:
+            return None
+        return self.objective.correction(self.memory[torch.from_numpy(self._places(rows))], self.variate)
+
+    def note(self, part: Arrivals, model: Tensor, trained: TrainingResult) -> None:
+        """One aggregation, of devices that were sent `model` (M,)."""
+        if self.plan.watched:
+            self.ends, self.last_steps = model - trained.updates, trained.last_steps
+        if self.work is None:
+            return
+        places = torch.from_numpy(self._places(part.rows))
+        self.work.updates[places] += trained.updates
+        self.work.local_models[places] = model - trained.updates
+        if self.work.personal is not None:
+            assert trained.personal is not None, "the objective trains personal models"
+            self.work.personal[places] = trained.personal
+        self.work.steps[places.numpy()] += part.steps
+        self.work.gradients[places.numpy()] += [self.gain(steps) for steps in part.steps.tolist()]
+
+    def upload(self, update: Tensor) -> Upload:
+        """The subnet's upload, beside its update (M,)."""
+        memory, work, variate = self.memory, self.work, None
+        if memory is not None and work is not None:
+            steps, gradients = (torch.from_numpy(each).to(memory) for each in (work.steps, work.gradients))
+            made = _Work(work.updates, work.local_models, work.personal, steps, gradients, self.plan.step_size)
+            remembered = self.objective.remembered(memory, self.variate, made)
+            if self.variate is not None:
+                shares = torch.from_numpy(present_shares(self.plan.shares, work.steps > 0)).to(memory)
+                variate = shares @ (remembered - memory)
+            memory = remembered
+        goes_on = self.plan.kind(len(self.plan.segments) - 1) == "local"
+        ends, last_steps = self.ends, self.last_steps
+        return Upload(
+            update=update,
+            variate=variate,
+            memory=memory,
+            work=work if goes_on else None,
+            ends=ends,
+            last_steps=last_steps,
+        )
+
+    def _places(self, rows: np.ndarray) -> np.ndarray:
+        """Where these rows stand in the plan."""
+        return np.searchsorted(self.plan.rows, rows)
+
+
+class DeviceMemories:
+    """What devices remember from one interval to the next, by edge server and row; zero before their first.
+
+    It grows with the devices that ever took part, and only under objectives with a memory.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._held: dict[str, dict[int, Tensor]] = {}
+
+    def of(self, edge: str, rows: np.ndarray) -> Tensor:
+        """(s, M)."""
+        held = self._held.get(edge, {})
+        nothing = torch.zeros(self._size)
+        return torch.stack([held.get(row, nothing) for row in rows.tolist()])
+
+    def known(self, edge: str) -> dict[int, Tensor]:
+        """Row -> memory (M,), of the devices that took part before."""
+        return self._held.get(edge, {})
+
+    def keep(self, edge: str, rows: np.ndarray, memory: Tensor) -> None:
+        """Remember (s, M)."""
+        held = self._held.setdefault(edge, {})
+        for row, own in zip(rows.tolist(), memory, strict=True):
+            held[row] = own.clone()  # not a view that keeps its whole block
+
+    def state(self) -> dict[str, Any]:
+        """In plain values and tensors, for a checkpoint."""
+        return {
+            edge: {"rows": list(held), "memory": torch.stack(list(held.values()))} for edge, held in self._held.items()
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state`."""
+        self._held = {}
+        for edge, held in state.items():
+            self.keep(edge, np.array(held["rows"]), held["memory"])

@@ -10,19 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.algorithms import Aggregation, WeightedAverage
+from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.privacy import ModularCode, TrustModel
-from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, in_step, weighted_sum
-from h2fdp.protocol.client_state import WorkAccumulator
+from h2fdp.privacy import Moment, Pipeline, TrustModel
+from h2fdp.privacy.mechanisms.pipeline import StageFacts
+from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, NodeGroup, in_step
+from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
-from h2fdp.protocol.nodes import NodeGroup
 from h2fdp.schedules.device_estimates import EDGE_NUMBERS, GradientProbe, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.schedules.loss_probes import SecantMeasurements, SecantOrder
 from h2fdp.streams import Streams
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.work import TrainingResult
 
-_PLAIN = Plain()
+_PLAIN, _AVERAGE = Plain(), WeightedAverage()
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class EdgeServer(Aggregator):
         gradient_probe: how to measure for the controller; None in runs that never do.
         objective: what the devices minimise; it says what they remember.
         gain: maps m local steps to the number of gradients that their upload adds up (more than m with momentum).
+        pipeline: what happens to the devices' uploads.
     """
 
     name: str
@@ -47,6 +50,8 @@ class EdgeServer(Aggregator):
     objective: LocalObjective = _PLAIN
     gain: Callable[[int], float] = float
     ends_chain: bool = True
+    pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
+    aggregation: Aggregation = _AVERAGE
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""
@@ -132,7 +137,7 @@ class _SubnetStage(AggregationStage):
 
     first_slot: int
     arrivals: Arrivals
-    code: ModularCode | None
+    facts: StageFacts
 
 
 class _Subnet(Children[_SubnetStage]):
@@ -160,9 +165,7 @@ class _Subnet(Children[_SubnetStage]):
             steps=None if (part.steps == stage.slot - stage.first_slot).all() else part.steps,
             corrections=self._work.corrections(part.rows),
             watched=plan.watched,
-            code=stage.code,
-            shares=None if stage.code is None else plan.shares_of(part.rows),
-            clip_norm=plan.clip_norm,
+            facts=stage.facts,
         )
         return {name: _of_group(order, held) for name, held in self._server.held(part.rows)}
 
@@ -171,12 +174,20 @@ class _Subnet(Children[_SubnetStage]):
     ) -> tuple[Tensor, np.ndarray]:
         """The devices' updates, and their weights."""
         trained = TrainingResult.joined([uploads[name] for name, _ in self._server.held(stage.arrivals.rows)])
-        if stage.code is not None:
-            signs = stage.code.signs(self._server.streams, stage.interval, stage.slot)
-            whole = float(self._plan.shares_of(stage.arrivals.rows).sum())
-            return stage.code.decode(trained.updates, signs).to(model)[None], np.array([1 / whole])
-        self._work.note(stage.arrivals, model, trained)
-        return trained.updates, stage.arrivals.weights
+        if not self._server.pipeline.has_code:
+            self._work.note(stage.arrivals, model, trained)
+        at = Moment(
+            streams=self._server.streams,
+            nodes=[],
+            levels=np.empty(0),
+            interval=stage.interval,
+            first_slot=stage.first_slot,
+            last_slot=stage.slot,
+            rows=stage.arrivals.rows,
+            facts=stage.facts,
+        )
+        updates, weights = self._server.pipeline.decode(trained.updates, stage.arrivals.weights, at)
+        return updates.to(model), weights
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, beside its update (M,)."""
@@ -196,7 +207,7 @@ class _Subnet(Children[_SubnetStage]):
                     own=plan.own(segment),
                     noise_std=own,
                     arrivals=part,
-                    code=plan.codes[segment] if plan.codes else None,
+                    facts=plan.facts(segment),
                 )
             start = end
 
@@ -210,6 +221,5 @@ def _of_group(order: Order, held: np.ndarray) -> Order:
         rows=order.rows[held],
         noise_std=order.noise_std[held] if order.noise_std.size else order.noise_std,
         steps=None if order.steps is None else order.steps[held],
-        shares=None if order.shares is None else order.shares[held],
         corrections=None if order.corrections is None else order.corrections[torch.from_numpy(held)],
     )

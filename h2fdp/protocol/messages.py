@@ -8,9 +8,11 @@ from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from h2fdp.privacy import AggregationKind, ModularCode
+from h2fdp.privacy import AggregationKind
+from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
 from h2fdp.protocol.arrivals import CompletedWork
 
 
@@ -23,6 +25,7 @@ class Arrivals:
         steps: (s,) local steps behind each upload, at least 1.
         shares: (s,) rho_j, summing to 1 over these devices.
         weights: (s,) by which the uploads are multiplied; the shares, unless the aggregation is another one.
+        reach: (s,) how far the average moves where one upload moves by 1; the weights, where it is a sum.
         noise_std: (s,) where devices add noise, (1,) where the edge server does, (0,) where neither does.
     """
 
@@ -30,6 +33,7 @@ class Arrivals:
     steps: np.ndarray
     shares: np.ndarray
     weights: np.ndarray
+    reach: np.ndarray
     noise_std: np.ndarray
 
 
@@ -53,6 +57,18 @@ class DeviceWork:
         """The same in the memory of the processor."""
         return _on_cpu(self)
 
+    def copied(self, device: torch.device) -> DeviceWork:
+        """A copy there, to be changed."""
+        personal = None if self.personal is None else self.personal.to(device).clone()
+        updates, local_models = (each.to(device).clone() for each in (self.updates, self.local_models))
+        return DeviceWork(
+            updates=updates,
+            local_models=local_models,
+            personal=personal,
+            steps=self.steps.copy(),
+            gradients=self.gradients.copy(),
+        )
+
 
 Held = TypeVar("Held", "Upload", DeviceWork)
 
@@ -75,6 +91,7 @@ class Plan:
         shares: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
         weights: (len(segments), s_c^k) by which uploads are multiplied in each aggregation, 0 for those that do not
             arrive; None where these are the shares.
+        reach: (len(segments), s_c^k) how far each average moves where one upload moves by 1; None: as the weights.
         noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
             (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
         estimate_noise: (s_c^k,) or (1,), as above, on estimates for the controller that follow the interval, in units
@@ -89,8 +106,7 @@ class Plan:
         variate: whether the broadcast's last row is a control variate.
         work: what the devices did in earlier stretches of the interval, see `Upload`.
         masked: whether devices upload under secure aggregation.
-        codes: (len(segments),) how, where they upload integers; empty for real vectors.
-        clip_norm: C of this interval, where it moves: models and uploads then end in a coordinate for votes about it.
+        stage_facts: (len(segments),) what stages of uploads go by at each aggregation; empty where there is nothing.
     """
 
     interval: int
@@ -101,6 +117,7 @@ class Plan:
     shares: np.ndarray
     noise_std: np.ndarray
     weights: np.ndarray | None = None
+    reach: np.ndarray | None = None
     estimate_noise: np.ndarray | None = None
     completed: CompletedWork | None = None
     memory: Tensor | None = None
@@ -110,8 +127,7 @@ class Plan:
     variate: bool = False
     work: DeviceWork | None = None
     masked: bool = False
-    codes: tuple[ModularCode, ...] = ()
-    clip_norm: float | None = None
+    stage_facts: tuple[StageFacts, ...] = ()
 
     @property
     def last_slot(self) -> int:
@@ -136,17 +152,6 @@ class Plan:
             return int(segment != len(self.segments) - 1)
         return self.heights[segment]
 
-    def repeats(self, segment: int) -> bool:
-        """Whether the aggregation that ends this segment is known to be the one before it, but for its slot."""
-        if segment == 0 or self.completed is not None or self.weights is not None or self.codes:
-            return False
-        before = segment - 1
-        return (
-            self.segments[segment] == self.segments[before]
-            and self.height(segment) == self.height(before)
-            and np.array_equal(self.noise_std[segment], self.noise_std[before])
-        )
-
     def stretch(self, first: int, stop: int) -> Plan:
         """The segments first .. stop - 1, for a subnet above which somebody aggregates at their end."""
         completed = self.completed
@@ -156,44 +161,46 @@ class Plan:
             segments=self.segments[first:stop],
             noise_std=self.noise_std[first:stop],
             weights=None if self.weights is None else self.weights[first:stop],
+            reach=None if self.reach is None else self.reach[first:stop],
             completed=None if completed is None else completed.stretch(first, stop),
             heights=tuple(self.height(segment) for segment in range(first, stop)),
-            codes=self.codes[first:stop],
+            stage_facts=self.stage_facts[first:stop],
         )
 
     def aggregation(self, segment: int) -> Arrivals:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
         noise = self.noise_std[segment]
         weights = None if self.weights is None else self.weights[segment]
+        reach = None if self.reach is None else self.reach[segment]
         if self.completed is None:
-            steps, shares = np.full(len(self.rows), self.segments[segment]), self.shares
-            weights = shares if weights is None else weights
-            return Arrivals(rows=self.rows, steps=steps, shares=shares, weights=weights, noise_std=noise)
-        steps = self.completed.steps[segment]
-        there = steps > 0
-        if not there.any():
-            noise = noise[:0]
-        elif noise.size == there.size > 1:  # of a lone device or of the edge server: the same
-            noise = noise[there]
-        shares = present_shares(self.shares, there)[there]
-        weights = shares if weights is None else weights[there]
-        return Arrivals(rows=self.rows[there], steps=steps[there], shares=shares, weights=weights, noise_std=noise)
+            rows, steps, shares = self.rows, np.full(len(self.rows), self.segments[segment]), self.shares
+        else:
+            steps = self.completed.steps[segment]
+            there = steps > 0
+            if not there.any():
+                noise = noise[:0]
+            elif noise.size == there.size > 1:  # of a lone device or of the edge server: the same
+                noise = noise[there]
+            shares = present_shares(self.shares, there)[there]
+            weights, reach = (None if each is None else each[there] for each in (weights, reach))
+            rows, steps = self.rows[there], steps[there]
+        weights = shares if weights is None else weights
+        reach = weights if reach is None else reach
+        return Arrivals(rows=rows, steps=steps, shares=shares, weights=weights, reach=reach, noise_std=noise)
 
-    def shares_of(self, rows: np.ndarray) -> np.ndarray:
-        """(s,) rho_j of these of the devices that take part, whoever else arrives."""
-        return np.asarray(self.shares[np.searchsorted(self.rows, rows)])
+    def facts(self, segment: int) -> StageFacts:
+        """What stages of uploads go by at the aggregation that ends this segment."""
+        return self.stage_facts[segment] if self.stage_facts else NO_FACTS
 
     def accounted_noise(self, segment: int) -> np.ndarray:
         """The levels of an aggregation's noise as accounts count them: of discrete noise a little less."""
-        part = self.aggregation(segment)
-        if not self.codes or not part.rows.size:
-            return part.noise_std
-        return self.codes[segment].accounted(part.noise_std, self.shares_of(part.rows))
+        part, code = self.aggregation(segment), self.facts(segment).code
+        return part.noise_std if code is None or not part.rows.size else code.stated(part.noise_std, part.rows)
 
     def rounding(self, segment: int) -> float:
         """How much further rounding may move the average of an aggregation."""
-        part = self.aggregation(segment)
-        return self.codes[segment].inflation / float(self.shares_of(part.rows).sum()) if self.codes else 0.0
+        code = self.facts(segment).code
+        return 0.0 if code is None else code.inflation(self.aggregation(segment).rows)
 
     @property
     def steps(self) -> np.ndarray:
@@ -248,9 +255,7 @@ class Order:
         steps: (s,) local steps that each finishes; None for one in each slot.
         corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
         watched: see `Plan`.
-        code: by which they upload integers; None for real vectors.
-        shares: (s,) their weights in the sum of these; None without one.
-        clip_norm: see `Plan`.
+        facts: what stages of uploads go by.
     """
 
     interval: int
@@ -263,9 +268,7 @@ class Order:
     steps: np.ndarray | None = None
     corrections: Tensor | None = None
     watched: bool = False
-    code: ModularCode | None = None
-    shares: np.ndarray | None = None
-    clip_norm: float | None = None
+    facts: StageFacts = NO_FACTS
 
     @property
     def slots(self) -> range:

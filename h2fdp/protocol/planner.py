@@ -2,68 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from h2fdp.errors import UserError
 from h2fdp.privacy import (
     AdaptiveClipping,
     Mechanism,
-    ModularCode,
     NoiseRequest,
+    Pipeline,
     Release,
-    SecureSum,
     TrustModel,
-    code_for,
 )
-from h2fdp.privacy.adjacency import Adjacency
-from h2fdp.privacy.releases import AlikeReleases
+from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
+from h2fdp.privacy.releases import Adjacency, AlikeReleases
 from h2fdp.protocol.arrivals import CompletedWork, Faults, completed_epochs, completed_work, reached
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
-from h2fdp.protocol.planned_noise import PlannedNoise
-from h2fdp.protocol.planned_uploads import numbers_released
+from h2fdp.protocol.planned_releases import PlannedNoise, numbers_released
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.streams import Streams
-
-_WHOLE = 1e-9  # of a grid cell: a noise of so many whole cells stays what it is
-
-
-def bits_of(trust_model: TrustModel) -> int | None:
-    """Of the integers that stand for the numbers of vectors; None where vectors are sent as they are."""
-    return trust_model.rounding if isinstance(trust_model, SecureSum) else None
-
-
-def coded(
-    bits: int, parameters: int, subnet: str, lengths: Sequence[float], shares: np.ndarray, noise_std: np.ndarray
-) -> tuple[tuple[ModularCode, ...], np.ndarray]:
-    """How integers stand for vectors in each sum of a subnet, and its noises (segments, s) in whole cells of these.
-
-    Args:
-        parameters: M, of the vectors.
-        lengths: of each segment, of the longest update of a device.
-        shares: (s,) of the devices in the subnet's average.
-        noise_std: (segments, s) of what devices add.
-
-    Raises:
-        UserError: too few bits for this noise.
-    """
-    codes, levels = [], []
-    for length, level in zip(lengths, noise_std, strict=True):
-        code = code_for(bits, parameters, subnet, length, level * shares)
-        if code is None:
-            text = f"{bits} bits are too few for the noise and the updates of {subnet}"
-            raise UserError(f"{text}; expected more", key="method.privacy.secure_sum.rounding")
-        codes.append(code)
-        levels.append(np.ceil(level * shares / code.spacing - _WHOLE) * code.spacing / shares)
-    return tuple(codes), np.stack(levels)
 
 
 def opened(
@@ -104,7 +68,6 @@ class Planner:
         tiers: the aggregators between the cloud and the edge servers, by name; none in a network of one tier.
         children: the cloud's children, in the order of the tree, where there are any of these.
         parameters: M, of the vectors that devices upload.
-        longest: from the step size and a number of steps to the longest update of a device; None where none is known.
         adjacency: what the ledger's sensitivities are about.
         adaptive: how the clip norm moves; None where it does not.
         clip_norm: of the interval at hand, where it moves; noises and sensitivities are those of this norm.
@@ -123,10 +86,14 @@ class Planner:
     tiers: Mapping[str, TierFacts] = field(default_factory=dict)
     children: tuple[str, ...] = ()
     parameters: int = 0
-    longest: Callable[[float, int], float] | None = None
     adjacency: Adjacency = "null-record"
     adaptive: AdaptiveClipping | None = None
     clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an aggregation that these subnets' trust does not go with."""
+        if self.noise is not None:
+            self.averaging.refuse(self.subnets)
 
     def at(self, clip_norm: float | None) -> Planner:
         """The planner of an interval with this clip norm; None where it does not move."""
@@ -175,7 +142,7 @@ class Planner:
                 continue
             segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
             completed = self._completed(facts, interval, segments, rows)
-            if completed is not None or bits_of(facts.trust_model) is not None:
+            if completed is not None or facts.pipeline.has_code:
                 found = self._subnet_plan(facts, interval, slot, segments, decision, rows, completed)
             else:
                 likeness = facts.likeness, segments, rows.tobytes()
@@ -246,7 +213,7 @@ class Planner:
 
     def _subnet_plan(
         self,
-        facts: SubnetFacts,
+        subnet: SubnetFacts,
         interval: int,
         slot: int,
         segments: tuple[int, ...],
@@ -255,26 +222,25 @@ class Planner:
         completed: CompletedWork | None,
     ) -> _Planned:
         step_size = decision.step_size
-        averages = self.averaging.of_subnet(facts, rows, segments, step_size, completed, self.noise)
+        averages = self.averaging.of_subnet(subnet, rows, segments, step_size, completed, self.noise)
         noise_std = np.empty((len(segments), 0))
-        heights = self.aggregation_times.heights(sum(segments), facts.depth) if self.tiers else ()
+        heights = self.aggregation_times.heights(sum(segments), subnet.depth) if self.tiers else ()
         if self.noise is not None:
-            public = facts.sampling_rates[rows], facts.records[rows]
-            tiers = [facts.tier(height) for height in heights[:-1]]
-            weighed = averages.weights, averages.portions
-            if facts.trust_model.shares_noise:  # added before it is known who drops out
-                weighed = facts.shares(rows, self.averaging.weighting), None
+            public = subnet.sampling_rates[rows], subnet.records[rows]
+            tiers = [subnet.tier(height) for height in heights[:-1]]
+            weighed = averages.reach, averages.portions
+            if subnet.trust_model.shares_noise:  # added before it is known who drops out
+                weighed = subnet.shares(rows, self.averaging.weighting), None
             averaged = weighed[0], *public, tiers, weighed[1]
-            asked = NoiseRequest(facts.trust_model, segments, step_size, *averaged)
+            asked = NoiseRequest(subnet.trust_model, segments, step_size, *averaged)
             noise_std = self.noise.of_subnet(asked) * decision.noise_factor
-            if facts.trust_model.edge_adds_noise and facts.trusted > 1:  # the chain continues: a node above adds it
-                noise_std = noise_std * np.array([[facts.passed(height) == 1] for height in heights])
-        shares = facts.shares(rows, self.averaging.weighting)
-        codes: tuple[ModularCode, ...] = ()
-        if (bits := bits_of(facts.trust_model)) is not None and self.noise is not None:
-            assert self.longest is not None, "integers stand for vectors of bounded length"
-            lengths = [self.longest(step_size, steps) for steps in segments]
-            codes, noise_std = coded(bits, self.parameters, facts.name, lengths, shares, noise_std)
+            if subnet.trust_model.edge_adds_noise and subnet.trusted > 1:  # the chain continues: a node above adds it
+                noise_std = noise_std * np.array([[subnet.passed(height) == 1] for height in heights])
+        shares = subnet.shares(rows, self.averaging.weighting)
+        facts = (StageFacts(self.clip_norm),) * len(segments) if self.clip_norm is not None else ()
+        if subnet.pipeline.has_code and self.noise is not None:
+            known = subnet.name, self.parameters, rows, shares, step_size
+            facts, noise_std = self._coded(subnet.pipeline, [PlannedSum(*known, each) for each in segments], noise_std)
         part = Plan(
             interval=interval,
             first_slot=slot,
@@ -284,17 +250,25 @@ class Planner:
             shares=shares,
             noise_std=noise_std,
             weights=None if averages.plain else averages.weights,
+            reach=None if averages.reach is averages.weights else averages.reach,
             completed=completed,
-            heights=(*(facts.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
-            masked=facts.trust_model.shares_noise,
-            codes=codes,
-            clip_norm=self.clip_norm,
+            heights=(*(subnet.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
+            masked=subnet.trust_model.shares_noise,
+            stage_facts=facts,
         )
         measuring = part.aggregation(-1).rows
         if self.measures and measuring.size:
-            noise = np.empty(0) if self.leaks else self._noise_on_estimates(facts, measuring)
+            noise = np.empty(0) if self.leaks else self._noise_on_estimates(subnet, measuring)
             part = replace(part, estimate_noise=noise)
-        return _Planned(part, averages, averages.branch(facts, part))
+        return _Planned(part, averages, averages.branch(subnet, part))
+
+    def _coded(
+        self, pipeline: Pipeline, sums: Sequence[PlannedSum], noise_std: np.ndarray
+    ) -> tuple[tuple[StageFacts, ...], np.ndarray]:
+        """How other vectors stand for updates in each sum of a subnet, and the noises (segments, s) that go with it."""
+        found = map(pipeline.coded, sums, noise_std)
+        codes, levels = zip(*(each for each in found if each is not None), strict=True)
+        return tuple(StageFacts(self.clip_norm, code) for code in codes), np.stack(levels)
 
     def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
         assert self.noise is not None, "private estimates come with a method that adds noise"

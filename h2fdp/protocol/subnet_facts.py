@@ -1,8 +1,10 @@
-"""What the cloud knows of a subnet before anything is trained: who adds noise, who sees what, whose records count."""
+"""What the cloud knows before anything is trained: of a subnet, who adds noise, who sees what, whose records count; of
+each tier, how many local aggregations it makes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import attrgetter
@@ -10,9 +12,36 @@ from typing import Literal
 
 import numpy as np
 
-from h2fdp.privacy import Observer, Sampling, Tier, TrustModel, views
+from h2fdp.algorithms import Visible
+from h2fdp.privacy import Observer, Pipeline, Sampling, Tier, TrustModel, views
 from h2fdp.protocol.arrivals import Points
+from h2fdp.schedules import AggregationTimes
+from h2fdp.topology import Topology
 from h2fdp.training.epochs import steps_per_epoch
+
+
+def tier_aggregations(aggregation_times: AggregationTimes, topology: Topology, local_steps: int) -> dict[Tier, int]:
+    """The local aggregations of each tier in an interval of this length; none in a network of one tier.
+
+    An aggregator makes those of its own height, and those of heights up to the next node above it.
+    """
+    if topology.depth == 1:
+        return {}
+    heights = aggregation_times.heights(local_steps, topology.depth)[:-1]
+    parents = [(each.name, each.parent) for each in topology.subnets]
+    parents += [(each.name, each.parent) for each in topology.aggregators]
+    tiers = {(topology.height(name), topology.height(parent)) for name, parent in parents}
+    return {(own, above): sum(own <= height < above for height in heights) for own, above in sorted(tiers)}
+
+
+def most_of_tiers(aggregation_times: AggregationTimes, topology: Topology, lengths: Iterable[int]) -> dict[Tier, int]:
+    """The most local aggregations that each tier makes in an interval of any of these lengths."""
+    most: dict[Tier, int] = {}
+    for length in lengths:
+        for tier, count in tier_aggregations(aggregation_times, topology, length).items():
+            most[tier] = max(most.get(tier, 0), count)
+    return most
+
 
 Weighting = Literal["uniform", "by-size"]
 
@@ -36,6 +65,8 @@ class SubnetFacts:
         sums: places in `heights`, from 1 on, of aggregators that hold secure sums of what their children send.
         cloud_sums: whether the cloud holds one.
         network: devices of the whole network: all receive the models of a cloud that does.
+        pipeline: what happens to its devices' uploads.
+        visible: what an aggregation is assumed to show: the `sum` of uploads, or `each`.
     """
 
     name: str
@@ -52,6 +83,8 @@ class SubnetFacts:
     sums: frozenset[int] = frozenset()
     cloud_sums: bool = False
     network: int = 0
+    pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
+    visible: Visible = "sum"
 
     @cached_property
     def likeness(self) -> Hashable:
@@ -84,9 +117,11 @@ class SubnetFacts:
             cloud_sums: the aggregation is a secure sum of the cloud's.
         """
         trusted = max(self.trusted, 1) if self.trust_model.edge_adds_noise else 0
-        return views(
+        found = views(
             self.trust_model, self.heights, trusted, passed, self.edge_is_cloud, self.sums, cloud_sums=cloud_sums
         )
+        # Where no sum hides it, everybody is assumed to see the first vector that has noise.
+        return found if self.visible == "sum" else dict.fromkeys(found, min(trusted, passed))
 
     @property
     def sees_sums(self) -> bool:

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.privacy import AggregationKind
-from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, in_step
+from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.messages import Plan, Upload
-from h2fdp.protocol.nodes import NodeGroup
 from h2fdp.streams import Streams
+
+_AVERAGE = WeightedAverage()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,7 @@ class UpperAggregator(Aggregator):
 
     name: str
     streams: Streams
+    aggregation: Aggregation = _AVERAGE
     guarded: frozenset[str] = frozenset()
     ends_chain: bool = True
 

@@ -2,18 +2,74 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from h2fdp.privacy import Mechanism, Tier
+from h2fdp.privacy import Mechanism, Tier, TierVector
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import BranchPlans
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan, TierStage
-from h2fdp.protocol.upper_vectors import UpperVector, UpperVectors
+
+
+@dataclass(frozen=True)
+class UpperVector:
+    """What a node sends up of the last segment of a stretch.
+
+    Attributes:
+        variance: of each coordinate of the noise of that aggregation, but what colluding devices tell.
+        exposure: the largest share, times rate, of a device whose update is raw in it; 0 where none is.
+        known: the largest variance that one node of another branch knows, for each subnet below of which anything is
+            new; also says which these are.
+        shares: of their averages in it.
+    """
+
+    variance: float
+    exposure: float
+    known: Mapping[str, float]
+    shares: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class UpperVectors:
+    """The averages that are made above those of subnets.
+
+    Attributes:
+        of_subnets: subnet -> segment -> the vectors above its average, from the lowest on.
+    """
+
+    of_subnets: dict[str, dict[int, tuple[TierVector, ...]]] = field(default_factory=dict)
+
+    def averaged(
+        self, fresh: Sequence[tuple[float, UpperVector]], level: float, segment: int, summed: bool = True
+    ) -> tuple[float, dict[str, float], dict[str, float]]:
+        """Note an average as one above those of the subnets in it.
+
+        Args:
+            fresh: weight, or reach, and vector of each child of which anything new is in it.
+            level: of the noise that its aggregator adds.
+            summed: it is a sum of what the children send, so that the noise of each of them hides the others.
+
+        Returns:
+            Its variance, and `known` and `shares` as `UpperVector` has them.
+        """
+        variance = level**2 + sum(share**2 * vector.variance for share, vector in fresh if summed)
+        known: dict[str, float] = {}
+        shares: dict[str, float] = {}
+        for at, (share, vector) in enumerate(fresh):
+            others = [each**2 * other.variance for place, (each, other) in enumerate(fresh) if place != at]
+            for subnet, inner in vector.known.items():
+                known[subnet] = max([share**2 * inner, *others]) if summed else 0.0
+                shares[subnet] = share * vector.shares[subnet]
+        for subnet, share in shares.items():
+            seen = TierVector(share=share, noise_std=math.sqrt(variance), known=math.sqrt(known[subnet]))
+            of_segments = self.of_subnets.setdefault(subnet, {})
+            of_segments[segment] = (*of_segments.get(segment, ()), seen)
+        return variance, known, shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,12 +255,13 @@ class TreePlanner:
         """The average of what children send of a segment, with the node's own noise, and that noise's level."""
         fresh = [
             (share, child.last)
-            for share, child in zip(weights.tolist(), present.values(), strict=True)
+            for share, child in zip(self.averaging.reach(weights).tolist(), present.values(), strict=True)
             if child.last is not None
         ]
         if not fresh:
             return None, 0.0
         exposure = max(share * vector.exposure for share, vector in fresh)
+        summed = self.averaging.aggregation.visible == "sum"
         assert exposure == 0 or facts.guarded, "a raw update goes up to nodes of its trusted chain only"
         level = 0.0
         if exposure > 0 and (own or facts.ends_chain):
@@ -214,7 +271,7 @@ class TreePlanner:
             lengths = sum(any_plan.segments), any_plan.segments[segment]
             level = self.noise.of_aggregator(tier, any_plan.step_size, *lengths, exposure) * self.noise_factor
             exposure = 0.0
-        variance, known, shares = self.vectors.averaged(fresh, level, segment)
+        variance, known, shares = self.vectors.averaged(fresh, level, segment, summed)
         return UpperVector(variance, exposure, known, shares), level
 
     def _stage(

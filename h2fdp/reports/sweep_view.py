@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.words import UNTARGETED
+from h2fdp.privacy.trust_model import UNTARGETED
 from h2fdp.records import read_summary
 from h2fdp.records.summary import read_checked_json
 from h2fdp.reports.figures import Column, Explorer, ReportSection, Series, Table, number, places

@@ -11,12 +11,11 @@ import numpy as np
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext, Observer
-from h2fdp.privacy.accounted import Composition, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant
 from h2fdp.privacy.accounts import COARSE, MARGIN
-from h2fdp.privacy.adaptive_clipping import FARTHEST
-from h2fdp.privacy.mechanism import LARGEST_NOISE, SMALLEST_NOISE
-from h2fdp.protocol.tier_counts import most_of_tiers
+from h2fdp.privacy.calibration import Composition, smallest_factor
+from h2fdp.privacy.vectors import FARTHEST, LARGEST_NOISE, SMALLEST_NOISE
+from h2fdp.protocol.subnet_facts import most_of_tiers
 from h2fdp.run.forecast import first_interval, planned_accounts
 from h2fdp.run.inputs import Noise, RunInputs
 from h2fdp.run.setup import RunSetup

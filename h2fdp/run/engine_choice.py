@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.errors import UserError
+from h2fdp.privacy.mechanisms.pipeline import StageFacts
+from h2fdp.privacy.mechanisms.stages import GaussianNoise
 from h2fdp.protocol import Order
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.host import lacks_bfloat16
@@ -34,6 +36,8 @@ def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
     """Median time of a local step of one device that starts from `model` (M,), its noise included."""
     with run_arithmetic():
         group = blueprint.device_group(0)
+        stages = (GaussianNoise() if stage.has_code else stage for stage in group.pipeline.stages)  # no sum is planned
+        group = replace(group, pipeline=replace(group.pipeline, stages=tuple(stages)))
         rows = np.arange(min(blueprint.topology.subnets[0].size, _MOST_DEVICES))
         order = Order(
             interval=0,
@@ -43,7 +47,7 @@ def seconds_per_step(blueprint: Blueprint, model: Tensor) -> float:
             step_size=0.01,
             rows=rows,
             noise_std=np.full(len(rows), 1e-3),
-            clip_norm=None if blueprint.adaptive is None else blueprint.adaptive.initial,
+            facts=StageFacts(None if blueprint.adaptive is None else blueprint.adaptive.initial),
         )
         model = model.to(blueprint.device)
         if blueprint.adaptive is not None:

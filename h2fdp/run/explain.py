@@ -20,8 +20,8 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
 from h2fdp.privacy import Accounts, Observer, Release
-from h2fdp.privacy.observing import height_of
 from h2fdp.privacy.statement import epsilons
+from h2fdp.privacy.trust_model import height_of
 from h2fdp.run.api import Experiment
 from h2fdp.run.forecast import forecast, joules_of, noise_on_model, planned_accounts
 from h2fdp.run.prepare import prepare

@@ -15,7 +15,7 @@ from h2fdp.privacy.budget_filter import NoiseAllowance
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.protocol.cloud import Cloud, NoiseChoice
-from h2fdp.protocol.planned_uploads import noise_and_gradients
+from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.fixed import FixedOptions
 

@@ -13,7 +13,7 @@ from h2fdp.data.standardized import Standardizing
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
 from h2fdp.privacy.statement import verdict_of
-from h2fdp.privacy.words import UNTARGETED
+from h2fdp.privacy.trust_model import UNTARGETED
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.radio import NetworkCosts
 from h2fdp.runtime import Blueprint

@@ -13,7 +13,7 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.reserve import Reserve
+from h2fdp.privacy.budget_filter import Reserve
 from h2fdp.privacy.statement import statement, worst_epsilon
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import about

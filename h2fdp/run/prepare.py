@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from h2fdp.algorithms import objective_of
+from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, within_unit_ball
@@ -24,8 +24,7 @@ from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
 from h2fdp.models.parameters import load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
-from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
-from h2fdp.privacy.noise_placement_options import LocalOptions
+from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
@@ -183,6 +182,7 @@ def _inputs(
         gamma=GAMMA if placement.clips == "update" and training.clipping == "normalized" else None,
         adaptive=training.adaptive,
         precision=training.precision,
+        aggregation=aggregation_of(method.aggregation),
     )
     if engine == "fastest":
         blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
@@ -243,7 +243,7 @@ def without_trust(config: ExperimentFile) -> ExperimentFile | None:
         return None
     never = {"aggregate_every": None, "aggregations_per_interval": 0}  # edge servers have no noise to save
     training = config.training.model_copy(update=never)
-    method = config.method.model_copy(update={"privacy": LocalOptions(noise="steps")})
+    method = config.method.model_copy(update={"privacy": LocalDp(noise="steps")})
     control = control.model_copy(update={"trust": "used"})  # it is decided
     return config.model_copy(update={"method": method, "training": training, "control": control})
 

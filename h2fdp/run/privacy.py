@@ -19,15 +19,14 @@ from h2fdp.privacy import (
     Observer,
     Release,
     ReleaseKind,
-    adjacency,
     noise_placement_of,
     observers,
 )
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.adaptive_clipping import MOVES
-from h2fdp.privacy.adjacency import Adjacency, Replaced
-from h2fdp.privacy.ledger_rows import release_of
+from h2fdp.privacy.ledger_rows import ADJACENCY_NOTES, release_of
+from h2fdp.privacy.releases import Adjacency
 from h2fdp.privacy.statement import epsilons, statement
+from h2fdp.privacy.vectors import MOVES
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
 from h2fdp.run.inputs import FILTERED
 from h2fdp.run.noise_key import BY_SEED
@@ -99,7 +98,7 @@ class RunPrivacy:
         if not self._whole:
             return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
         placement, privacy, training = self._placement(), self._section("privacy"), self._section("training")
-        about = adjacency.NOTES.get(str(privacy.get("adjacency")))
+        about = ADJACENCY_NOTES.get(str(privacy.get("adjacency")))
         conditions = {
             BY_SEED: privacy.get("noise_key") == "seed",
             DEVICES_TEST: self._summary.get("tested_on_devices"),
@@ -118,7 +117,7 @@ class RunPrivacy:
     def _releases(self, sizes: Mapping[str, int] | None) -> Iterator[Release]:
         for release in releases_of_ledger(self._ledger, sizes):
             self._kinds.add(release.kind)
-            if isinstance(release, Replaced):
+            if release.adjacency == "replace":
                 self.adjacency = "replace"
             yield release
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, ReleaseKind
-from h2fdp.privacy.accounted import smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, coarse
+from h2fdp.privacy.calibration import smallest_factor
 from h2fdp.privacy.statement import MOST_LISTED, epsilons
-from h2fdp.protocol.tier_counts import tier_aggregations
+from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.topology import CLOUD

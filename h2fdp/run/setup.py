@@ -8,17 +8,18 @@ from typing import Self
 
 import numpy as np
 
-from h2fdp.algorithms import ServerContext, aggregation_of, server_of
+from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.upcycled import upcycled
 from h2fdp.data import public_features, standardized
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
-from h2fdp.privacy import SecureSum, adjacency, padded
-from h2fdp.privacy.adaptive_clipping import MOVES
+from h2fdp.privacy import SecureSum, padded
+from h2fdp.privacy.ledger_rows import ADJACENCY_NOTES
 from h2fdp.privacy.trust_model import KEY_BITS, SHARE_BITS
+from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
-from h2fdp.protocol.planned_uploads import noise_and_gradients
+from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
 from h2fdp.run import noise_key
 from h2fdp.run.inputs import FILTERED, Noise, RunInputs
@@ -227,7 +228,7 @@ class RunSetup(RunInputs, Noise):
             conditions[UNTIL] = True
         if self.noise is not None and self.blueprint.adaptive is not None:
             conditions[MOVES] = True
-        if self.noise is not None and (note := adjacency.NOTES.get(self.config.privacy.adjacency)):
+        if self.noise is not None and (note := ADJACENCY_NOTES.get(self.config.privacy.adjacency)):
             conditions[note] = True
         return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))
 
@@ -241,7 +242,7 @@ class RunSetup(RunInputs, Noise):
             aggregation_times=self.aggregation_times,
             noise=self.noise,
             averaging=Averaging(
-                aggregation_of(config.method.aggregation),
+                self.blueprint.aggregation,
                 config.training.weights,
                 partial(gradients_in_uploads, config.training.momentum, pull_of(self.blueprint.objective) or 0.0),
             ),
@@ -253,7 +254,6 @@ class RunSetup(RunInputs, Noise):
             tiers=tiers,
             children=self.topology.children(None),
             parameters=self.initial.numel(),
-            longest=self.blueprint.longest(),
             adjacency=config.privacy.adjacency,
             adaptive=self.blueprint.adaptive,
         )

@@ -18,8 +18,8 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import Records
 from h2fdp.errors import UserError
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
-from h2fdp.protocol.client_state import WorkAccumulator
-from h2fdp.protocol.planned_uploads import average_alone, observation
+from h2fdp.protocol.devices import WorkAccumulator
+from h2fdp.protocol.planned_releases import average_alone, observation
 from h2fdp.run.forecast import first_interval
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.setup import RunSetup

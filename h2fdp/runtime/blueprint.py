@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, TrustModel, UploadClipping
@@ -33,7 +34,7 @@ from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.precision import Precision
 
 _CPU = torch.device("cpu")
-_PLAIN = Plain()
+_PLAIN, _AVERAGE = Plain(), WeightedAverage()
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Blueprint:
         gamma: of whole updates that are normalised; `clipping` has that of gradients.
         adaptive: how the clip norm moves from there; None where it does not.
         precision: of the factors of convolutions' products in devices' steps.
+        aggregation: what every aggregator makes of its children's uploads.
     """
 
     streams: Streams
@@ -97,6 +99,7 @@ class Blueprint:
     gamma: float | None = None
     adaptive: AdaptiveClipping | None = None
     precision: Precision = "float32"
+    aggregation: Aggregation = _AVERAGE
 
     @property
     def data_bytes(self) -> int:
@@ -145,6 +148,8 @@ class Blueprint:
                 self._sums(subnet.name),
                 self.noise_placement.cloud_sums,
                 self.topology.devices,
+                self._pipelines[subnet.trust],
+                self.aggregation.visible,
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
@@ -168,7 +173,13 @@ class Blueprint:
     def aggregators(self, tiers: Mapping[str, TierFacts]) -> dict[str, UpperAggregator]:
         """The aggregators above edge servers, of which the cloud knows `tiers`. They live where the cloud does."""
         return {
-            name: UpperAggregator(name=name, streams=self.streams, guarded=facts.guarded, ends_chain=facts.ends_chain)
+            name: UpperAggregator(
+                name=name,
+                streams=self.streams,
+                aggregation=self.aggregation,
+                guarded=facts.guarded,
+                ends_chain=facts.ends_chain,
+            )
             for name, facts in tiers.items()
         }
 
@@ -234,6 +245,8 @@ class Blueprint:
             self.objective,
             partial(gain, self.momentum),
             self._ends_chain(subnet.name),
+            self._pipelines[subnet.trust],
+            self.aggregation,
         )
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:
@@ -288,7 +301,7 @@ class Blueprint:
         sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
-            pipeline=self._pipeline(subnet.trust),
+            pipeline=self._pipelines[subnet.trust],
             first_row=block_begins - devices.start,
             device_name=subnet.device_name,
             records=records,
@@ -298,11 +311,16 @@ class Blueprint:
             loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
         )
 
+    @cached_property
+    def _pipelines(self) -> dict[Trust, Pipeline]:
+        """What happens to the uploads of devices under an edge server of each trust."""
+        return {trust: self._pipeline(trust) for trust in TRUSTS}
+
     def _pipeline(self, trust: Trust) -> Pipeline:
-        """What happens to the uploads of devices under an edge server of this trust."""
         by_record = self.clipping is not None and self.clipping.scope == "record"
-        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive)
-        found, longest = self.noise_placement.pipeline(trust, clipping), self.longest()
+        longest = self.longest()
+        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive, longest)
+        found = self.noise_placement.pipeline(trust, clipping)
         if longest is None or found.noisy_steps:
             return found
         initial = None if self.adaptive is None else self.adaptive.initial

@@ -44,7 +44,7 @@ class _Job:
     @property
     def company(self) -> Hashable:
         """Equal for `alike` jobs whose devices may release together."""
-        return self.group.stages(self.order), self.order.kind, self.order.clip_norm
+        return self.group.pipeline, self.order.kind, self.order.facts
 
 
 class Lockstep:
@@ -144,7 +144,7 @@ class Lockstep:
 def _released(company: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:
     """What may leave the devices of these jobs."""
     first, moments = company[0], [job.group.moment(job.order) for job in company]
-    return released(first.group.stages(first.order), trained, starts, Moment.joined(moments))
+    return released(first.group.pipeline, trained, starts, Moment.joined(moments))
 
 
 def _batches(jobs: Sequence[_Job]) -> Batches:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.accounted import Composition, scaled, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, total_rdp
+from h2fdp.privacy.calibration import Composition, scaled, smallest_factor
 from h2fdp.records.atomic import write_text
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.prepare import with_settings

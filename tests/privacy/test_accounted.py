@@ -3,8 +3,8 @@
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.accounted import scaled, smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.privacy.calibration import scaled, smallest_factor
 
 DELTA = 1e-5
 MANY = {ReleaseType(8.0, 5, 0.05, "poisson"): 300}

@@ -16,9 +16,9 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.errors import UserError
 from h2fdp.privacy import AdaptiveClipping, Moment, Pipeline, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
-from h2fdp.privacy.adjacency import under
 from h2fdp.privacy.gradient_bounds import ClippedRecords
-from h2fdp.privacy.ledger_rows import release_of
+from h2fdp.privacy.ledger_rows import release_of, under
+from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, CutToLongest, NoisySteps, RecordVotes, noise_on_votes
 from h2fdp.protocol import DeviceGroup, Order
 from h2fdp.streams import Streams
@@ -130,7 +130,7 @@ def group(records, module, draws, rate, adaptive, engine, stages=None, mean_too=
 
 def order(slots, step_size, norm, level=()):
     shared = {"interval": 2, "first_slot": 3, "last_slot": 3 + slots, "kind": "local", "rows": np.arange(1)}
-    return Order(**shared, step_size=step_size, noise_std=np.array(level, dtype=float), clip_norm=norm)
+    return Order(**shared, step_size=step_size, noise_std=np.array(level, dtype=float), facts=StageFacts(norm))
 
 
 def situation(seed, records, scale):
@@ -239,7 +239,7 @@ def test_a_device_votes_about_the_whole_update_before_it_is_cut():
     stages = (ClippedUpdate(9.0, moving=adaptive),)
     made = group(records, module, np.ones((1, 7), dtype=bool), 0.5, adaptive, "loop", stages)
     asked = Order(interval=0, first_slot=0, last_slot=1, kind="global", step_size=0.1, rows=np.arange(2),
-                  noise_std=np.empty(0), clip_norm=1.0)  # fmt: skip
+                  noise_std=np.empty(0), facts=StageFacts(1.0))  # fmt: skip
     found = made.pipeline.encode(updates, torch.zeros(3), made.moment(asked))
     np.testing.assert_allclose(found, [[0.6, 0.8, 0, -0.75], [0.3, 0.4, 0, 0.75]], rtol=1e-6)
     assert float(torch.linalg.vector_norm(found[0])) == pytest.approx(adaptive.length(1.0))

@@ -21,33 +21,26 @@ def levels(rule, source, weights=UNIFORM, rates=RATES, segments=(2, 3)):
     return GradientSumMechanism(CALIBRATION, ClippedBatches(10.0), rule).of_subnet(asked)
 
 
-def test_untrusted_devices_get_noise_for_their_own_whole_upload_and_rate():
-    # (17), (19): Delta = 2 * 0.05 * 5 * 10 = 5; local 1.5 q 5 * 6 / 2 = 22.5 q; global 1.5 q 5 * 3 / 2 = 11.25 q.
-    np.testing.assert_allclose(levels("paper", "device"), [[2.25, 4.5], [1.125, 2.25]])
+UNEVEN = {"weights": np.array([0.9, 0.1])}
 
 
-def test_a_trusted_average_gets_one_noise_for_its_most_exposed_share():
-    # (16), (18): Delta = 5 / 2; local 1.5 * 0.2 * 2.5 * 6 / 2 = 2.25; global 1.125.
-    np.testing.assert_allclose(levels("paper", "edge"), [[2.25], [1.125]])
-
-
-def test_tight_sensitivity_counts_the_steps_of_each_upload():
-    # Two steps: Delta = 2; three steps: Delta = 3.
-    np.testing.assert_allclose(levels("tight", "device"), [[0.9, 1.8], [0.675, 1.35]])
-
-
-def test_unequal_weights_raise_the_noise_of_a_trusted_average_to_the_largest_share():
-    # Shares 0.9 and 0.1 at equal rates 0.1: Delta = 5 * 0.9; local 1.5 * 0.1 * 4.5 * 6 / 2.
-    found = levels("paper", "edge", weights=np.array([0.9, 0.1]), rates=np.array([0.1, 0.1]))
-    np.testing.assert_allclose(found, [[2.025], [1.0125]])
-
-
-def test_unequal_weights_do_not_change_the_noise_of_single_devices():
-    np.testing.assert_array_equal(levels("paper", "device", weights=np.array([0.9, 0.1])), levels("paper", "device"))
-
-
-def test_nobody_adds_noise_without_privacy():
-    assert levels("paper", "none").size == 0
+@pytest.mark.parametrize(
+    ("rule", "source", "changes", "expected"),
+    [
+        # (17), (19): Delta = 2 * 0.05 * 5 * 10 = 5; local 1.5 q 5 * 6 / 2 = 22.5 q; global 1.5 q 5 * 3 / 2 = 11.25 q.
+        ("paper", "device", {}, [[2.25, 4.5], [1.125, 2.25]]),
+        ("paper", "device", UNEVEN, [[2.25, 4.5], [1.125, 2.25]]),
+        # (16), (18): Delta = 5 / 2; local 1.5 * 0.2 * 2.5 * 6 / 2 = 2.25; global 1.125.
+        ("paper", "edge", {}, [[2.25], [1.125]]),
+        # Shares 0.9 and 0.1 at equal rates 0.1: Delta = 5 * 0.9; local 1.5 * 0.1 * 4.5 * 6 / 2.
+        ("paper", "edge", UNEVEN | {"rates": np.array([0.1, 0.1])}, [[2.025], [1.0125]]),
+        # Two steps: Delta = 2; three steps: Delta = 3.
+        ("tight", "device", {}, [[0.9, 1.8], [0.675, 1.35]]),
+        ("paper", "none", {}, np.empty((2, 0))),
+    ],
+)
+def test_a_device_covers_its_whole_upload_and_an_edge_server_the_most_exposed_share(rule, source, changes, expected):
+    np.testing.assert_allclose(levels(rule, source, **changes), expected)
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.001, 1)), min_size=1, max_size=8))

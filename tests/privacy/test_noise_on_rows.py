@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import h2fdp.privacy.mechanism as mechanism
-from h2fdp.privacy.mechanism import add_gaussian_noise, add_gaussian_noises
+import h2fdp.privacy.vectors as mechanism
+from h2fdp.privacy.vectors import add_gaussian_noise, add_gaussian_noises
 from h2fdp.streams import Streams
 
 STDS = np.array([0.3, 2.5, 1e-7, 40.0, 1 / 3])

@@ -84,14 +84,6 @@ def test_without_noise_nothing_else_is_looked_at(asked):
     assert recorded.asked == [1]
 
 
-def test_quick_accountants_look_at_all():
-    compositions = falling(5)
-    for name in ("rdp", "classic-rdp"):
-        found, largest = epsilons(name, compositions, DELTA)
-        assert found == [ACCOUNTANTS[name].epsilon(each, DELTA) for each in compositions]
-        assert largest == max(found)
-
-
 def test_the_statement_says_no_less_than_any_device_has():
     rng = np.random.default_rng(1)
     accounts, names = Accounts({"a": 12}), [f"a/{row + 1}" for row in range(12)]

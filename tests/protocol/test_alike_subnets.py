@@ -6,7 +6,7 @@ import numpy as np
 
 from h2fdp import Experiment, Topology
 from h2fdp.protocol import InProcessNodes
-from h2fdp.protocol.planned_uploads import noise_and_gradients
+from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.topology import Aggregator, Subnet
 from tests.protocol.test_any_tree import drawn_settings

@@ -17,7 +17,7 @@ from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, Planner, SubnetFacts
 from h2fdp.protocol.arrivals import CompletedWork, Faults
 from h2fdp.protocol.messages import present_shares
-from h2fdp.protocol.planned_uploads import observation
+from h2fdp.protocol.planned_releases import observation
 from h2fdp.schedules import AggregationTimes, Decision, FixedSchedule
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
 

@@ -9,7 +9,7 @@ from h2fdp.privacy import TRUST_MODELS, GaussianNoise, GradientSumMechanism, Pap
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, IntervalPlan, SubnetFacts
 from h2fdp.protocol.messages import Plan
-from h2fdp.protocol.planned_uploads import observation
+from h2fdp.protocol.planned_releases import observation
 from h2fdp.schedules import Decision
 from h2fdp.schedules.device_estimates import GradientProbe, MeasuringOrder
 from h2fdp.training import BatchSampler, DeviceRecords

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from h2fdp import Experiment
-from h2fdp.privacy import ModularCode
-from h2fdp.privacy.modular_sums import SMOOTHING
+from h2fdp.privacy.modular_sums import SMOOTHING, IntegerSum
 from h2fdp.protocol import InProcessNodes
 from h2fdp.protocol.edge_server import _Subnet
 from tests.protocol.overhearing import overheard
@@ -82,7 +81,7 @@ def test_devices_send_residues_and_nothing_else(monkeypatch):
 
     def watched(subnet, stage, model, uploads):
         if subnet._server.name == "a":
-            sent.extend((stage.code, each.updates) for each in uploads.values())
+            sent.extend((stage.facts.code.code, each.updates) for each in uploads.values())
         return arrived(subnet, stage, model, uploads)
 
     monkeypatch.setattr(_Subnet, "arrived", watched)
@@ -116,9 +115,9 @@ def test_rows_state_rounding_and_less_noise_than_there_is(weights, faults, clip_
                 continue
             seen += 1
             other, segment = of_plain[key], slots[row.slot]
-            code, arrived = part.codes[segment], part.aggregation(segment)
-            assert isinstance(code, ModularCode)
-            mass = part.shares_of(arrived.rows).sum()
+            whole, arrived = part.facts(segment).code, part.aggregation(segment)
+            assert isinstance(whole, IntegerSum)
+            code, mass = whole.code, whole.shares_of(arrived.rows).sum()
             longer = row.sensitivity - other.sensitivity
             assert code.inflation / mass * (1 - 1e-9) <= longer
             if clip_scope == "batch":

@@ -1,7 +1,5 @@
 """What devices of several subnets release by one call is, to the bit, what each subnet's devices release alone."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,6 +8,8 @@ from hypothesis import strategies as st
 
 from h2fdp import Experiment, Topology
 from h2fdp.privacy import ModularCode, Moment
+from h2fdp.privacy.mechanisms.pipeline import StageFacts
+from h2fdp.privacy.modular_sums import IntegerSum
 from h2fdp.protocol.messages import Order
 
 METHODS = {
@@ -63,7 +63,7 @@ def test_together_is_alone_to_the_bit(name, seed, length):
     ]
     starts = torch.cat([model.expand(len(own), -1) for model, own in zip(models, rows, strict=True)])
     before = starts.clone()
-    (stages,) = {party.stages(asked) for party, asked in zip(parties, orders, strict=True)}
+    (stages,) = {party.pipeline for party in parties}
     moments = [party.moment(asked) for party, asked in zip(parties, orders, strict=True)]
     assert torch.equal(stages.encode(torch.cat(updates), starts, Moment.joined(moments)), torch.cat(alone))
     assert torch.equal(starts, before), "what devices were sent is read, not written"
@@ -71,11 +71,11 @@ def test_together_is_alone_to_the_bit(name, seed, length):
 
 def test_devices_of_other_stages_release_apart():
     first, second, _ = groups("h2fdp")
-    asked = order(np.arange(4), 0.1, True)
-    codes = [ModularCode(bits=16, spacing=0.5, parameters=650, node=node) for node in ("a", "b")]
-    assert first.stages(asked) == second.stages(asked)
-    assert first.stages(asked) != groups("hfl")[0].stages(asked)
-    assert len({first.stages(asked), *(first.stages(replace(asked, code=code)) for code in codes)}) == 3
+    code, every = ModularCode(bits=16, spacing=0.5, parameters=650, node="a"), np.arange(4)
+    assert first.pipeline == second.pipeline
+    assert first.pipeline != groups("hfl")[0].pipeline
+    sums = [StageFacts(code=IntegerSum(code, every, every / 6)) for _ in range(2)]
+    assert len({StageFacts(), StageFacts(clip_norm=1.0), *sums}) == 4
 
 
 def test_a_device_that_must_add_noise_refuses_in_company_too():

@@ -17,8 +17,8 @@ from h2fdp import Experiment
 from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.budget_filter import Reserve
 from h2fdp.privacy.releases import Release, rows_in
-from h2fdp.privacy.reserve import Reserve
 from h2fdp.protocol import InProcessNodes
 from h2fdp.records import summary
 from h2fdp.run import recorders, resume

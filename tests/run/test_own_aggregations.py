@@ -9,7 +9,7 @@ from h2fdp import Experiment, UserError
 from h2fdp.algorithms import Aggregation
 
 MODULE = """
-from h2fdp.algorithms import Aggregation
+import torch; from h2fdp.algorithms import Aggregation
 
 class Rule(Aggregation):
     def weights(self, uploads):
@@ -27,6 +27,17 @@ class Greedy(Rule):
     def weights(self, uploads):
         uploads.shares[0] = 1.0
         return uploads.shares
+
+class Middle(Rule):
+    def combine(self, updates, weights):
+        return torch.stack(list(updates)).median(dim=0).values
+
+class Short(Middle):
+    def combine(self, updates, weights):
+        return updates[0][:3]
+
+    def reach(self, weights):
+        return weights
 """
 FILE = {
     "topology": {
@@ -66,6 +77,8 @@ def file_of(folder, name="Rule", **method):
             r"method\.aggregation: expected weights above 0 for 3 .* from .*own_rules:Negative",
         ),
         ("Greedy", r"method\.aggregation: .*own_rules:Greedy.weights fails: .*own_rules\.py:18: ValueError.*read-only"),
+        ("Middle", r"method\.aggregation: trusted edge servers add noise to averages, .* or its `reach`"),
+        ("Short", r"method\.aggregation: expected a tensor like each update, .* from .*Short.combine"),
     ],
 )
 def test_what_a_users_own_does_wrong_is_told(folder, name, words):

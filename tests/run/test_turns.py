@@ -10,7 +10,7 @@ import pytest
 import h2fdp
 from h2fdp import Topology, UserError
 from h2fdp.cli.plan import _show
-from h2fdp.protocol.planned_uploads import noise_and_gradients
+from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.reports.decisions import reason
 from h2fdp.run.preview import first_decision
 from tests.noise_keys import keys_are, known

@@ -8,8 +8,8 @@ from typing import Literal
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting.accountants import Accountant, total_rdp
-from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
-from h2fdp.privacy.accounting.release_types import ReleaseType
+from h2fdp.privacy.accounting.mixtures import ReleaseType
+from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 
 MOST_RELEASES = 1 << 40
 _FASTEST = 64  # by which the search may grow at once

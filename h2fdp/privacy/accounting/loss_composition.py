@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from h2fdp.privacy.accounting.tilted_losses import LossDistribution, spectrum
+from h2fdp.privacy.accounting.loss_distribution import LossDistribution, spectrum
 
 Parts: TypeAlias = Sequence[tuple[LossDistribution, int]]
 """Distributions on one grid, and how often each is drawn."""

@@ -10,12 +10,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from h2fdp.privacy.accounting.conversion import epsilon_from_rdp
 from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, Parts, best_tilt, epsilon_of
 from h2fdp.privacy.accounting.loss_distribution import loss_distributions, loss_shape, reach_of
-from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, AnyMixture, coarse_mixture_of
-from h2fdp.privacy.accounting.release_types import Composition, ReleaseType, revealing
-from h2fdp.privacy.accounting.renyi import renyi_divergence
+from h2fdp.privacy.accounting.mixtures import (
+    PLAIN_GAUSSIAN,
+    AnyMixture,
+    Composition,
+    ReleaseType,
+    coarse_mixture_of,
+    revealing,
+)
+from h2fdp.privacy.accounting.renyi import epsilon_from_rdp, renyi_divergence
 
 NoisyMixture: TypeAlias = tuple[AnyMixture, float]
 """A mixture and its noise multiplier."""

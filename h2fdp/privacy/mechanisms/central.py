@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from h2fdp.config.fields import Magnitude
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
@@ -23,10 +24,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate
-from h2fdp.privacy.observing import Observer
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped
-from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
-from h2fdp.privacy.words import AggregationKind, ReleaseKind
+from h2fdp.privacy.trust_model import TRUST_MODELS, AggregationKind, Observer, ReleaseKind, TrustModel
 from h2fdp.topology import Trust
 
 ADJACENCY = (
@@ -97,19 +96,24 @@ class CentralMechanism(Mechanism):
         return replace(self, clip_norm=length)
 
 
-@dataclass(frozen=True)
 class CentralDp(NoisePlacement):
-    """Edge servers and cloud are trusted; global models leave them.
+    """Noise at the cloud.
+
+    Edge servers and cloud are trusted; global models leave them. What is null is calibrated by (15) with q = 1.
 
     Attributes:
-        noise_multiplier: z; None is calibrated by (15) with q = 1.
+        noise_multiplier: the noise divided by the sensitivity; null is calibrated.
     """
 
-    noise_multiplier: float | None = None
-    description: ClassVar[str] = "the cloud adds noise to the average of clipped updates; protects whole devices"
-    clips: ClassVar[Clips] = "update"
+    name: Literal["central"] = "central"
+    noise_multiplier: Magnitude | None = None
+
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge", "cloud"})
     unaudited: ClassVar[str | None] = "canaries are records, and central noise protects devices"
+
+    @property
+    def clips(self) -> Clips:
+        return "update"
 
     @property
     def noise_is_given(self) -> bool:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, Literal
 
 import numpy as np
 
+from h2fdp.config.fields import Expect, Magnitude
 from h2fdp.errors import UserError
-from h2fdp.privacy.accounted import smallest_factor
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, ReleaseType
-from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
+from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 from h2fdp.privacy.accounts import MARGIN, Accounts
+from h2fdp.privacy.calibration import smallest_factor
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
@@ -26,11 +27,10 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
     uncontrolled,
 )
-from h2fdp.privacy.mechanisms.pipeline import Divisor, Pipeline
+from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import NoisySteps
 from h2fdp.privacy.releases import PlannedUpload, Release, grouped
-from h2fdp.privacy.trust_model import TRUST_MODELS, TrustModel
-from h2fdp.privacy.words import AggregationKind, ReleaseKind
+from h2fdp.privacy.trust_model import TRUST_MODELS, AggregationKind, ReleaseKind, TrustModel
 from h2fdp.topology import Trust
 
 DRAWN = (
@@ -148,24 +148,34 @@ class DpSgdMechanism(Mechanism):
         return found
 
 
-@dataclass(frozen=True)
 class DpSgd(NoisePlacement):
-    """Trust is irrelevant: edge servers, trusted or not, see noisy steps.
+    """Noise on every local step.
+
+    Trust is irrelevant: edge servers, trusted or not, see noisy steps. A multiplier that is null is calibrated to the
+    target for the planned steps; with a given one the run ends at R_c, the largest number of steps of a device that
+    meets the target. The public program of ALI-DPFL divides by the number 64.
 
     Attributes:
-        noise_multiplier: z; None is calibrated to the target for the planned steps. Given, the run ends at R_c: the
-            largest number of steps of a device that meets the target.
-        normalize: what a batch's sum is divided by: `expected` q_i D_i, `drawn` the records that are in it, or a number
-            for all devices, as the public program of ALI-DPFL (64).
-        rc_search: how R_c is found; `paper` overspends by up to 0.01, see `iteration_budget`.
+        noise_multiplier: the noise divided by the sensitivity; null is calibrated.
+        normalize: what a sum of gradients is divided by: the `expected` size of a batch, the number `drawn`, or a
+            number that is stated.
+        rc_search: how many iterations the target allows: `safe`, or the search of the `paper`, which overspends.
     """
 
-    noise_multiplier: float | None = None
-    normalize: Divisor = "expected"
+    name: Literal["dp-sgd"] = "dp-sgd"
+    noise_multiplier: Magnitude | None = None
+    normalize: Annotated[
+        Literal["expected", "drawn"] | Magnitude, Expect("expected, drawn or a number from 1e-9 to 1e9")
+    ] = "expected"
     rc_search: RcSearch = "safe"
-    description: ClassVar[str] = "every device clips records' gradients and adds noise at each local step (DP-SGD)"
-    clips: ClassVar[Clips] = "record"
-    noisy_steps: ClassVar[bool] = True
+
+    @property
+    def clips(self) -> Clips:
+        return "record"
+
+    @property
+    def noisy_steps(self) -> bool:
+        return True
 
     @property
     def noise_is_given(self) -> bool:

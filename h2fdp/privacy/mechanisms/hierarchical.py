@@ -1,40 +1,115 @@
-"""Noise on accumulated gradients where trust ends, or as if no edge server were trusted; and no noise at all."""
+"""Noise on accumulated gradients where trust ends, or as if no edge server were trusted; and no noise at all.
+
+With noise on steps, untrusted devices take noisy steps, and trusted edge servers add noise to sums. Every release, a
+device's step or an average, then has the same ratio of noise to sensitivity, so that all devices' accounts meet the
+target together where edge servers release one step at a time (docs/record-sensitivity.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import AfterValidator, Field
 
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, Flag, Magnitude, Section, Whole
 from h2fdp.errors import UserError
-from h2fdp.privacy.calibration import PaperCalibration
+from h2fdp.privacy.accounting import Accountant, ReleaseType
+from h2fdp.privacy.accounts import Accounts
+from h2fdp.privacy.calibration import EqualMultipliers, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, GradientBound, LinearScores, StepsDoNotExpand
-from h2fdp.privacy.mechanisms.gradient_sums import GradientSumMechanism
-from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism, planned_multiplier
+from h2fdp.privacy.mechanisms.mechanism import (
+    AggregationCounts,
+    GradientSumMechanism,
+    Mechanism,
+    MechanismContext,
+    NoiseRequest,
+)
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
     RequestedExperiment,
     UploadClipping,
     clipped,
+    estimates_raw,
     remembering,
 )
-from h2fdp.privacy.mechanisms.pipeline import Pipeline
-from h2fdp.privacy.mechanisms.stages import GaussianNoise
-from h2fdp.privacy.observing import Observer
-from h2fdp.privacy.trust_model import TRUST_MODELS, SecureSum, Tolerance, TrustModel
+from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
+from h2fdp.privacy.mechanisms.stages import GaussianNoise, ModularShares, NoisySteps
+from h2fdp.privacy.releases import PlannedUpload, Release
+from h2fdp.privacy.trust_model import (
+    TRUST_MODELS,
+    AggregationKind,
+    Observer,
+    ReleaseKind,
+    SecureSum,
+    Tier,
+    Tolerance,
+    TrustModel,
+)
 from h2fdp.topology import Trust
 
 
 @dataclass(frozen=True)
-class NonPrivate(NoisePlacement):
-    """No guarantee."""
+class NoiseInside(Mechanism):
+    """Steps of untrusted devices, sums of trusted edge servers.
 
-    description: ClassVar[str] = "no noise anywhere"
+    Attributes:
+        steps: of the devices that add noise themselves.
+        sums: of edge servers and the trusted nodes above them.
+    """
+
+    steps: DpSgdMechanism
+    sums: GradientSumMechanism
+
+    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
+        """(len(segments), s) standard deviations on the sums of a step; (.., 1) from the edge server."""
+        return self._of(subnet.trust_model).of_subnet(subnet)
+
+    def exposures(self, sampling_rates: np.ndarray, records: np.ndarray, interval: int, segment: int) -> np.ndarray:
+        return self.sums.exposures(sampling_rates, records, interval, segment)
+
+    def of_aggregator(self, tier: Tier | None, step_size: float, interval: int, segment: int, exposure: float) -> float:
+        return self.sums.of_aggregator(tier, step_size, interval, segment, exposure)
+
+    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
+        return aggregation
+
+    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
+        """A row for each step of an untrusted device, for each sum of a trusted edge server."""
+        return self._of(upload.trust_model).releases(upload)
+
+    def upload_variance(self, upload: PlannedUpload) -> float:
+        return self._of(upload.trust_model).upload_variance(upload)
+
+    def _of(self, trust_model: TrustModel) -> DpSgdMechanism | GradientSumMechanism:
+        """Steps are noisy where single uploads are seen; shares of a secure sum's noise are on the sum."""
+        return self.steps if trust_model.devices_add_noise and not trust_model.shares_noise else self.sums
+
+    def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
+        """None: no formula promises anything; there is an account."""
+        return None
+
+    def iterations(self, epsilon: float, accountant: Accountant) -> int | None:
+        """None: the noise is made for all planned steps."""
+        return None
+
+    def scaled(self, factor: float) -> NoiseInside:
+        return replace(self, steps=self.steps.scaled(factor), sums=self.sums.scaled(factor))
+
+    def clipped_to(self, length: float) -> NoiseInside:
+        return replace(self, steps=self.steps.clipped_to(length), sums=self.sums.clipped_to(length))
+
+
+class NonPrivate(NoisePlacement):
+    """No noise."""
+
+    name: Literal["none"] = "none"
+
     private: ClassVar[bool] = False
-    clips: ClassVar[Clips] = "gradient"
     unaudited: ClassVar[str | None] = "an audit needs a method that promises privacy; this one adds no noise"
 
     def trust_model(self, trust: Trust) -> TrustModel:
@@ -51,39 +126,31 @@ class NonPrivate(NoisePlacement):
         raise AssertionError("no noise is worked out where none is added")
 
 
-@dataclass(frozen=True)
-class HierarchicalDp(NoisePlacement):
-    """A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads.
-
-    Under one that holds secure sums, every device adds a share of the noise that a trusted one would add.
+class GradientNoise(NoisePlacement):
+    """Noise on what steps add up, or on the steps.
 
     Attributes:
-        input_bound: a public bound R on the norm of inputs, which are divided by it. Softmax regression then has
-            bounded gradients without clipping, and steps that do not expand: an account by draws.
-        tolerance: of secure sums.
-        rounding: bits of the integers that they add up; None for real vectors.
-        cloud_sums: the cloud holds a secure sum of what its children send.
-
-    >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
-    ['the edge server', 'the devices, each a share', 'each device']
+        noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
+        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
+            then; null has none.
     """
 
-    input_bound: float | None = None
-    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - a frozen value
-    rounding: int | None = None
-    cloud_sums: bool = False
-    description: ClassVar[str] = "noise where trust ends: a trusted edge server, else the device"
-    clips: ClassVar[Clips] = "gradient"
+    noise: Literal["uploads", "steps"] = "uploads"
+    input_bound: Magnitude | None = None
+
     accumulates: ClassVar[bool] = True
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
 
-    def trust_model(self, trust: Trust) -> TrustModel:
-        if trust == "secure-sum":
-            return SecureSum(tolerance=self.tolerance, rounding=self.rounding)
-        return TRUST_MODELS["edge" if trust == "trusted" else "device"]
+    @property
+    def clips(self) -> Clips:
+        return "record" if self.noise == "steps" else "gradient"
+
+    @property
+    def input_norm(self) -> float | None:
+        return self.input_bound
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What would void that an upload is a sum of clipped gradients."""
+        """What would void that an upload is a sum of clipped gradients, or that a step moves by one of these."""
         yield from remembering(request)
         if self.input_bound is None:
             yield from clipped(request, "gradients")
@@ -91,21 +158,43 @@ class HierarchicalDp(NoisePlacement):
             yield from _unclipped(request)
         if request.memory is None and not request.keeps_sensitivity:
             yield from _unproven(request)
-
-    @property
-    def input_norm(self) -> float | None:
-        return self.input_bound
+        if self.noise == "uploads":
+            return
+        if request.controlled and request.calibration != "accounted":
+            text = "the controller weighs noise on steps as it is added; expected privacy.calibration accounted"
+            yield "control.enabled", f"{text}, or false"
+        yield from estimates_raw(request)
+        if request.clip_scope not in (None, "record"):
+            yield "training.clip_scope", f"noise: steps clips each record's gradient, found {request.clip_scope}"
+        if self.input_bound is not None:
+            yield "method.privacy.input_bound", "noise: steps needs clipped gradients; expected null"
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        expected = clipping.by_record or self.input_bound is not None
-        noise = (GaussianNoise(),) if self.trust_model(trust).devices_add_noise else ()
+        model = self.trust_model(trust)
+        if self.noise == "steps" and model.devices_add_noise and not model.shares_noise:
+            return Pipeline((NoisySteps(), *clipping.votes(noisy_gradients=True)), "expected")
+        expected = clipping.by_record or self.noise == "steps" or self.input_bound is not None
+        noise: tuple[Stage, ...] = (GaussianNoise(),) if model.devices_add_noise else ()
+        if model.shares_noise and self.rounding is not None:
+            assert clipping.longest is not None, "integers stand for vectors of bounded length"
+            noise = (ModularShares(self.rounding, clipping.longest),)
         return Pipeline((*clipping.votes(), *noise), "expected" if expected else "drawn")
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
-        """The paper's calibration for the numbers of releases that are planned."""
-        planned = (setting.local_aggregations, setting.intervals)
-        calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
-        return GradientSumMechanism(calibration, self._bound(setting), setting.sensitivity)
+        """The paper's calibration for the numbers of releases that are planned.
+
+        With noise on steps one multiplier for all, at first by ALI-DPFL's account of the planned steps.
+        """
+        if self.noise == "uploads":
+            planned = (setting.local_aggregations, setting.intervals)
+            calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
+            return GradientSumMechanism(calibration, self._bound(setting), setting.sensitivity)
+        assert setting.clip_norm is not None, "a guarantee comes with clipping"
+        exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
+        noise = planned_multiplier(setting, exposed)
+        of_run = setting.delta, exposed, setting.intervals * setting.local_steps
+        steps = DpSgdMechanism(noise, setting.clip_norm, *of_run, None)
+        return NoiseInside(steps, GradientSumMechanism(EqualMultipliers(noise), self._bound(setting), "tight"))
 
     def _bound(self, setting: MechanismContext) -> GradientBound:
         """The best one that holds.
@@ -127,6 +216,91 @@ class HierarchicalDp(NoisePlacement):
             )
             raise UserError(f"{text}, found {setting.step_size:g}", key="training.step_size")
         return StepsDoNotExpand(scores.gradient)
+
+
+def _number_or_share(value: float) -> float:
+    if isinstance(value, float) and value >= 1:
+        raise ValueError(f"expected a whole number of at least 0, or a share below 1, found {value:g}")
+    return value
+
+
+Dropouts = Annotated[
+    int | float,
+    Field(ge=0, le=LARGEST_INTEGER),
+    AfterValidator(_number_or_share),
+    Expect("a whole number of at least 0, or a share below 1"),
+]
+Bits = Annotated[int, Field(ge=8, le=32), Expect("a whole number of bits from 8 to 32")]
+
+
+class SecureSumSection(Section):
+    """What secure sums withstand.
+
+    Attributes:
+        colluding: devices that tell their shares of the noise.
+        dropouts: devices that may be lost while a sum is made: a number, or a share below 1 of those that begin.
+        rounding: b: what is added up are integers modulo 2^b under discrete noise; null adds up numbers.
+        cloud: whether the cloud holds a secure sum too, of what its children send.
+    """
+
+    colluding: Whole = 0
+    dropouts: Dropouts = 0
+    rounding: Bits | None = None
+    cloud: Flag = False
+
+
+class HierarchicalDp(GradientNoise):
+    """Noise where trust ends.
+
+    A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads or to its
+    steps. Under one that holds secure sums, every device adds a share of the noise that a trusted one would add.
+
+    Attributes:
+        noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
+        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
+            then; null has none.
+        secure_sum: what the sums of `secure-sum` edge servers withstand; null is nobody colluding, nobody lost.
+
+    >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
+    ['the edge server', 'the devices, each a share', 'each device']
+    """
+
+    name: Literal["hierarchical"] = "hierarchical"
+    secure_sum: SecureSumSection | None = None
+
+    @property
+    def _sums(self) -> SecureSumSection:
+        return self.secure_sum or SecureSumSection()
+
+    @property
+    def rounding(self) -> int | None:
+        return self._sums.rounding
+
+    @property
+    def cloud_sums(self) -> bool:
+        return self._sums.cloud
+
+    def trust_model(self, trust: Trust) -> TrustModel:
+        if trust == "secure-sum":
+            tolerance = Tolerance(self._sums.colluding, self._sums.dropouts)
+            return SecureSum(tolerance=tolerance, rounding=self.rounding)
+        return TRUST_MODELS["edge" if trust == "trusted" else "device"]
+
+
+class LocalDp(GradientNoise):
+    """Noise at every device.
+
+    Attributes:
+        noise: what devices add it to: `uploads`, or each of their local `steps`.
+        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
+            then; null has none.
+    """
+
+    name: Literal["local"] = "local"
+
+    def trust_model(self, trust: Trust) -> TrustModel:
+        """The device adds it, as if no edge server were trusted."""
+        return TRUST_MODELS["device"]
 
 
 def _unproven(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
@@ -170,14 +344,3 @@ def _unclipped(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         yield "control.enabled", text
     if request.momentum:
         yield "training.momentum", f"with momentum steps may expand; expected 0, found {request.momentum:g}"
-
-
-@dataclass(frozen=True)
-class LocalDp(HierarchicalDp):
-    """Local noise: H2FDP in a network without a trusted edge server."""
-
-    description: ClassVar[str] = "every device adds its own noise, as if no edge server were trusted"
-
-    def trust_model(self, trust: Trust) -> TrustModel:
-        """The device adds it."""
-        return TRUST_MODELS["device"]

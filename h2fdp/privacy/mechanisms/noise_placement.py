@@ -1,17 +1,19 @@
-"""Noise placements, an axis of a method: who adds noise, and which settings a placement excludes."""
+"""Noise placements, an axis of a method: who adds noise, with which options, and what a placement excludes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
-from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
+from h2fdp.config.fields import Options
+from h2fdp.config.named_options import Choices
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import RecordVotes
-from h2fdp.privacy.observing import Observer, height_of
-from h2fdp.privacy.trust_model import TrustModel
+from h2fdp.privacy.trust_model import Observer, TrustModel, height_of
+from h2fdp.privacy.vectors import AdaptiveClipping
 from h2fdp.topology import Trust
 
 Clips = Literal["gradient", "record", "update", "nothing"]
@@ -63,47 +65,49 @@ class UploadClipping:
         by_record: records' gradients are clipped one by one.
         gamma: of whole updates that are normalised, see `clip_rows`; None for others.
         moving: how the norm moves; None where it does not.
+        longest: from a step size and a number of steps to the longest update; None where none is known.
     """
 
     norm: float | None = None
     by_record: bool = False
     gamma: float | None = None
     moving: AdaptiveClipping | None = None
+    longest: Callable[[float, int], float] | None = None
 
     def votes(self, noisy_gradients: bool = False) -> tuple[RecordVotes, ...]:
         """The stage of records' votes, where the norm moves."""
         return () if self.moving is None else (RecordVotes(self.moving, noisy_gradients),)
 
 
-class NoisePlacement(Protocol):
-    """Where noise is added: a point of the axis, with its options; a frozen value.
+class NoisePlacement(Options, ABC):
+    """Where noise is added: a point of the axis `method.privacy`, with its options; a frozen value.
 
     Attributes:
-        description: one line for users.
         private: whether a guarantee is asked for at all.
-        clips: what `training.clip_norm` bounds: a step's gradient, one by one the records' gradients, a device's whole
-            update, or nothing that the guarantee needs.
         accumulates: what is released are sums of several steps' gradients: a record turns those after its draw, too.
-        noisy_steps: each local step of every device is noisy, and nothing that a step has not made is released.
         accounted: whether there is a sound account of it.
         about_replaced_records: its claim compares data sets in which a record is another one, not ones that lack it.
         trusted: observers that may see raw updates.
         unaudited: why canaries cannot test it; None where they can.
-        models: names of the models that it is made for; None for any.
-        input_norm: inputs are divided by it, and no longer than 1 then; None where they stay as they are.
-        notes: what must be said with every number about it.
     """
 
-    description: ClassVar[str]
     private: ClassVar[bool] = True
-    clips: ClassVar[Clips]
     accumulates: ClassVar[bool] = False
-    noisy_steps: ClassVar[bool] = False
     accounted: ClassVar[bool] = True
     about_replaced_records: ClassVar[bool] = False
     trusted: ClassVar[frozenset[Observer]] = frozenset()
     unaudited: ClassVar[str | None] = None
-    models: ClassVar[frozenset[str] | None] = None
+
+    @property
+    def clips(self) -> Clips:
+        """What `training.clip_norm` bounds: a step's gradient, one by one the records' gradients, a device's whole
+        update, or nothing that the guarantee needs."""
+        return "gradient"
+
+    @property
+    def noisy_steps(self) -> bool:
+        """Whether each local step of every device is noisy, and nothing that a step has not made is released."""
+        return False
 
     @property
     def noise_is_given(self) -> bool:
@@ -122,6 +126,7 @@ class NoisePlacement(Protocol):
 
     @property
     def input_norm(self) -> float | None:
+        """By which inputs are divided, and no longer than 1 then; None where they stay as they are."""
         return None
 
     @property
@@ -136,6 +141,7 @@ class NoisePlacement(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
+        """What must be said with every number about it."""
         return ()
 
     def silence(self, observer: Observer) -> str:
@@ -143,25 +149,35 @@ class NoisePlacement(Protocol):
         trusted = observer in self.trusted or (height_of(observer) > 1 and "edge" in self.trusted)
         return "trusted" if trusted else "nothing released"
 
+    @abstractmethod
     def trust_model(self, trust: Trust) -> TrustModel:
         """Who adds noise under an edge server of this trust, and what the edge server sees."""
-        ...
 
+    @abstractmethod
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What of an experiment the placement does not go with: keys, and the reasons."""
-        ...
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         """What happens to the uploads of devices under an edge server of this trust."""
         return Pipeline()
 
+    @abstractmethod
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """The noises of a run.
 
         Raises:
             UserError: a target that no noise meets, data that the mechanism is not made for.
         """
-        ...
+
+
+NOISE_PLACEMENTS: Choices[NoisePlacement] = Choices()
+
+
+def noise_placement_of(value: NoisePlacement | Any) -> NoisePlacement:
+    """The placement that a section describes, checked or as a recorded configuration has it."""
+    found = value if isinstance(value, NoisePlacement) else NOISE_PLACEMENTS.read(value)
+    assert isinstance(found, NoisePlacement), "no placement is a user's own: an account must know it"
+    return found
 
 
 def given_noise(option: str, value: float | None, request: RequestedExperiment) -> Iterator[tuple[str, str]]:

@@ -3,20 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from h2fdp.data.records import Rows
-from h2fdp.privacy.mechanism import add_gaussian_noises
-from h2fdp.privacy.words import AggregationKind
+from h2fdp.privacy.modular_sums import IntegerSum
+from h2fdp.privacy.trust_model import AggregationKind
+from h2fdp.privacy.vectors import add_gaussian_noises
 from h2fdp.streams import Streams, generator_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Divisor = Literal["expected", "drawn"] | float
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    """What stages go by at one aggregation and nothing else does: public, and handed on unread by plans and nodes.
+
+    Attributes:
+        clip_norm: C of the interval, where it moves.
+        code: of a sum in which integers stand for the updates; None elsewhere.
+    """
+
+    clip_norm: float | None = None
+    code: IntegerSum | None = None
+
+
+NO_FACTS = StageFacts()
+
+
+@dataclass(frozen=True)
+class PlannedSum:
+    """A sum of an edge server as it is planned.
+
+    Attributes:
+        node: whose sum it is.
+        parameters: M.
+        rows, shares: (s,) of the devices that begin, and their shares in it.
+        step_size, steps: of the updates.
+    """
+
+    node: str
+    parameters: int
+    rows: np.ndarray
+    shares: np.ndarray
+    step_size: float
+    steps: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +67,8 @@ class Moment(Rows):
         step_size: eta_k.
         steps: (s,) that each device does; None where no stage asks.
         batches: (s,) by which sums of gradients are divided; None: by the records that are drawn.
-        shares: (s,) weights in a sum of integers; None where vectors are sent.
-        clip_norm: C of this interval, where it moves.
+        rows: (s,) of the devices within their subnet; empty where no stage asks.
+        facts: what stages go by.
         votes: (s,) sums of records' votes about it, as the engine counted them.
     """
 
@@ -46,8 +82,8 @@ class Moment(Rows):
     step_size: float = 0.0
     steps: np.ndarray | None = None
     batches: np.ndarray | None = None
-    shares: np.ndarray | None = None
-    clip_norm: float | None = None
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    facts: StageFacts = NO_FACTS
     votes: Tensor | None = None
 
     def keys(self, purpose: str) -> list[int]:
@@ -101,12 +137,14 @@ class Stage(Protocol):
         hides: nothing but the updates may leave the devices: no last steps, no ends of their way.
         counts_votes: the engine counts records' votes about the clip norm.
         extra: coordinates that it appends to every update.
+        has_code: what it uploads is no vector of the model's space: the node decodes the sum.
     """
 
     noisy: ClassVar[bool] = False
     noisy_steps: ClassVar[bool] = False
     hides: ClassVar[bool] = True
     counts_votes: ClassVar[bool] = False
+    has_code: ClassVar[bool] = False
 
     @property
     def extra(self) -> int:
@@ -127,6 +165,14 @@ class Stage(Protocol):
             received: (M,) what the devices were sent, or (s, M) what each was; their own models are received - updates.
         """
         return updates
+
+    def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:
+        """The code of a sum, if it needs one, and the levels (s,) of noise that it makes of these."""
+        return None
+
+    def decode(self, uploads: Tensor, weights: np.ndarray, at: Moment) -> tuple[Tensor, np.ndarray]:
+        """The vectors (n, M) that the node averages, and their weights (n,), of what devices uploaded (s, d)."""
+        return uploads, weights
 
 
 @dataclass(frozen=True)
@@ -180,3 +226,18 @@ class Pipeline:
         for stage in self.stages:
             updates = stage.encode(updates, received, at)
         return updates
+
+    def decode(self, uploads: Tensor, weights: np.ndarray, at: Moment) -> tuple[Tensor, np.ndarray]:
+        """At the node: what it averages of what devices uploaded, and the weights; see `Stage.decode`."""
+        for stage in reversed(self.stages):
+            uploads, weights = stage.decode(uploads, weights, at)
+        return uploads, weights
+
+    @property
+    def has_code(self) -> bool:
+        """Whether something else than updates is added up: every sum has a code of its own."""
+        return any(stage.has_code for stage in self.stages)
+
+    def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:
+        """The code of a sum, if any; see `Stage.coded`."""
+        return next((stage.coded(planned, levels) for stage in self.stages if stage.has_code), None)

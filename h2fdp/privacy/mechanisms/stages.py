@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
-from h2fdp.privacy.mechanism import ROUNDING, add_gaussian_noises, clip_rows
-from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage, StepNoise
-from h2fdp.privacy.modular_sums import ModularCode
+from h2fdp.errors import UserError
+from h2fdp.privacy.mechanisms.pipeline import Moment, PlannedSum, Stage, StepNoise
+from h2fdp.privacy.modular_sums import IntegerSum, code_for
+from h2fdp.privacy.vectors import ROUNDING, AdaptiveClipping, add_gaussian_noises, clip_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,8 +33,8 @@ class CutToLongest(Stage):
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
         longest = self.longest(at.step_size, at.last_slot - at.first_slot)
-        if self.initial is not None and at.clip_norm is not None:
-            longest *= at.clip_norm / self.initial
+        if self.initial is not None and at.facts.clip_norm is not None:
+            longest *= at.facts.clip_norm / self.initial
         clip_rows(updates, longest, ROUNDING)
         return updates
 
@@ -110,8 +110,8 @@ def noise_on_votes(at: Moment) -> np.ndarray:
 
 
 def _moved_to(at: Moment) -> float:
-    assert at.clip_norm is not None, "an order says what devices vote about"
-    return at.clip_norm
+    assert at.facts.clip_norm is not None, "an order says what devices vote about"
+    return at.facts.clip_norm
 
 
 @dataclass(frozen=True)
@@ -125,25 +125,59 @@ class GaussianNoise(Stage):
         return updates
 
 
+_WHOLE = 1e-9  # of a grid cell: a noise of so many whole cells stays what it is
+
+
 @dataclass(frozen=True)
 class ModularShares(Stage):
-    """(s, d) int64, what devices upload to a sum of integers in the place of their updates (s, M)."""
+    """(s, d) int64, residues modulo 2^b with a share of the noise, in the place of updates (s, M).
 
-    code: ModularCode
+    Attributes:
+        bits: b.
+        longest: see `CutToLongest`.
+    """
+
+    bits: int
+    longest: Callable[[float, int], float]
     noisy: ClassVar[bool] = True
+    has_code: ClassVar[bool] = True
+
+    def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray]:
+        """A grid for these updates and this noise, and the noise in whole cells of it.
+
+        Raises:
+            UserError: too few bits for this noise.
+        """
+        node, shares, longest = planned.node, planned.shares, self.longest(planned.step_size, planned.steps)
+        code = code_for(self.bits, planned.parameters, node, longest, levels * shares)
+        if code is None:
+            text = f"{self.bits} bits are too few for the noise and the updates of {node}"
+            raise UserError(f"{text}; expected more", key="method.privacy.secure_sum.rounding")
+        whole = np.ceil(levels * shares / code.spacing - _WHOLE) * code.spacing / shares
+        return IntegerSum(code, planned.rows, shares), whole
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
         import torch
 
-        assert at.shares is not None, "a sum of integers has its weights in it"
-        signs = self.code.signs(at.streams, at.interval, at.last_slot)
-        cells = self.code.cells(at.levels, at.shares).tolist()
+        whole = self._sum(at)
+        shares, signs = whole.shares_of(at.rows), whole.code.signs(at.streams, at.interval, at.last_slot)
+        cells = whole.code.cells(at.levels, shares).tolist()
         return torch.stack(
             [
-                self.code.encode(updates[position], float(at.shares[position]), cells[position], signs, stream)
+                whole.code.encode(updates[position], float(shares[position]), cells[position], signs, stream)
                 for position, _, stream in at.drawn(at.kind)
             ]
         )
+
+    def decode(self, uploads: Tensor, weights: np.ndarray, at: Moment) -> tuple[Tensor, np.ndarray]:
+        """The sum alone, divided by the shares that arrived."""
+        whole = self._sum(at)
+        signs = whole.code.signs(at.streams, at.interval, at.last_slot)
+        return whole.code.decode(uploads, signs)[None], np.array([1 / float(whole.shares_of(at.rows).sum())])
+
+    def _sum(self, at: Moment) -> IntegerSum:
+        assert at.facts.code is not None, "an order says how vectors become integers"
+        return at.facts.code
 
 
 @dataclass(frozen=True)
@@ -189,12 +223,3 @@ class RandomLinearTerm(Stage):
             length = level * stream.gamma(model.numel()) / np.linalg.norm(direction)
             found[position] = torch.from_numpy(direction * length)
         return found.to(model.device)
-
-
-def coded(pipeline: Pipeline, code: ModularCode | None) -> Pipeline:
-    """The same for a sum of integers: noise is part of the code. None: as it is."""
-    if code is None:
-        return pipeline
-    assert any(isinstance(stage, GaussianNoise) for stage in pipeline.stages), "no device here adds its share to a sum"
-    shares = (ModularShares(code) if isinstance(stage, GaussianNoise) else stage for stage in pipeline.stages)
-    return replace(pipeline, stages=tuple(shares))

@@ -18,11 +18,11 @@ import numpy as np
 from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration, Release, SecureSum, Tolerance
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounts import release_type
-from h2fdp.privacy.adjacency import under
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, LinearScores, StepsDoNotExpand
+from h2fdp.privacy.ledger_rows import under
 from h2fdp.privacy.mechanisms.central import CentralMechanism
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism
-from h2fdp.privacy.mechanisms.output import OutputPerturbationMechanism
+from h2fdp.privacy.mechanisms.perturbations import OutputPerturbationMechanism
 from tests.privacy.accounting.hockey_stick import line_density
 from tests.privacy.test_trust_model import upload
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_at_order, epsilon_from_rdp, rdp_of
-from h2fdp.privacy.accounting.conversion import classic_epsilon_from_rdp
+from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 
 RELEASES = st.builds(ReleaseType, st.floats(0.3, 100), st.integers(1, 20), st.floats(1e-4, 1))
 

@@ -9,9 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, SPILL, best_tilt, chernoff_bound, epsilon_of
-from h2fdp.privacy.accounting.loss_distribution import loss_distributions, reach_of
+from h2fdp.privacy.accounting.loss_distribution import LossDistribution, loss_distributions, reach_of
 from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN
-from h2fdp.privacy.accounting.tilted_losses import LossDistribution
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 
 INTERVAL = 0.05

@@ -10,7 +10,7 @@ from scipy import stats
 from h2fdp.errors import UserError
 from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts, Moment
 from h2fdp.privacy.mechanisms.mechanism import NoiseRequest
-from h2fdp.privacy.mechanisms.objective import ObjectivePerturbation
+from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.stages import RandomLinearTerm
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts
 from h2fdp.privacy.mechanisms.mechanism import NoiseRequest
-from h2fdp.privacy.mechanisms.output import OutputPerturbation, spent_of, theorem_6_2
+from h2fdp.privacy.mechanisms.perturbations import OutputPerturbation, spent_of, theorem_6_2
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 
 GIVEN = OutputPerturbation(model_norm=2.0, noise_std=0.8).mechanism(setting())

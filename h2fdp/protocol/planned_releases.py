@@ -1,19 +1,22 @@
-"""What comes of a planned interval: the uploads that observers receive, and what a schedule may learn from them."""
+"""What comes of a planned interval: what observers receive, the noise on it, and what a schedule may learn."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from h2fdp.privacy import Mechanism, PlannedUpload, TrustModel
+from h2fdp.privacy import AdaptiveClipping, Mechanism, PlannedUpload, Release, TierVector, TrustModel
+from h2fdp.privacy.ledger_rows import under
+from h2fdp.privacy.releases import Adjacency, AlikeReleases
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Arrivals, Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
+from h2fdp.protocol.tree_plan import UpperVector, UpperVectors
 from h2fdp.schedules.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
 from h2fdp.schedules.feedback import IntervalObservation, Measurements
 
@@ -46,15 +49,10 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
 
     def of(part: Arrivals) -> dict[str, Any]:
         public = {"sampling_rates": facts.sampling_rates[part.rows], "records": facts.records[part.rows]}
-        return {"rows": part.rows, "steps": part.steps, "weights": part.weights, **public}
+        return {"rows": part.rows, "steps": part.steps, "weights": part.reach, **public}
 
-    start, upload = subnet.first_slot, None
+    start = subnet.first_slot
     for segment, end in enumerate(subnet.ends()):
-        if upload is not None and not above and subnet.repeats(segment) and heights[segment] == heights[segment - 1]:
-            upload = replace(upload, first_slot=start, slot=end)
-            yield upload
-            start = end
-            continue
         part = subnet.aggregation(segment)
         kind = subnet.kind(segment)
         passed, summed = facts.passed(heights[segment]), facts.cloud_sums and kind == "global"
@@ -63,8 +61,7 @@ def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: floa
         if part.rows.size:
             seen["rounding"] = subnet.rounding(segment)
         noise = subnet.accounted_noise(segment)
-        upload = of_subnet(first_slot=start, slot=end, kind=kind, noise_std=noise, **seen, **of(part))
-        yield upload
+        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=noise, **seen, **of(part))
         start = end
     if subnet.estimate_noise is not None and subnet.estimate_noise.size:
         last = subnet.last_slot
@@ -168,3 +165,104 @@ def _measurements(plan: IntervalPlan, measured: Mapping[str, SubnetMeasurements]
         np.stack([gradient.cpu().numpy() for gradient in gradients]) if gradients else None,
         mass / mass.sum(),
     )
+
+
+@dataclass(frozen=True)
+class PlannedNoise:
+    """What the plans of a network say about its noise.
+
+    Attributes:
+        facts: the subnets by name.
+        noise: None where none is added.
+        adjacency: what the ledger's sensitivities are about.
+        adaptive: how the clip norm moves; None where it does not.
+        clip_norm: of the interval at hand, where it moves.
+    """
+
+    facts: Mapping[str, SubnetFacts]
+    noise: Mechanism | None
+    adjacency: Adjacency
+    adaptive: AdaptiveClipping | None
+    clip_norm: float | None
+
+    def variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
+        """(segments,) of the noise on each coordinate of a subnet's averages."""
+        subnet = plan.subnets[name]
+        if self.noise is None:
+            return np.zeros(len(subnet.segments))
+        uploads = [each for each in uploads_of(self.facts[name], plan, subnet, 1.0) if each.kind != "estimate"]
+        return np.array([self.noise.upload_variance(each) for each in uploads])
+
+    def hidden_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
+        """(segments,) of what of that noise colluding devices do not tell."""
+        facts, subnet = self.facts[name], plan.subnets[name]
+        if facts.visible == "each":  # no upload hides another one
+            return np.zeros(len(subnet.segments))
+        if facts.trust_model.colluding == 0:
+            return self.variances(plan, name)
+        shares = [
+            facts.trust_model.noise_parts(subnet.accounted_noise(segment), subnet.aggregation(segment).weights)
+            for segment in range(len(subnet.segments))
+        ]
+        return np.array([facts.trust_model.hidden_variance(each) if each.size else 0.0 for each in shares])
+
+    def summed(self, plan: IntervalPlan) -> dict[str, dict[int, tuple[TierVector, ...]]]:
+        """The cloud's secure sum above each subnet's last average, in a network of one tier."""
+        averaged = [
+            (share, UpperVector(float(self.hidden_variances(plan, name)[-1]), 0.0, {name: 0.0}, {name: 1.0}))
+            for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
+            if subnet.aggregation(-1).rows.size
+        ]
+        vectors = UpperVectors()
+        vectors.averaged(averaged, 0.0, -1)
+        return {name: {len(plan.subnets[name].segments) - 1: above[-1]} for name, above in vectors.of_subnets.items()}
+
+    def of_cloud(self, plan: IntervalPlan) -> float:
+        """The standard deviation of what the cloud adds to the average, for the devices really in it."""
+        if self.noise is None:
+            return 0.0
+        parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
+        averaged = [share * subnet.aggregation(-1).weights for subnet, share in parts]
+        return self.noise.of_cloud(averaged) * plan.decision.noise_factor
+
+    def releases(self, plan: IntervalPlan) -> Iterator[Release]:
+        """Every release of the interval, as each observer sees it: the ledger's rows.
+
+        Subnets that look alike have the same ones, but for the name: they are worked out for the first of these.
+        """
+        if self.noise is None:
+            return
+        found = {name: alike for alike in self.alike(plan) for name in alike.edges}
+        for name in plan.subnets:
+            first, releases = found[name].edges[0], found[name].releases
+            yield from releases if name == first else (replace(release, edge=name) for release in releases)
+
+    def alike(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
+        """The same, once for all subnets that look alike."""
+        if self.noise is None:
+            return
+        shares = dict(zip(plan.subnets, plan.weights.tolist(), strict=True))
+        found: dict[Hashable, list[str]] = {}
+        for name, likeness in self._likenesses(plan).items():
+            found.setdefault(likeness, []).append(name)
+        for names in found.values():
+            yield AlikeReleases(names, list(self._of_subnet(plan, names[0], shares[names[0]])))
+
+    def _likenesses(self, plan: IntervalPlan) -> dict[str, Hashable]:
+        """What the releases of each subnet depend on beside its name; those that look alike have the same `Plan`."""
+        return {
+            name: (id(subnet), self.facts[name].likeness, share, tuple(plan.vectors.get(name, {}).items()))
+            for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
+        }
+
+    def _of_subnet(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Release]:
+        facts, subnet = self.facts[name], plan.subnets[name]
+        assert self.noise is not None, "there is nothing to release under no noise"
+        for upload in uploads_of(facts, plan, subnet, share):
+            made = under(self.adjacency, self.noise.releases(upload))
+            yield from made if self.adaptive is None else map(self._with_votes, made)
+
+    def _with_votes(self, release: Release) -> Release:
+        """The same, saying that votes about a clip norm are part of it."""
+        assert self.adaptive is not None, "votes are about a clip norm that moves"
+        return replace(release, clip_norm=self.clip_norm, vote_share=self.adaptive.share)

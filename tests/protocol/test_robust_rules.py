@@ -1,0 +1,149 @@
+"""Rules that are no sums: how far one upload moves them, what liars do to them, and what the ledger says under them."""
+
+import numpy as np
+import pytest
+import torch
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.algorithms import TrimmedMean, WeightedAverage
+from h2fdp.protocol import InProcessNodes
+from h2fdp.topology import Aggregator, Subnet
+from tests.protocol.overhearing import overheard
+from tests.protocol.test_any_tree import records
+from tests.protocol.test_noise_boundaries import accepts
+
+RULES = {"median": TrimmedMean(0.5), "trimmed-mean": TrimmedMean(0.2)}
+
+
+def subnet(name, trust, size, parent=None):
+    return Subnet(name, trust, [9.0] * size, [9.0] * size, parent=parent)
+
+
+NETWORK = Topology(
+    "mixed",
+    (subnet("a", False, 5), subnet("b", True, 4, "top"), subnet("c", False, 3, "top"), subnet("d", True, 1, "top")),
+    aggregators=(Aggregator("top", True, parent=None),),
+)
+
+
+def prepared(rule, network=NETWORK, **settings):
+    fixed = {"intervals": 2, "local_steps": 4, "batch_size": None, "sampling_rate": 1.0, "clip_norm": 1.0, "seed": 5}
+    rhythm = [1, 2] if network is NETWORK else 4
+    given = {"method": {"extends": "h2fdp", "aggregation": rule}, "aggregate_every": rhythm} | settings
+    return Experiment(network, records, test_data=records("test"), **fixed | given).prepare()
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("count", [1, 2, 5, 10])
+def test_one_upload_moves_the_result_by_its_reach_and_no_more(rule, count):
+    random, found = np.random.default_rng(count), []
+    reach = rule.reach(np.full(count, 1 / count))
+    for _ in range(300):
+        updates = torch.from_numpy(random.standard_normal((count, 6)) * random.choice([0.01, 1.0, 100.0]))
+        moved = torch.from_numpy(random.standard_normal(6) * random.choice([1e-3, 1.0, 50.0]))
+        at = int(random.integers(count))
+        other = updates.clone()
+        other[at] += moved
+        before, after = (rule.combine(list(each), np.full(count, 1 / count)) for each in (updates, other))
+        found.append(float((after - before).norm() / moved.norm()) / reach[at])
+    assert max(found) <= 1 + 1e-9
+    updates = torch.zeros(count, 2, dtype=torch.float64)  # attained where the others' values leave room
+    updates[: count // 2], updates[count // 2 :] = -1.0, 1.0
+    middle = torch.zeros(2, dtype=torch.float64)
+    updates[count // 2] = middle
+    before = rule.combine(list(updates), np.full(count, 1 / count))
+    updates[count // 2] += 0.5
+    moved = rule.combine(list(updates), np.full(count, 1 / count)) - before
+    assert float(moved[0]) == pytest.approx(0.5 * reach[0])
+
+
+@pytest.mark.parametrize(("rule", "stands"), [("median", True), (TrimmedMean(0.3), True), (WeightedAverage(), False)])
+def test_three_liars_of_ten_cannot_lead_it_away_from_the_others(rule, stands):
+    rule, random = RULES.get(rule, rule) if isinstance(rule, str) else rule, np.random.default_rng(1)
+    updates = torch.from_numpy(random.standard_normal((10, 50)))
+    honest = updates[3:].clone()
+    updates[0], updates[1], updates[2] = 1e9, -1e12, 1e12
+    found = rule.combine(list(updates), np.full(10, 0.1))
+    within = (found >= honest.min(dim=0).values) & (found <= honest.max(dim=0).values)
+    assert bool(within.all()) is stands
+
+
+def test_it_is_numpys_median_and_knows_no_order():
+    updates = torch.from_numpy(np.random.default_rng(2).standard_normal((6, 30)))
+    found = RULES["median"].combine(list(updates), np.full(6, 1 / 6))
+    np.testing.assert_allclose(found, np.median(updates.numpy(), axis=0))
+    assert torch.equal(found, RULES["median"].combine(list(updates.flip(0)), np.full(6, 1 / 6)))
+    lied = torch.cat([updates[:5], torch.full((1, 30), torch.nan)])
+    assert RULES["median"].combine(list(lied), np.full(6, 1 / 6)).isfinite().all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_everyone_has_the_account_of_a_devices_own_noise_or_of_the_node_that_adds_it(rule):
+    """Under an untrusted edge server a row is one device's upload, whoever sees it; under a trusted chain it is the
+    vector of the node that adds the noise, and no noise of another branch is credited."""
+    setup = prepared(rule)
+    plan, rows = planned(setup)
+    assert {(row.slot, row.edge, row.observer) for row in rows} == {
+        (row.slot, row.edge, row.observer) for row in planned(prepared("average"))[1]
+    }
+    of_nodes = {level for node, _, level in plan.upper_noises if node == "top"}
+    local = RULES[rule].reach(np.full(4, 1 / 4))[0]
+    assert of_nodes
+    for row in rows:
+        part, whole = plan.subnets[row.edge], 2 * setup.config.training.step_size * row.steps
+        segment = part.ends().index(row.slot)
+        if row.edge in ("a", "c"):
+            assert row.noise_std in part.noise_std[segment]
+            assert row.sensitivity == pytest.approx(whole)
+        elif part.own(segment):
+            assert row.noise_std == part.noise_std[segment, 0]
+            assert row.sensitivity == pytest.approx(whole * (local if row.edge == "b" else 1))
+        else:
+            assert row.noise_std in of_nodes
+            others = RULES[rule].reach(np.full(3, 1 / 3))[0]
+            assert row.sensitivity == pytest.approx(whole * others * (local if row.edge == "b" else 1))
+
+
+def planned(setup):
+    cloud = setup.cloud(InProcessNodes({}))
+    plan = cloud.plan(0)
+    return plan, list(cloud.releases(plan))
+
+
+@pytest.mark.parametrize(("factor", "accepted"), [(1, True), (2 / 3, False), (3 / 2, False)])
+def test_a_trusted_node_adds_the_noise_of_the_ledger_to_the_median(monkeypatch, factor, accepted):
+    """Devices that do not move: what comes up is the median of nothing under the node's noise, chi-square at 1e-6."""
+    heard = overheard(prepared("median", Topology("one", (subnet("b", True, 4),))), monkeypatch, silent=20_000)
+    (level,) = (row.noise_std for row in heard.rows if row.observer == "cloud")
+    (vector,) = heard.sent["b"]
+    assert accepts(torch.from_numpy(vector), factor * level) is accepted
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_bits_do_not_depend_on_where_devices_are(rule):
+    setup = prepared(rule, faults={"device_dropout": 0.3})
+    names = [subnet.name for subnet in setup.topology.subnets]
+    apart = {name: setup.blueprint.edge_server(at, setup.blueprint.device_group(at)) for at, name in enumerate(names)}
+    together = setup.blueprint.lockstep(range(len(names)), setup.blueprint.local_engine())
+    models = []
+    for edges in (InProcessNodes(apart), together):
+        cloud = setup.cloud(edges)
+        for interval in range(2):
+            cloud.run_interval(cloud.plan(interval))
+        models.append(cloud.model)
+    assert torch.equal(*models)
+    assert not torch.equal(models[0], setup.initial)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": "by-size"}, "expected uniform"),
+        ({"clip_norm": {"initial": 1.0}, "clip_scope": "record"}, "votes"),
+        ({"method": {"extends": "hfl", "aggregation": "median", "privacy": "central"}}, "for an average"),
+        ({"network": Topology("one", (subnet("a", "secure-sum", 3),))}, "secure sum"),
+    ],
+)
+def test_what_needs_a_sum_is_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        prepared("median", **change).cloud(InProcessNodes({}))
