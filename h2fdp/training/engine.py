@@ -97,7 +97,7 @@ def build_scores(name: EngineName, module: nn.Module) -> Scores:
     """How models are evaluated that this engine trains: in the same way for every placement, so that bits are equal."""
     if name != "compiled":
         return ModuleScores(module)
-    from h2fdp.training.compiled.scores import CompiledScores
+    from h2fdp.training.compiled.engine import CompiledScores
 
     return CompiledScores(module)
 
