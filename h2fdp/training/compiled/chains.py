@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from h2fdp.training.gradients.chain import chain_of
-from h2fdp.training.gradients.layers import Flattened, Linear, Probabilities, Rectifier
+from h2fdp.training.gradients.layers import Activation, Differentiated, Flattened, Linear, chain_of, probabilities
 from h2fdp.training.local_objective import LocalObjective, pull_alone
 from h2fdp.training.losses import CrossEntropy, LabelSmoothing, Loss
 
 Integers = NDArray[np.int64]
 NO_ACTIVATION, RELU, SOFTMAX = range(3)
-_ACTIVATIONS: dict[type, int] = {Rectifier: RELU, Probabilities: SOFTMAX}
+_ACTIVATIONS = {Activation(nn.ReLU): RELU, Differentiated(probabilities): SOFTMAX}
 _KNOWN = "it compiles chains of Linear layers with ReLU between them, after the last one perhaps Softmax"
 
 
@@ -67,8 +66,8 @@ def network_of(module: nn.Module) -> Network | None:
                 return None
             layers.append((inputs, outputs, len(step.names) > 1))
             activations.append(NO_ACTIVATION)
-        elif type(step) in _ACTIVATIONS and activations and activations[-1] == NO_ACTIVATION:
-            activations[-1] = _ACTIVATIONS[type(step)]
+        elif step in _ACTIVATIONS and activations and activations[-1] == NO_ACTIVATION:
+            activations[-1] = _ACTIVATIONS[step]
         elif not isinstance(step, Flattened) or place:
             return None
     if not layers:
