@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import numba
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from h2fdp.training.compiled.chains import RELU, SOFTMAX, Integers, Network
@@ -90,10 +91,10 @@ class Memory(NamedTuple):
 
 
 def memory_for(network: Network, parameters: int) -> Memory:
-    """Of one thread."""
+    """Of one thread. Torch's memory begins at cache lines, which NumPy's does not."""
     block = BLOCK * int(network.places[-1] + network.outputs[-1])
     sizes = block, block, BLOCK, parameters, BLOCK * BLOCK
-    return Memory(*(np.empty(size, np.float32) for size in sizes))
+    return Memory(*(torch.empty(size).numpy() for size in sizes))
 
 
 @kernel
