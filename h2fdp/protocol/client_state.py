@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from h2fdp.protocol.messages import Arrivals, DeviceWork, Plan, Upload
+from h2fdp.training.descent import TrainingResult
 from h2fdp.training.local_objective import LocalObjective
-from h2fdp.training.work import TrainingResult
 
 
 @dataclass(frozen=True)

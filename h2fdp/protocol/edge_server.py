@@ -19,8 +19,8 @@ from h2fdp.protocol.nodes import NodeGroup
 from h2fdp.schedules.device_estimates import EDGE_NUMBERS, GradientProbe, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.schedules.loss_probes import SecantMeasurements, SecantOrder
 from h2fdp.streams import Streams
+from h2fdp.training.descent import TrainingResult
 from h2fdp.training.local_objective import LocalObjective
-from h2fdp.training.work import TrainingResult
 
 _PLAIN = Plain()
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from h2fdp.privacy import Observer, Sampling, Tier, TrustModel, views
 from h2fdp.protocol.arrivals import Points
-from h2fdp.training.epochs import steps_per_epoch
+from h2fdp.training.batches import steps_per_epoch
 
 Weighting = Literal["uniform", "by-size"]
 

@@ -20,8 +20,8 @@ from h2fdp.training import Clipping, DeviceRecords, build_engine, engines_for
 from h2fdp.training.batches import Batches
 from h2fdp.training.compiled import kernels
 from h2fdp.training.compiled.blocks import BLOCK
+from h2fdp.training.descent import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
-from h2fdp.training.work import StepTerms
 from tests.training.groups import KnownNoise, draw, records
 
 CLIPPINGS = {

@@ -7,8 +7,10 @@ parameters' gradients where layers allow it. Of any other module torch.func make
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from types import MappingProxyType
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,9 @@ from h2fdp.training.gradients.layers import chain_of
 from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Step, Target
 from h2fdp.training.local_objective import FeatureComparison
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
-from h2fdp.training.precision import NUMBERS, Precision
+
+Precision = Literal["float32", "bfloat16"]
+NUMBERS: Mapping[Precision, torch.dtype] = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
 
 
 class LayeredGradients:
