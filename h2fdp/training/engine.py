@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from functools import cached_property
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -198,23 +199,13 @@ def engines_for(
     return [name for name in ENGINES if lacks.get(name) is None]
 
 
-class ThreadLocalEngine:
+class ThreadLocalEngine(threading.local):
     """An `Engine` that builds one of its own for each thread that calls it."""
 
     def __init__(self, build: Callable[[], Engine]) -> None:
         self._build = build
-        self._held = threading.local()
 
-    def train(
-        self,
-        starts: Tensor,
-        records: DeviceRecords,
-        rows: np.ndarray,
-        batches: Batches,
-        step_size: float,
-        terms: StepTerms = PLAIN_TERMS,
-    ) -> TrainingResult:
-        if not hasattr(self._held, "engine"):
-            self._held.engine = self._build()
-        engine: Engine = self._held.engine
-        return engine.train(starts, records, rows, batches, step_size, terms)
+    @cached_property
+    def train(self) -> Any:
+        """See `Engine.train`."""
+        return self._build().train

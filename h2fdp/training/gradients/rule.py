@@ -7,9 +7,7 @@ parameters' gradients where layers allow it. Of any other module torch.func make
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Literal, cast
 
 import torch
@@ -24,7 +22,6 @@ from h2fdp.training.local_objective import FeatureComparison
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
 
 Precision = Literal["float32", "bfloat16"]
-NUMBERS: Mapping[Precision, torch.dtype] = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
 
 
 class LayeredGradients:
@@ -166,11 +163,9 @@ class FunctionalGradients:
         found, clipping, norms = torch.empty_like(models), self._clipping, torch.empty_like(shares)
         if votes is not None:
             clipping = replace(clipping, norm=votes.norm)
-        alike = (None,) * len(others or ())
         for device, own in enumerate(shares):
             fixed = () if others is None else (others[0][device], others[1][device])
-            one_by_one = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *alike))
-            each = one_by_one(models[device], x[device], y[device], *fixed)
+            each = self._losses.gradients_at_once(models[device], x[device], y[device], *fixed)
             if votes is not None:
                 norms[device] = torch.linalg.vector_norm(each, dim=-1)
             torch.mv(clipping.apply(each).T, own, out=found[device])
@@ -181,9 +176,6 @@ class FunctionalGradients:
     def _sum(self, model: Tensor, x: Tensor, y: Tensor, shares: Tensor, *others: Tensor) -> Tensor:
         """Sum of the records' losses, weighted by their shares."""
         return (self._losses.each(model, x, y, *others) * shares).sum()
-
-    def _record_loss(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
-        return self._sum(model, x[None], y[None], torch.ones(1, device=x.device), *others)
 
 
 GradientRule = LayeredGradients | FunctionalGradients
@@ -205,7 +197,7 @@ def gradient_rule(
         comparison: an objective that compares models, which rules out gradients that are written out.
         precision: of the factors of convolutions' products, which written out gradients alone can round.
     """
-    chain = chain_of(module, NUMBERS[precision])
+    chain = chain_of(module, getattr(torch, precision))
     if chain is None or comparison is not None:
         assert precision == "float32", "torch.func rounds nothing"
         return FunctionalGradients(module, record_norm, loss, comparison, gamma)
