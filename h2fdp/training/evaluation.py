@@ -88,8 +88,3 @@ class Evaluator:
             float(hits.mean()),
             float(losses.mean()),
         )
-
-
-def evaluate(module: nn.Module, model: Tensor, records: DeviceRecords, loss: Loss = CROSS_ENTROPY) -> Evaluation:
-    """The same in the caller's thread, by the module itself."""
-    return Evaluator([ModuleScores(module)], loss).evaluate(model, records)
