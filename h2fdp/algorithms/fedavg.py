@@ -16,23 +16,12 @@ from h2fdp.algorithms.registry import (
     name_method,
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
-from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, StatelessObjective
+from h2fdp.training.local_objective import LocalObjective, StatelessObjective
 
 
 @dataclass(frozen=True)
 class Plain(StatelessObjective):
     """w <- w - eta g."""
-
-    def direction(
-        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The gradient itself."""
-        return gradient(model), None
-
-    @property
-    def closed_form(self) -> ClosedForm:
-        """The gradient."""
-        return ClosedForm()
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """A step moves by eta times a sum of clipped gradients, each weighted as the gain counts it."""

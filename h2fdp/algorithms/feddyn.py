@@ -17,11 +17,11 @@ from h2fdp.algorithms.registry import (
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.config.fields import Magnitude
-from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, LocalWork
+from h2fdp.training.local_objective import LocalObjective, LocalWork, PulledObjective
 
 
 @dataclass(frozen=True)
-class FedDyn:
+class FedDyn(PulledObjective):
     """The loss - <h_i, w> + alpha/2 ||w - received||^2, where h_i is the gradient at the last local optimum.
 
     After an interval h_i <- h_i - alpha (w_i - w(t_k)): at an optimum of the regularised loss that is its gradient.
@@ -32,17 +32,10 @@ class FedDyn:
     personal: ClassVar[bool] = False
     pull: ClassVar[float | None] = None
 
-    def direction(
-        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The gradient and the pull; h_i comes as the correction."""
-        pull = (model - received).mul_(self.alpha)
-        return pull.add_(gradient(model)), None
-
     @property
-    def closed_form(self) -> ClosedForm:
-        """The gradient and the pull."""
-        return ClosedForm(pull=self.alpha)
+    def towards_received(self) -> float:
+        """alpha; h_i comes as the correction."""
+        return self.alpha
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """h_i is a function of all that came before."""

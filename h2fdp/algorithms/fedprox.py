@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
 from h2fdp.config.fields import Expect
-from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, StatelessObjective
+from h2fdp.training.local_objective import LocalObjective, StatelessObjective
 
 
 @dataclass(frozen=True)
@@ -23,22 +22,15 @@ class Proximal(StatelessObjective):
 
     mu: float
 
-    def direction(
-        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The gradient and the pull."""
-        pull = (model - received).mul_(self.mu)
-        return pull.add_(gradient(model)), None
+    @property
+    def towards_received(self) -> float:
+        """mu."""
+        return self.mu
 
     @property
     def pull(self) -> float:
         """mu."""
         return self.mu
-
-    @property
-    def closed_form(self) -> ClosedForm:
-        """The gradient and the pull."""
-        return ClosedForm(pull=self.mu)
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """While eta mu <= 2; with momentum nothing is shown of a pull."""

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
 from h2fdp.config.fields import Magnitude
-from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, LocalWork
+from h2fdp.training.local_objective import Gradient, LocalObjective, LocalWork
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,6 @@ class Moon:
     ) -> tuple[Tensor, Tensor | None]:
         """The gradient of both losses."""
         return gradient(model), None
-
-    @property
-    def closed_form(self) -> ClosedForm:
-        """The gradient of both losses."""
-        return ClosedForm(contrast=self.mu, temperature=self.temperature)
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """The last local model is a function of all that came before."""

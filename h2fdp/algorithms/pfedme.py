@@ -9,7 +9,7 @@ from torch import Tensor
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
 from h2fdp.config.fields import Magnitude
-from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, LocalWork
+from h2fdp.training.local_objective import Gradient, LocalObjective, LocalWork
 
 INNER_STEPS = 5  # of the paper's experiments (K in Sec. 5)
 
@@ -38,11 +38,6 @@ class PFedMe:
             pull = (personal - model).mul_(self.penalty)
             personal = personal.sub(pull.add_(gradient(personal)), alpha=self.inner_step_size)
         return (model - personal).mul_(self.penalty), personal
-
-    @property
-    def closed_form(self) -> ClosedForm:
-        """The descent to the personal model."""
-        return ClosedForm(inner_steps=self.inner_steps, inner_step_size=self.inner_step_size, penalty=self.penalty)
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """The personal model outlives the upload."""

@@ -17,11 +17,11 @@ from h2fdp.algorithms.registry import (
     name_method,
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
-from h2fdp.training.local_objective import ClosedForm, Gradient, LocalObjective, LocalWork
+from h2fdp.training.local_objective import LocalObjective, LocalWork, PulledObjective
 
 
 @dataclass(frozen=True)
-class Scaffold:
+class Scaffold(PulledObjective):
     """w <- w - eta (g - c_i + c); after K steps c_i <- c_i - c + (sum of the updates) / (K eta).
 
     The new c_i is a mean of the gradients along the device's way. In a tree the updates of all segments of the interval
@@ -31,17 +31,6 @@ class Scaffold:
     memory: ClassVar[str | None] = "control variates"
     personal: ClassVar[bool] = False
     pull: ClassVar[float | None] = 0.0
-
-    def direction(
-        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The gradient; the variates come as the correction."""
-        return gradient(model), None
-
-    @property
-    def closed_form(self) -> ClosedForm:
-        """The gradient."""
-        return ClosedForm()
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """The variates are functions of all that came before."""

@@ -16,7 +16,7 @@ from h2fdp.privacy import GradientSumMechanism
 from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Upload
 from h2fdp.run.setup import RunSetup
 from h2fdp.training.clipping import ClipScope
-from h2fdp.training.work import TrainingResult
+from h2fdp.training.descent import TrainingResult
 
 
 class RecordingNodes:

@@ -27,11 +27,10 @@ from h2fdp.config.fields import Count, Expect, Magnitude, OpenProbability, Share
 from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.step_decay import StepDecay
-from h2fdp.training.batches import Sampling
+from h2fdp.training.batches import Sampling, steps_per_epoch
 from h2fdp.training.clipping import ClippingRule, ClipScope
-from h2fdp.training.epochs import steps_per_epoch
+from h2fdp.training.gradients.rule import Precision
 from h2fdp.training.losses import CrossEntropyOptions, LossSection
-from h2fdp.training.precision import Precision
 
 # A number for the lowest edge servers, a list of one for each tier from them up, or numbers by trust and by name.
 Slots = Annotated[

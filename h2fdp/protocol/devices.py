@@ -19,8 +19,8 @@ from h2fdp.schedules.device_estimates import DeviceMeasurements, GradientProbe, 
 from h2fdp.schedules.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
+from h2fdp.training.descent import StepTerms, TrainingResult
 from h2fdp.training.local_objective import LocalObjective
-from h2fdp.training.work import StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
 from h2fdp.schedules.device_estimates import EDGE_NUMBERS, GradientProbe, MeasuringOrder, SubnetMeasurements, relayed
 from h2fdp.schedules.loss_probes import SecantMeasurements, SecantOrder
 from h2fdp.streams import Streams
+from h2fdp.training.descent import TrainingResult
 from h2fdp.training.local_objective import LocalObjective
-from h2fdp.training.work import TrainingResult
 
 _PLAIN, _AVERAGE = Plain(), WeightedAverage()
 

@@ -17,7 +17,7 @@ from h2fdp.privacy import Observer, Pipeline, Sampling, Tier, TrustModel, views
 from h2fdp.protocol.arrivals import Points
 from h2fdp.schedules import AggregationTimes
 from h2fdp.topology import Topology
-from h2fdp.training.epochs import steps_per_epoch
+from h2fdp.training.batches import steps_per_epoch
 
 
 def tier_aggregations(aggregation_times: AggregationTimes, topology: Topology, local_steps: int) -> dict[Tier, int]:

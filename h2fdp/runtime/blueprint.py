@@ -24,14 +24,13 @@ from h2fdp.schedules.loss_probes import LossProbe
 from h2fdp.streams import Streams
 from h2fdp.topology import TRUSTS, Topology, Trust
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, Scores, build_engine, build_scores
-from h2fdp.training.batches import Sampling, padded_width, row_length
+from h2fdp.training.batches import EpochSampler, Sampling, padded_width, row_length
 from h2fdp.training.descent import gain
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import EngineName, ThreadLocalEngine
-from h2fdp.training.epochs import EpochSampler
+from h2fdp.training.gradients.rule import Precision
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
-from h2fdp.training.precision import Precision
 
 _CPU = torch.device("cpu")
 _PLAIN, _AVERAGE = Plain(), WeightedAverage()

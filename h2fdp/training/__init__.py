@@ -4,8 +4,7 @@ from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import ENGINES, Engine, build_engine, build_scores, chosen_engine, engines_for
-from h2fdp.training.evaluation import Evaluation, Evaluator, evaluate
-from h2fdp.training.scores import ModuleScores, Scores
+from h2fdp.training.evaluation import Evaluation, Evaluator, ModuleScores, Scores
 
 __all__ = [
     "ENGINES",
@@ -22,5 +21,4 @@ __all__ = [
     "build_scores",
     "chosen_engine",
     "engines_for",
-    "evaluate",
 ]

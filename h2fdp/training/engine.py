@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from functools import cached_property
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -16,15 +17,15 @@ from h2fdp.models import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
+from h2fdp.training.descent import PLAIN_TERMS, StepTerms, TrainingResult
 from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.evaluation import ModuleScores, Scores
 from h2fdp.training.gradients import gradient_rule, is_layered
+from h2fdp.training.gradients.rule import Precision
 from h2fdp.training.local_objective import LocalObjective, comparison_of
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
-from h2fdp.training.precision import Precision
-from h2fdp.training.scores import ModuleScores, Scores
 from h2fdp.training.stacked import StackedEngine
-from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 
 class Engine(Protocol):
@@ -97,7 +98,7 @@ def build_scores(name: EngineName, module: nn.Module) -> Scores:
     """How models are evaluated that this engine trains: in the same way for every placement, so that bits are equal."""
     if name != "compiled":
         return ModuleScores(module)
-    from h2fdp.training.compiled.scores import CompiledScores
+    from h2fdp.training.compiled.engine import CompiledScores
 
     return CompiledScores(module)
 
@@ -198,23 +199,13 @@ def engines_for(
     return [name for name in ENGINES if lacks.get(name) is None]
 
 
-class ThreadLocalEngine:
+class ThreadLocalEngine(threading.local):
     """An `Engine` that builds one of its own for each thread that calls it."""
 
     def __init__(self, build: Callable[[], Engine]) -> None:
         self._build = build
-        self._held = threading.local()
 
-    def train(
-        self,
-        starts: Tensor,
-        records: DeviceRecords,
-        rows: np.ndarray,
-        batches: Batches,
-        step_size: float,
-        terms: StepTerms = PLAIN_TERMS,
-    ) -> TrainingResult:
-        if not hasattr(self._held, "engine"):
-            self._held.engine = self._build()
-        engine: Engine = self._held.engine
-        return engine.train(starts, records, rows, batches, step_size, terms)
+    @cached_property
+    def train(self) -> Any:
+        """See `Engine.train`."""
+        return self._build().train

@@ -5,14 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from h2fdp.models import ParameterLayout
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
-from h2fdp.training.scores import ModuleScores, Scores
+
+
+class Scores(Protocol):
+    """A forward pass. Threads that compute side by side have one each."""
+
+    def __call__(self, model: Tensor, records: DeviceRecords, part: slice) -> Tensor:
+        """(b, classes) scores of a part of the records by parameters `model` (M,)."""
+        ...
+
+
+class ModuleScores:
+    """By calling a module functionally: meanwhile the model's parameters hang in it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module, self._layout = module, ParameterLayout(module)
+
+    def __call__(self, model: Tensor, records: DeviceRecords, part: slice) -> Tensor:
+        scores: Tensor = functional_call(self._module, self._layout.views(model), (records.inputs(part),))
+        return scores
+
 
 _VALUES_AT_ONCE = 1_000_000  # inputs of a batch, as float32 4 MB: few calls, and work for eight threads
 
@@ -66,8 +88,3 @@ class Evaluator:
             float(hits.mean()),
             float(losses.mean()),
         )
-
-
-def evaluate(module: nn.Module, model: Tensor, records: DeviceRecords, loss: Loss = CROSS_ENTROPY) -> Evaluation:
-    """The same in the caller's thread, by the module itself."""
-    return Evaluator([ModuleScores(module)], loss).evaluate(model, records)

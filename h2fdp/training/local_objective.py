@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -70,35 +69,31 @@ def pull_of(objective: LocalObjective) -> float | None:
     return getattr(objective, "pull", None)
 
 
-@dataclass(frozen=True)
-class ClosedForm:
-    """A direction in numbers, for engines that cannot call `direction`: with no inner steps g(w) + pull (w - received).
+class PulledObjective:
+    """The direction g + mu (w - received), with mu = `towards_received`, of objectives that add nothing else of w."""
 
-    Attributes:
-        pull: of that term.
-        inner_steps, inner_step_size, penalty: k, a and lambda of a personal model: k times
-            theta <- theta - a (g(theta) + lambda (theta - w)), then lambda (w - theta) is the direction.
-        contrast, temperature: mu and T of an objective that compares features z, whose `feature_loss` is
-            mu log(1 + exp((sim(z, z_previous) - sim(z, z_received)) / T)), with sim the cosine.
+    @property
+    def towards_received(self) -> float:
+        """0."""
+        return 0.0
+
+    def direction(
+        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The gradient and the pull."""
+        if self.towards_received == 0.0:
+            return gradient(model), None
+        pull = (model - received).mul_(self.towards_received)
+        return pull.add_(gradient(model)), None
+
+
+def pull_alone(objective: LocalObjective) -> float | None:
+    """mu where the direction is g + mu (w - received), for engines that do not call it; None where it may be another.
+
+    A class that wrote a direction of its own, or compares features, does not count.
     """
-
-    pull: float = 0.0
-    inner_steps: int = 0
-    inner_step_size: float = 0.0
-    penalty: float = 0.0
-    contrast: float = 0.0
-    temperature: float = 1.0
-
-
-def closed_form_of(objective: LocalObjective) -> ClosedForm | None:
-    """The objective's `closed_form`; None where it has none, or where a class below it wrote another direction."""
-    for kind in type(objective).__mro__:
-        if "closed_form" in vars(kind):
-            form: ClosedForm = objective.closed_form  # type: ignore[attr-defined]
-            return form
-        if {"direction", "feature_loss"} & set(vars(kind)):
-            return None
-    return None
+    known = getattr(type(objective), "direction", None) is PulledObjective.direction
+    return objective.towards_received if known and isinstance(objective, PulledObjective) else None
 
 
 @runtime_checkable
@@ -149,7 +144,7 @@ class LocalWork(Protocol):
     def step_size(self) -> float: ...
 
 
-class StatelessObjective:
+class StatelessObjective(PulledObjective):
     """The part of an objective without memory."""
 
     memory: ClassVar[str | None] = None

@@ -220,8 +220,6 @@ def loss_of(section: LossOptions | OwnPart, classes: int) -> Loss:
         raise origin.failed("", error, "cannot be differentiated") from error
     if not bool(losses.isfinite().all() and gradients.isfinite().all()):
         raise origin.wrong("", "losses and gradients of finite numbers", Words("infinite ones or NaN"))
-    if not looped.each(scores, labels).equal(losses):
-        raise origin.wrong("", "the same losses at each call", Words("other ones"))
     if _mixes(looped, scores, labels, losses):
         raise origin.problem("a record's loss depends on the other records; a loss is given one record at a time")
     return replace(looped, looped=not _taken_at_once(looped, scores.detach(), labels, gradients))
@@ -290,19 +288,20 @@ class RecordLoss:
         if self._at_once is None:
             self._at_once = self._takes_records_at_once(model, x[:1], y[:1], *others)
         if self._at_once:
-            return self._gradients_at_once(model, x, y, *others)
+            return self.gradients_at_once(model, x, y, *others)
         leaf = model.detach().requires_grad_()
         losses = (self._of_one(leaf, *record, *others) for record in zip(x, y, strict=True))
         return torch.stack([torch.autograd.grad(each, leaf)[0] for each in losses])
 
     def _takes_records_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> bool:
         try:
-            self._gradients_at_once(model, x.repeat_interleave(2, dim=0), y.repeat_interleave(2), *others)
+            self.gradients_at_once(model, x.repeat_interleave(2, dim=0), y.repeat_interleave(2), *others)
         except FAILURES:  # what fails for another reason fails again, one by one
             return False
         return True
 
-    def _gradients_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+    def gradients_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+        """(n, M) the same, all at once, or an error of `torch.func`."""
         each = vmap(grad(self._of_one), in_dims=(None, 0, 0, *(None for _ in others)))
         found: Tensor = each(model, x, y, *others)
         return found

@@ -19,14 +19,11 @@ from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping, NormVotes
-from h2fdp.training.descent import Descent, DescentState
-from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.gradients.rule import GradientRule, LayeredGradients, gradient_rule
-from h2fdp.training.local_objective import ClosedForm, LocalObjective, closed_form_of, comparison_of, previous_models
+from h2fdp.training.descent import PLAIN_TERMS, Descent, DescentState, StepTerms, TrainingResult
+from h2fdp.training.device_records import DeviceRecords, placed
+from h2fdp.training.gradients.rule import GradientRule, LayeredGradients, Precision, gradient_rule
+from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models, pull_alone
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
-from h2fdp.training.placing import placed
-from h2fdp.training.precision import Precision
-from h2fdp.training.work import PLAIN_TERMS, StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,7 @@ class StackedEngine:
         self._rule: GradientRule = gradient_rule(module, norm, loss, self._compares, gamma, precision)
         self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
         self._descent = Descent(objective, momentum)
-        self._plain = self._batch_clipping is None and momentum == 0.0 and closed_form_of(objective) == ClosedForm()
+        self._plain = self._batch_clipping is None and momentum == 0.0 and pull_alone(objective) == 0.0
         self._width = width
         self._stack_size = cache(partial(stack_size, module, width))
 

@@ -13,7 +13,7 @@ from h2fdp.protocol.planned_releases import observation
 from h2fdp.schedules import Decision
 from h2fdp.schedules.device_estimates import GradientProbe, MeasuringOrder
 from h2fdp.training import BatchSampler, DeviceRecords
-from h2fdp.training.work import PLAIN_TERMS, TrainingResult
+from h2fdp.training.descent import PLAIN_TERMS, TrainingResult
 from tests.protocol.subnets import STREAMS
 
 CURVATURES = torch.tensor([[1.0, 0.5, 2.0], [3.0, 3.0, 3.0]])

@@ -10,8 +10,9 @@ from torch import nn
 from h2fdp.data.records import Rows
 from h2fdp.models import ParameterLayout, build
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, DeviceRecords
+from h2fdp.training import BatchSampler, DeviceRecords, Evaluator, ModuleScores
 from h2fdp.training.batches import row_length
+from h2fdp.training.losses import CROSS_ENTROPY
 
 SHAPES = {
     "softmax": (1, 12, 12),
@@ -87,6 +88,10 @@ def draw(sampling, sizes, rates, slots, seed=1):
         Streams(seed), "e", sampling, sizes, rates, row_length(sampling, float((sizes * rates).max()))
     )
     return sampler.draw(0, range(slots), np.arange(len(sizes)))
+
+
+def evaluate(module, model, held, loss=CROSS_ENTROPY):
+    return Evaluator([ModuleScores(module)], loss).evaluate(model, held)
 
 
 @dataclass(frozen=True)

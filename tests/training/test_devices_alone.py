@@ -12,8 +12,8 @@ from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.models import ParameterLayout, build
 from h2fdp.training import Clipping, build_engine, stacked
 from h2fdp.training.batches import Batches
+from h2fdp.training.descent import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge
-from h2fdp.training.work import StepTerms
 from tests.training.groups import KnownNoise, draw, own_chain, records
 
 SHAPE, SIZES, RATES = (1, 8, 8), np.array([30, 9, 14]), np.array([0.4, 0.4, 0.05])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from h2fdp.protocol.arrivals import Faults, completed_epochs
 from h2fdp.streams import Streams
-from h2fdp.training.epochs import EpochSampler, steps_per_epoch
+from h2fdp.training.batches import EpochSampler, steps_per_epoch
 
 SIZES = np.array([7, 32, 33, 1, 100])
 RATES = np.minimum(1.0, 32 / SIZES)

@@ -8,8 +8,9 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.runtime.local_hosts import worker_threads
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Evaluator, ModuleScores, build_engine, evaluate
+from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Evaluator, ModuleScores, build_engine
 from h2fdp.training.batches import Batches
+from tests.training.groups import evaluate
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (12, 6)).astype(np.uint8)
@@ -47,7 +48,22 @@ def reference(row, drawn, step_size, transform):
     return (START - weights).ravel()
 
 
-def check(clipping, transform):
+def normalised(gradients, norm, gamma):
+    return norm * gradients / (np.sqrt((gradients**2).sum(axis=(-2, -1), keepdims=True)) + gamma)
+
+
+@pytest.mark.parametrize(
+    ("clipping", "transform"),
+    [
+        (None, lambda each: each.mean(axis=0)),
+        (Clipping(0.4, "batch"), lambda each: clip(each.mean(axis=0), 0.4)),
+        (Clipping(0.4, "record"), lambda each: clip(each, 0.4).mean(axis=0)),
+        (Clipping(0.4, "record", gamma=0.3), lambda each: normalised(each, 0.4, 0.3).mean(axis=0)),
+        (Clipping(0.4, "batch", gamma=0.3), lambda each: normalised(each.mean(axis=0), 0.4, 0.3)),
+    ],
+    ids=["plain", "batch", "record", "normalised records", "normalised batch"],
+)
+def test_steps_follow_the_gradients_clipped_as_asked(clipping, transform):
     batches = BatchSampler(Streams(1), "e", "poisson", RECORDS.sizes, np.array([0.3, 0.4]), 16).draw(
         0, range(6), np.arange(2)
     )
@@ -57,30 +73,6 @@ def check(clipping, transform):
         expected = reference(row, [batches.of(slot, row) for slot in range(6)], 0.5, transform)
         np.testing.assert_allclose(found[row].numpy(), expected, rtol=2e-5, atol=2e-6)
     assert (batches.counts == 0).any(), "an empty batch is among the cases"
-
-
-def test_plain_steps():
-    check(None, lambda each: each.mean(axis=0))
-
-
-def test_clipping_the_batch_gradient():
-    check(Clipping(0.4, "batch"), lambda each: clip(each.mean(axis=0), 0.4))
-
-
-def test_clipping_each_records_gradient():
-    check(Clipping(0.4, "record"), lambda each: clip(each, 0.4).mean(axis=0))
-
-
-def normalised(gradients, norm, gamma):
-    return norm * gradients / (np.sqrt((gradients**2).sum(axis=(-2, -1), keepdims=True)) + gamma)
-
-
-def test_normalising_each_records_gradient():
-    check(Clipping(0.4, "record", gamma=0.3), lambda each: normalised(each, 0.4, 0.3).mean(axis=0))
-
-
-def test_normalising_the_batch_gradient():
-    check(Clipping(0.4, "batch", gamma=0.3), lambda each: normalised(each.mean(axis=0), 0.4, 0.3))
 
 
 def test_an_update_is_never_longer_than_its_steps_allow():
@@ -113,21 +105,3 @@ def test_evaluation_on_threads_is_the_same_to_the_bit(monkeypatch, at_once):
     np.testing.assert_array_equal(together.loss, alone.loss)
     np.testing.assert_array_equal(together.accuracy, alone.accuracy)
     assert (together.loss_whole, together.accuracy_whole) == (alone.loss_whole, alone.accuracy_whole)
-
-
-def test_a_small_set_is_scaled_once_and_a_large_one_each_time(monkeypatch):
-    import h2fdp.training.device_records as device_records
-
-    def fresh():
-        return DeviceRecords(RECORDS.x, RECORDS.y, RECORDS.offsets, RECORDS.scale, RECORDS.shift)
-
-    start = torch.from_numpy(START).flatten()
-    small = fresh()
-    kept = evaluate(module(), start, small)
-    assert small.inputs(slice(0, 3)).data_ptr() == small.inputs(slice(0, 3)).data_ptr()
-    monkeypatch.setattr(device_records, "_VALUES_KEPT", 0)
-    large = fresh()
-    assert large.inputs(slice(0, 3)).equal(small.inputs(slice(0, 3)))
-    again = evaluate(module(), start, large)
-    np.testing.assert_array_equal(kept.loss, again.loss)
-    assert kept.accuracy_whole == again.accuracy_whole

@@ -10,8 +10,8 @@ from torch.func import functional_call, grad, vmap
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.models import ParameterLayout
 from h2fdp.training import Clipping, build_engine
+from h2fdp.training.descent import StepTerms
 from h2fdp.training.stacked import PaddedBatches, StackedEngine
-from h2fdp.training.work import StepTerms
 from tests.training.groups import SHAPES, draw, model_and_start, records
 
 SIZES = np.array([30, 9, 60, 14, 33])

@@ -11,11 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.models import build
-from h2fdp.training import Clipping, evaluate
+from h2fdp.training import Clipping
 from h2fdp.training.batches import Batches
+from h2fdp.training.descent import StepTerms
 from h2fdp.training.stacked import _VALUES_IN_A_STACK, StackedEngine
-from h2fdp.training.work import StepTerms
-from tests.training.groups import SHAPES, draw, model_and_start, records
+from tests.training.groups import SHAPES, draw, evaluate, model_and_start, records
 
 SIZES, RATES, WIDTH = np.array([40, 60, 35, 50, 9]), np.array([0.5, 0.2, 0.3, 0.2, 0.02]), 8
 CLIPPINGS = {"none": None, "batch": Clipping(0.5, "batch"), "record": Clipping(0.5, "record", mean_too=True)}

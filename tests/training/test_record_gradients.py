@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from h2fdp.training.gradients.chain import chain_of
 from h2fdp.training.gradients.convolution import Windows
+from h2fdp.training.gradients.layers import chain_of
 from h2fdp.training.gradients.per_example import Collected, ExplicitGradients, GhostGradients, ghost_is_cheaper
 
 SIDES = st.tuples(st.integers(1, 4), st.integers(1, 4))
@@ -38,10 +38,15 @@ def test_ghost_norms_and_sums_are_those_of_the_gradients(devices, width, positio
     factors = torch.rand(devices, width, generator=generator)
     ghost, written = GhostGradients(a, delta), ExplicitGradients((delta.transpose(2, 3) @ a).flatten(2))
     torch.testing.assert_close(ghost.squared_norms(), written.squared_norms(), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(ghost.weighted(factors), written.weighted(factors), rtol=1e-4, atol=1e-5)
+
+    def weighted(gradients):
+        gradients.add(factors, "weight", target := Collected())
+        return target.vector(["weight"])
+
+    torch.testing.assert_close(weighted(ghost), weighted(written), rtol=1e-4, atol=1e-5)
     bad = factors > 0.5
     assert not ghost.without(bad).squared_norms()[bad].any()
-    torch.testing.assert_close(ghost.without(bad).weighted(factors), written.without(bad).weighted(factors))
+    torch.testing.assert_close(weighted(ghost.without(bad)), weighted(written.without(bad)))
 
 
 LAYERS = {
@@ -77,7 +82,7 @@ def test_a_layer_agrees_with_torch_record_by_record(name, devices):
     (expected_back,) = torch.autograd.grad(expected, leaf, delta)
     each = vmap(vmap(grad(of_record), in_dims=(None, 0, 0)))(parameters, x, delta)
     factors, target = torch.rand(devices, 4, generator=generator), Collected()
-    back, records = step.back_by_record(parameters, saved, delta, True)
+    back, records = step.back(parameters, saved, delta, True, True)
     torch.testing.assert_close(back, expected_back, rtol=1e-4, atol=1e-4)
     for name, gradients, found in zip(step.names, each.values(), records, strict=True):
         flat = gradients.flatten(2)
@@ -85,8 +90,11 @@ def test_a_layer_agrees_with_torch_record_by_record(name, devices):
         found.add(factors, name, target)
     weighted = torch.cat([(one.flatten(2) * factors[..., None]).sum(dim=1) for one in each.values()], dim=1)
     torch.testing.assert_close(target.vector(step.names), weighted, rtol=1e-4, atol=1e-4)
+    back, sums = step.back(parameters, saved, delta, True, False)
+    torch.testing.assert_close(back, expected_back, rtol=1e-4, atol=1e-4)
     target = Collected()
-    torch.testing.assert_close(step.back(parameters, saved, delta, target, True), expected_back, rtol=1e-4, atol=1e-4)
+    for name, found in zip(step.names, sums, strict=True):
+        found.add(None, name, target)
     summed = torch.cat([one.flatten(2).sum(dim=1) for one in each.values()], dim=1)
     torch.testing.assert_close(target.vector(step.names), summed, rtol=1e-4, atol=1e-4)
 

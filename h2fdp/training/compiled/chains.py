@@ -1,33 +1,42 @@
-"""Which models, losses and objectives have compiled steps, and the numbers that stand for them. Needs no numba."""
+"""Which models, losses and objectives have compiled steps, and the model as kernels take it. Needs no numba."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from importlib import import_module
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
-from h2fdp.training.gradients.chain import is_trained_as_it_is
-from h2fdp.training.local_objective import LocalObjective, closed_form_of
-from h2fdp.training.losses import CrossEntropy, Hinge, LabelSmoothing, Loss
+from h2fdp.training.gradients.layers import Activation, Differentiated, Flattened, Linear, chain_of, probabilities
+from h2fdp.training.local_objective import LocalObjective, pull_alone
+from h2fdp.training.losses import CrossEntropy, LabelSmoothing, Loss
 
-_ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Softmax)
-_LOSSES = (CrossEntropy, LabelSmoothing, Hinge)
+Integers = NDArray[np.int64]
+NO_ACTIVATION, RELU, SOFTMAX = range(3)
+_ACTIVATIONS = {Activation(nn.ReLU): RELU, Differentiated(probabilities): SOFTMAX}
+_KNOWN = "it compiles chains of Linear layers with ReLU between them, after the last one perhaps Softmax"
 
 
-@dataclass(frozen=True)
-class LinearLayer:
-    """A layer of a chain and what follows it.
+class Network(NamedTuple):
+    """A chain of L linear layers; the weights (outputs, inputs) of each lie in a model before its biases.
 
     Attributes:
-        activation: its class; None for none.
+        inputs, outputs: (L,) widths.
+        biased: (L,) whether a layer has biases.
+        activations: (L,) what follows each.
+        first: (L,) where a layer's weights begin in the model.
+        places: (L + 1,) where the inputs of each layer, and the scores, begin in a record's values.
     """
 
-    inputs: int
-    outputs: int
-    biased: bool
-    activation: type[nn.Module] | None = None
+    inputs: Integers
+    outputs: Integers
+    biased: NDArray[np.bool_]
+    activations: Integers
+    first: Integers
+    places: Integers
 
 
 def numba_is_there() -> bool:
@@ -39,35 +48,33 @@ def numba_is_there() -> bool:
     return True
 
 
-def linear_chain(module: nn.Module) -> list[LinearLayer] | str:
-    """The layers of a module that is a chain of Linear layers, each followed by at most one activation; else why not.
+def network_of(module: nn.Module) -> Network | None:
+    """A module that is a chain of Linear layers, perhaps behind Flatten; None for any other.
 
-    >>> linear_chain(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, bias=False)))[1]
-    LinearLayer(inputs=3, outputs=2, biased=False, activation=None)
-    >>> linear_chain(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)))
-    'it compiles chains of Linear layers, and the model has the layer 0 (Conv2d)'
+    >>> network_of(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, bias=False))).first
+    array([ 0, 15])
+    >>> network_of(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))) is None
+    True
     """
-    if not is_trained_as_it_is(module):
-        return "the model has hooks, frozen parameters, or parameters that two layers share"
-    layers: list[LinearLayer] = []
-    for name, part in _parts(module, ""):
-        known = type(part) in (nn.Linear, *_ACTIVATIONS, nn.Identity) or _flattens(part)
-        if not known:
-            return f"it compiles chains of Linear layers, and the model has the layer {name} ({type(part).__name__})"
-        if isinstance(part, nn.Linear):
-            if {held for held, _ in part.named_parameters()} - {"weight", "bias"}:
-                return f"the layer {name} has other parameters than weights and biases"
-            if layers and layers[-1].outputs != part.in_features:
-                return f"the layer {name} does not take what the one before gives"
-            layers.append(LinearLayer(part.in_features, part.out_features, part.bias is not None))
-        elif isinstance(part, _ACTIVATIONS):
-            if not layers or layers[-1].activation is not None:
-                return f"the activation {name} ({type(part).__name__}) does not directly follow a Linear layer"
-            if isinstance(part, nn.Softmax) and part.dim not in (1, -1):
-                return f"the layer {name} (Softmax) is not over the outputs of a layer"
-            last = layers.pop()
-            layers.append(LinearLayer(last.inputs, last.outputs, last.biased, type(part)))
-    return layers or "the model has no Linear layer"
+    shapes = {name: tuple(held.shape) for name, held in module.named_parameters()}
+    layers: list[tuple[int, int, bool]] = []
+    activations: list[int] = []
+    for place, step in enumerate(chain_of(module) or []):
+        if isinstance(step, Linear):
+            outputs, inputs = shapes[step.names[0]]
+            if layers and layers[-1][1] != inputs:
+                return None
+            layers.append((inputs, outputs, len(step.names) > 1))
+            activations.append(NO_ACTIVATION)
+        elif step in _ACTIVATIONS and activations and activations[-1] == NO_ACTIVATION:
+            activations[-1] = _ACTIVATIONS[step]
+        elif not isinstance(step, Flattened) or place:
+            return None
+    if not layers:
+        return None
+    widths, scores, biased = (np.array(each) for each in zip(*layers, strict=True))
+    first, places = (np.cumsum([0, *sizes]) for sizes in (scores * (widths + biased), widths))
+    return Network(widths, scores, biased, np.array(activations), first[:-1], places)
 
 
 def why_not_compiled(
@@ -78,31 +85,14 @@ def why_not_compiled(
     Args:
         shape: one record's; None where it is not known.
     """
-    layers = linear_chain(module)
-    if isinstance(layers, str):
-        return layers
-    if shape is not None and (math.prod(shape) != layers[0].inputs or (len(shape) > 1 and not _flattens_first(module))):
+    network = network_of(module)
+    if network is None:
+        return f"{_KNOWN}, without hooks, frozen or shared parameters"
+    flattens = any(isinstance(step, Flattened) for step in chain_of(module) or [])
+    if shape is not None and (math.prod(shape) != network.inputs[0] or (len(shape) > 1 and not flattens)):
         return f"the model does not begin by flattening records of shape {shape}"
-    if type(loss) not in _LOSSES:
-        return "it compiles the losses cross-entropy, label-smoothing and hinge, and no loss of your own"
-    if closed_form_of(objective) is None:
-        return "it compiles the built-in objectives, and none of your own"
+    if type(loss) not in (CrossEntropy, LabelSmoothing):
+        return "it compiles the losses cross-entropy and label-smoothing"
+    if pull_alone(objective) is None:
+        return "it compiles the objectives plain, proximal, scaffold and feddyn"
     return None
-
-
-def _parts(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
-    """The leaves of nested sequences, in their order, by name."""
-    if type(module) is nn.Sequential:
-        return [part for name, child in module.named_children() for part in _parts(child, f"{prefix}{name}.")]
-    return [(prefix.removesuffix("."), module)]
-
-
-def _flattens(module: nn.Module) -> bool:
-    return type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
-
-
-def _flattens_first(module: nn.Module) -> bool:
-    for _, part in _parts(module, ""):
-        if _flattens(part) or isinstance(part, nn.Linear):
-            return _flattens(part)
-    return False

@@ -1,82 +1,94 @@
-"""The compiled arithmetic of local steps.
-
-Records go through the chain some at a time, against rows of weights, along the features: the records stay in the first
-cache, and the innermost loops are nothing but products and sums of vectors (`vectors.py`). Sums elsewhere may be taken
-in any order that the compiler finds (`reassoc`), but by the same code for each device, whoever is computed beside it.
-What is not finite is not assumed away.
-"""
+"""The compiled local steps of devices, and the scores of records: what Python calls."""
 
 from __future__ import annotations
 
 import math
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from h2fdp.training.compiled.arrays import Carried, Drawn, Floats, Held, Integers, Memory, Network, Rules
-from h2fdp.training.compiled.jit import CompiledOnce, digest_of_sources, kernel
-from h2fdp.training.compiled.layers import BLOCK, add_rows, backward, block_of, clear, forward
-from h2fdp.training.compiled.losses import loss_gradient
-from h2fdp.training.compiled.stored_records import fetch_block, loaded
-from h2fdp.training.compiled.vectors import borrowed, matrix, part
+from h2fdp.training.compiled.blocks import (
+    BLOCK,
+    Floats,
+    Memory,
+    Stored,
+    add_block,
+    backward,
+    block_of,
+    clear,
+    clip_factor,
+    clip_records,
+    fetch_block,
+    forward,
+    kernel,
+    loaded,
+    loss_gradient,
+    squares,
+)
+from h2fdp.training.compiled.chains import Integers, Network
+from h2fdp.training.compiled.vectors import borrowed, part
 
 _PART = 1024  # numbers whose squares are added in float32, before the sums are added in float64
 
 
-@kernel
-def _clip_factor(norm: float, bound: float) -> float:
-    """What a vector of this norm is multiplied by; 0 where the norm is not finite."""
-    return bound / max(norm, bound) if math.isfinite(norm) else 0.0
+class Rules(NamedTuple):
+    """What a step follows.
 
-
-@kernel
-def _squares(vector: Floats) -> np.float32:
-    total = np.float32(0.0)
-    for k in range(vector.shape[0]):
-        total += vector[k] * vector[k]
-    return total
-
-
-@kernel
-def _clip_records(network: Network, bound: float, memory: Memory, count: int) -> None:
-    """Scale the gradient of each of a block's records; rows that hold no record, or none that is finite, become zero.
-
-    The gradient of a layer's weights is an outer product, whose norm is the product of norms.
+    Attributes:
+        smoothing: of the labels.
+        record_norm, batch_norm: bounds of a record's and of a batch's gradient; infinite for none.
+        step_size, momentum: of the descent.
+        pull: mu of mu (w - received) in the direction.
     """
-    layers = network.inputs.shape[0]
-    for r in range(BLOCK):
-        factor = 1.0 if r < count else 0.0
-        if factor and math.isfinite(bound):
-            total = 0.0
-            for layer in range(layers):
-                inputs = memory.input_norms[r] if layer == 0 else _squares(block_of(memory.values, network, layer)[r])
-                own = _squares(block_of(memory.deltas, network, layer + 1)[r])
-                total += np.float64(own) * (np.float64(inputs) + (1.0 if network.biased[layer] else 0.0))
-            factor = _clip_factor(math.sqrt(total), bound)
-        if factor == 1.0:
-            continue
-        for layer in range(layers):
-            deltas = block_of(memory.deltas, network, layer + 1)[r]
-            if factor == 0.0:  # a product with 0 would leave undefined numbers where there were infinite ones
-                clear(deltas)
-                clear(block_of(memory.values, network, layer)[r])
-            else:
-                for c in range(deltas.shape[0]):
-                    deltas[c] *= np.float32(factor)
+
+    smoothing: np.float32
+    record_norm: float
+    batch_norm: float
+    step_size: np.float32
+    momentum: np.float32
+    pull: np.float32
 
 
-@kernel
-def _add_block(network: Network, memory: Memory) -> None:
-    """Add the gradients of a block's records."""
-    for layer in range(network.inputs.shape[0]):
-        inputs, outputs, first = network.inputs[layer], network.outputs[layer], network.first[layer]
-        deltas = block_of(memory.deltas, network, layer + 1)
-        weights = matrix(memory.gradient, first, outputs, inputs)
-        add_rows(block_of(memory.values, network, layer), deltas, weights)
-        if network.biased[layer]:
-            biases = part(memory.gradient, first + outputs * inputs, outputs)
-            for c in range(outputs):
-                for r in range(BLOCK):
-                    biases[c] += deltas[r, c]
+class Drawn(NamedTuple):
+    """The batches of s devices.
+
+    Attributes:
+        begins: (s,) where a device's records begin.
+        indices: (slots, s, width) positions within a device.
+        counts: (slots, s) how many of them are drawn.
+        divisors: (slots, s) what sums are divided by.
+        steps: (s,) steps of each device.
+    """
+
+    begins: Integers
+    indices: Integers
+    counts: Integers
+    divisors: NDArray[np.float64]
+    steps: Integers
+
+
+class Carried(NamedTuple):
+    """What devices come in and go out with, (s, M) each, or (0, M) where there is none.
+
+    Attributes:
+        received: the models that they were sent.
+        models: where they stand; changed.
+        velocities: of the momentum; changed.
+        last: how the last step moved; written at that step.
+        corrections: added to each direction.
+        noise: (slots, M) added to the gradients of the one device of a call.
+    """
+
+    received: Floats
+    models: Floats
+    velocities: Floats
+    last: Floats
+    corrections: Floats
+    noise: Floats
 
 
 @kernel
@@ -84,12 +96,10 @@ def _gradient(
     model: Floats,
     network: Network,
     rules: Rules,
-    held: Held,
+    stored: Stored,
     begin: int,
     indices: Integers,
     divisor: float,
-    received: Floats,
-    previous: Floats,
     memory: Memory,
 ) -> None:
     """(M,) into `memory.gradient`: the sum over the drawn records / divisor, records and the whole clipped as asked."""
@@ -101,36 +111,29 @@ def _gradient(
     scores, deltas = block_of(memory.values, network, layers), block_of(memory.deltas, network, layers)
     for first in range(0, indices.shape[0], BLOCK):
         count = min(BLOCK, indices.shape[0] - first)
-        fetch_block(held, begin, part(indices, first + count, indices.shape[0] - first - count))
+        fetch_block(stored, begin, part(indices, first + count, indices.shape[0] - first - count))
         for r in range(BLOCK):
             if r < count:
-                memory.input_norms[r] = loaded(held, begin + indices[first + r], inputs[r])
+                memory.input_norms[r] = loaded(stored, begin + indices[first + r], inputs[r])
             else:
                 clear(inputs[r])
-        forward(model, network, memory.values, layers)
-        if rules.contrast != 0.0 and layers > 1:
-            for r in range(BLOCK):
-                for k in range(inputs.shape[1]):
-                    block_of(memory.received, network, 0)[r, k] = inputs[r, k]
-                    block_of(memory.previous, network, 0)[r, k] = inputs[r, k]
-            forward(received, network, memory.received, layers - 1)
-            forward(previous, network, memory.previous, layers - 1)
+        forward(model, network, memory.values)
         for r in range(BLOCK):
             if r < count:
-                loss_gradient(rules, scores[r], held.y[begin + indices[first + r]], deltas[r])
+                loss_gradient(rules.smoothing, scores[r], stored.y[begin + indices[first + r]], deltas[r])
             else:
                 clear(deltas[r])
-        backward(model, network, rules, memory)
-        _clip_records(network, rules.record_norm, memory, count)
-        _add_block(network, memory)
+        backward(model, network, memory)
+        clip_records(network, rules.record_norm, memory, count)
+        add_block(network, memory)
     share = np.float32(1.0 / divisor)
     for k in range(gradient.shape[0]):
         gradient[k] *= share
     if math.isfinite(rules.batch_norm):
-        squares = 0.0
+        total = 0.0
         for first in range(0, gradient.shape[0], _PART):
-            squares += np.float64(_squares(part(gradient, first, min(_PART, gradient.shape[0] - first))))
-        factor = np.float32(_clip_factor(math.sqrt(squares), rules.batch_norm))
+            total += np.float64(squares(part(gradient, first, min(_PART, gradient.shape[0] - first))))
+        factor = np.float32(clip_factor(math.sqrt(total), rules.batch_norm))
         if factor == 0.0:
             clear(gradient)
         elif factor != 1.0:
@@ -139,10 +142,16 @@ def _gradient(
 
 
 @kernel
+def _add(vector: Floats, other: Floats) -> None:
+    for k in range(vector.shape[0]):
+        vector[k] += other[k]
+
+
+@kernel
 def _step(
     network: Network,
     rules: Rules,
-    held: Held,
+    stored: Stored,
     drawn: Drawn,
     carried: Carried,
     device: int,
@@ -154,27 +163,14 @@ def _step(
     indices = part(drawn.indices[slot, device], 0, drawn.counts[slot, device])
     begin, divisor = drawn.begins[device], drawn.divisors[slot, device]
     if slot + 1 < drawn.steps[device]:
-        fetch_block(held, begin, part(drawn.indices[slot + 1, device], 0, drawn.counts[slot + 1, device]))
-    previous = carried.previous[device] if carried.previous.shape[0] else received
+        fetch_block(stored, begin, part(drawn.indices[slot + 1, device], 0, drawn.counts[slot + 1, device]))
     parameters = model.shape[0]
-    if rules.inner_steps:
-        personal = carried.personal[device]
-        for _ in range(rules.inner_steps):
-            _gradient(personal, network, rules, held, begin, indices, divisor, received, previous, memory)
-            if carried.noise.shape[0]:
-                _add(way, carried.noise[device])
-            for k in range(parameters):
-                way[k] += rules.penalty * (personal[k] - model[k])
-                personal[k] -= rules.inner_step_size * way[k]
+    _gradient(model, network, rules, stored, begin, indices, divisor, memory)
+    if carried.noise.shape[0]:
+        _add(way, carried.noise[slot])
+    if rules.pull != 0.0:
         for k in range(parameters):
-            way[k] = rules.penalty * (model[k] - personal[k])
-    else:
-        _gradient(model, network, rules, held, begin, indices, divisor, received, previous, memory)
-        if carried.noise.shape[0]:
-            _add(way, carried.noise[device])
-        if rules.pull != 0.0:
-            for k in range(parameters):
-                way[k] += rules.pull * (model[k] - received[k])
+            way[k] += rules.pull * (model[k] - received[k])
     if carried.corrections.shape[0]:
         _add(way, carried.corrections[device])
     if rules.momentum != 0.0:
@@ -193,58 +189,64 @@ def _step(
             model[k] -= rules.step_size * way[k]
 
 
-@kernel
-def _add(vector: Floats, other: Floats) -> None:
-    for k in range(vector.shape[0]):
-        vector[k] += other[k]
+def digest_of_sources(folder: Path = Path(__file__).parent) -> int:
+    """63 bits of a digest of all files of this folder.
 
-
-def _entry(sources: int) -> CompiledOnce[..., None]:
-    """The way in from Python; the other kernels are compiled into it.
-
-    Numba would take its machine code from disk as long as the date of this file is the same, whatever changed in the
-    others; but what a kernel closes over counts too, so it closes over a digest of them all.
+    Numba would take its machine code from disk as long as the date of one file is the same, whatever changed in the
+    others; but what a compiled function closes over counts too, so those that Python calls close over this.
     """
+    texts = [file.name.encode() + b"|" + file.read_bytes() for file in sorted(folder.glob("*.py"))]
+    return int.from_bytes(blake2b(b"||".join(texts), digest_size=8).digest(), "little") >> 1
+
+
+def _compiled(function: Any) -> Any:
+    """Without the interpreter's lock; the machine code is kept on disk, where there is a place to write to."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:
+        return numba.njit(nogil=True)(function)
+
+
+def _ways_in(sources: int) -> tuple[Any, Any]:
+    """What Python calls; the other kernels are compiled into it."""
 
     def train(
         network: Network,
         rules: Rules,
-        held: Held,
+        stored: Stored,
         drawn: Drawn,
         carried: Carried,
         memory: Memory,
-        first_slot: int,
-        last_slot: int,
+        first: int,
+        stop: int,
     ) -> None:
         assert sources >= 0
-        chain, records, batches = borrowed(network), borrowed(held), borrowed(drawn)
+        chain, records, batches = borrowed(network), borrowed(stored), borrowed(drawn)
         models, used = borrowed(carried), borrowed(memory)
-        for device in range(models.models.shape[0]):
-            for slot in range(first_slot, min(last_slot, batches.steps[device])):
+        for device in range(first, stop):
+            for slot in range(batches.steps[device]):
                 _step(chain, rules, records, batches, models, device, slot, used)
 
-    return CompiledOnce(train)
+    def score(network: Network, stored: Stored, parameters: Floats, memory: Floats, begin: int, scores: Floats) -> None:
+        assert sources >= 0
+        chain, records = borrowed(network), borrowed(stored)
+        model, values, out = borrowed((parameters, memory, scores))
+        inputs, found = block_of(values, chain, 0), block_of(values, chain, chain.inputs.shape[0])
+        for first in range(0, out.shape[0], BLOCK):
+            count = min(BLOCK, out.shape[0] - first)
+            for r in range(BLOCK):
+                if r < count:
+                    loaded(records, begin + first + r, inputs[r])
+                else:
+                    clear(inputs[r])
+            forward(model, chain, values)
+            for r in range(count):
+                for c in range(out.shape[1]):
+                    out[first + r, c] = found[r, c]
+
+    return _compiled(train), _compiled(score)
 
 
-_train = _entry(digest_of_sources())
-
-
-def memory_for(network: Network, parameters: int, compares: bool) -> Memory:
-    """Of one thread."""
-    block = int(network.places[-1] + BLOCK * network.outputs[-1])
-    sizes = block, block, block * compares, block * compares, BLOCK, parameters, BLOCK * BLOCK
-    return Memory(*(np.empty(size, np.float32) for size in sizes))
-
-
-def train(
-    network: Network,
-    rules: Rules,
-    held: Held,
-    drawn: Drawn,
-    carried: Carried,
-    memory: Memory,
-    first_slot: int,
-    last_slot: int,
-) -> None:
-    """The local steps of all devices at the slots from the first to before the last, without the interpreter's lock."""
-    _train(network, rules, held, drawn, carried, memory, first_slot, last_slot)
+# `train`: the local steps of the devices from the first to before the last. `score`: (b, classes) scores of the b
+# records from `begin` on.
+train, score = _ways_in(digest_of_sources())

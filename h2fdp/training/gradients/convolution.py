@@ -8,27 +8,30 @@ way back 0.3 ms. Without strides windows overlap most, and oneDNN is faster by h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from h2fdp.training.gradients.layers import Parameters, stacked
 from h2fdp.training.gradients.per_example import (
     ExplicitGradients,
     GhostGradients,
+    Gradients,
+    Parameters,
     PerExampleGradients,
-    PermutedGradients,
-    Target,
+    Step,
+    Summed,
     ghost_is_cheaper,
+    stacked,
 )
 
 _VALUES_AT_ONCE = 250_000  # of unfolded records, as float32 1 MB: what a core's own cache holds
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(Step):
     """Of images (n, W, C, H, W'), without dilation or groups.
 
     Attributes:
@@ -57,36 +60,30 @@ class Convolution:
         ]
         return stacked(outputs), (images, None, kernels)
 
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor | None:
+    def back(
+        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
+    ) -> tuple[Tensor | None, Gradients]:
         images, unfolded, _ = saved
+        biased = len(self.names) > 1
+        if unfolded is None and not by_record:
+            found, *sums = self._one_by_one(saved, delta, (goes_on, True, biased))
+            wholes = [Summed(torch.stack(each) if len(each) > 1 else each[0][None]) for each in sums]
+            return stacked(found) if goes_on else None, wholes
+        rows = _rows(delta)
+        as_parameter = partial(self._as_parameter, channels=images.shape[1])
+        gradients: list[Summed | PerExampleGradients] = []
+        if by_record:
+            of_weights = records_gradients(self.windows, images.to(delta.dtype), rows, unfolded)
+            gradients.append(replace(of_weights, as_parameter=as_parameter))
+        else:
+            gradients.append(GhostGradients(unfolded.view(*rows.shape[:3], -1), rows, as_parameter))
+        if biased:
+            gradients.append(ExplicitGradients(rows.sum(dim=2)) if by_record else Summed(rows.sum(dim=(1, 2))))
+        if not goes_on:
+            return None, gradients
         if unfolded is None:
-            found, *sums = self._one_by_one(saved, delta, (goes_on, True, len(self.names) > 1))
-            for name, each in zip(self.names, sums, strict=False):
-                target.add(name, torch.stack(each) if len(each) > 1 else each[0][None])
-            return stacked(found) if goes_on else None
-        rows = _rows(delta)
-        summed = torch.bmm(rows.flatten(1, 2).transpose(1, 2), unfolded.view(len(delta), -1, unfolded.shape[2]))
-        target.add(self.names[0], self._as_parameter(summed, images.shape[1]))
-        if len(self.names) > 1:
-            target.add(self.names[1], rows.sum(dim=(1, 2)))
-        return self._folded(saved, rows) if goes_on else None
-
-    def back_by_record(
-        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool
-    ) -> tuple[Tensor | None, list[PerExampleGradients]]:
-        images, unfolded, _ = saved
-        rows = _rows(delta)
-        found = records_gradients(self.windows, images.to(delta.dtype), rows, unfolded)
-        gradients: list[PerExampleGradients] = [
-            PermutedGradients(found, lambda summed: self._as_parameter(summed, images.shape[1])),
-            ExplicitGradients(rows.sum(dim=2)),
-        ]
-        before = None
-        if goes_on and unfolded is None:
-            before = stacked(self._one_by_one(saved, delta, (True, False, False))[0])
-        elif goes_on:
-            before = self._folded(saved, rows)
-        return before, gradients[: len(self.names)]
+            return stacked(self._one_by_one(saved, delta, (True, False, False))[0]), gradients
+        return self._folded(saved, rows), gradients
 
     @property
     def _unfolds(self) -> bool:

@@ -1,60 +1,40 @@
-"""The steps of a chain over a stack of devices that each have their own parameters: forward, and back by hand.
+"""Modules that are chains of layers, over a stack of devices that each have their own parameters: forward, and back.
 
+The layers with parameters are Linear, Conv2d and GroupNorm; between them are torch's own ones without parameters.
 Images keep their channels last in memory, which oneDNN's convolutions take as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from h2fdp.training.gradients.convolution import Convolution, Windows
 from h2fdp.training.gradients.per_example import (
     ExplicitGradients,
     GhostGradients,
-    PerExampleGradients,
-    Target,
+    Gradients,
+    Parameters,
+    Step,
+    Summed,
     ghost_is_cheaper,
+    stacked,
 )
 
 _OPS = torch.ops.aten
-Parameters = Mapping[str, Tensor]  # (n, *shape) of each, by name
-
-
-class Step(Protocol):
-    """A step of a chain, for n devices with W records each.
-
-    Attributes:
-        names: of its parameters.
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
-        """The output (n, W, ...), and what the way back needs."""
-        ...
-
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor | None:
-        """The gradient in the input by that in the output, where it `goes_on`; sums of parameters' to the target."""
-        ...
-
-
-class Layer(Step, Protocol):
-    """A step that has parameters."""
-
-    def back_by_record(
-        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool
-    ) -> tuple[Tensor | None, list[PerExampleGradients]]:
-        """As `back`, but with the parameters' gradients record by record."""
-        ...
+# What gives each number the same bits wherever it stands in a tensor. Sigmoid, SiLU, ELU, Softplus and others do not:
+# torch computes the last few numbers of a tensor, those that fill no vector of the processor, by another routine.
+_EXACT_ANYWHERE = (nn.ReLU, nn.LeakyReLU, nn.Hardtanh, nn.Tanh, nn.Identity)
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Step):
     """y = x W^T + b, for inputs (n, W, ..., K).
 
     Outputs of several devices lie in memory as (n, O, W): batched products that way round were two to four times faster
@@ -75,25 +55,18 @@ class Linear:
         y = y.transpose(1, 2)
         return y if x.dim() == 3 else y.view(*x.shape[:-1], -1), x
 
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor | None:
-        found = self._input_gradient(parameters, saved, delta) if goes_on else None  # before the target, maybe weights
-        delta = delta.flatten(1, -2)
-        target.add_product(self.names[0], delta, saved.flatten(1, -2))
-        if len(self.names) > 1:
-            target.add(self.names[1], delta.sum(dim=1))
-        return found
-
-    def back_by_record(
-        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool
-    ) -> tuple[Tensor | None, list[PerExampleGradients]]:
+    def back(
+        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
+    ) -> tuple[Tensor | None, Gradients]:
         found = self._input_gradient(parameters, saved, delta) if goes_on else None
         stack, width = saved.shape[:2]
-        a, delta = saved.reshape(stack, width, -1, saved.shape[-1]), delta.reshape(stack, width, -1, delta.shape[-1])
-        cheap = ghost_is_cheaper(a.shape[2], a.shape[3], delta.shape[3])
-        weight: PerExampleGradients = (
-            GhostGradients(a, delta) if cheap else ExplicitGradients((delta.transpose(2, 3) @ a).flatten(2))
-        )
-        return found, [weight, ExplicitGradients(delta.sum(dim=2))] if len(self.names) > 1 else [weight]
+        a, each = saved.reshape(stack, width, -1, saved.shape[-1]), delta.reshape(stack, width, -1, delta.shape[-1])
+        ghost = not by_record or ghost_is_cheaper(a.shape[2], a.shape[3], each.shape[3])
+        weight = GhostGradients(a, each) if ghost else ExplicitGradients((each.transpose(2, 3) @ a).flatten(2))
+        if len(self.names) == 1:
+            return found, [weight]
+        bias = ExplicitGradients(each.sum(dim=2)) if by_record else Summed(delta.flatten(1, -2).sum(dim=1))
+        return found, [weight, bias]
 
     def _input_gradient(self, parameters: Parameters, x: Tensor, delta: Tensor) -> Tensor:
         weights, rows = parameters[self.names[0]], delta.flatten(1, -2).transpose(1, 2)
@@ -103,7 +76,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class GroupNorm:
+class GroupNorm(Step):
     """y = w xhat + b, where xhat has mean 0 and variance 1 in each record's groups of channels."""
 
     names: tuple[str, ...]
@@ -120,15 +93,12 @@ class GroupNorm:
             kept.append((own, mean, scale, weight))
         return stacked(outputs), kept
 
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor | None:
-        inputs, weights, biases = zip(*self._gradients(saved, delta, (goes_on, True, True)), strict=True)
-        target.add(self.names[0], torch.stack(weights))
-        target.add(self.names[1], torch.stack(biases))
-        return stacked(inputs) if goes_on else None
-
-    def back_by_record(
-        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool
-    ) -> tuple[Tensor | None, list[PerExampleGradients]]:
+    def back(
+        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
+    ) -> tuple[Tensor | None, Gradients]:
+        if not by_record:
+            inputs, *sums = zip(*self._gradients(saved, delta, (goes_on, True, True)), strict=True)
+            return stacked(inputs) if goes_on else None, [Summed(torch.stack(each)) for each in sums]
         weights, biases = [], []
         for (x, mean, scale, _), own in zip(saved, delta, strict=True):
             bias, products = (each.flatten(2).sum(dim=2) if each.dim() > 2 else each for each in (own, own * x))
@@ -152,38 +122,31 @@ class GroupNorm:
         ]
 
 
-@dataclass(frozen=True)
-class Rectifier:
-    """max(x, 0), in the memory of x."""
+# Forward and back, in the memory of what they are given.
+_IN_PLACE: Mapping[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
+    nn.ReLU: (torch.relu_, lambda delta, y: _OPS.threshold_backward.grad_input(delta, y, 0, grad_input=delta)),
+    nn.Tanh: (torch.tanh_, lambda delta, y: _OPS.tanh_backward.grad_input(delta, y, grad_input=delta)),
+}
 
+
+@dataclass(frozen=True)
+class Activation(Step):
+    """max(x, 0) or tanh x, in the memory of x."""
+
+    kind: type[nn.Module]
     names: tuple[str, ...] = ()
 
     def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
-        y = x.relu_()
+        y = _IN_PLACE[self.kind][0](x)
         return y, y
 
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor:
-        found: Tensor = _OPS.threshold_backward.grad_input(delta, saved, 0, grad_input=delta)
-        return found
+    def back(
+        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
+    ) -> tuple[Tensor | None, Gradients]:
+        return _IN_PLACE[self.kind][1](delta, saved), []
 
 
-@dataclass(frozen=True)
-class Tanh:
-    """tanh x, in the memory of x."""
-
-    names: tuple[str, ...] = ()
-
-    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
-        y = x.tanh_()
-        return y, y
-
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor:
-        found: Tensor = _OPS.tanh_backward.grad_input(delta, saved, grad_input=delta)
-        return found
-
-
-@dataclass(frozen=True)
-class Flattened:
+class Flattened(Step):
     """(n, W, everything else), in the order of channels, rows, columns."""
 
     names: tuple[str, ...] = ()
@@ -191,55 +154,16 @@ class Flattened:
     def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
         return x.flatten(2), (x.shape, _format(x[0]))
 
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor:
+    def back(
+        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
+    ) -> tuple[Tensor | None, Gradients]:
         shape, memory_format = saved
         records = delta.reshape(shape).flatten(0, 1)
-        return records.contiguous(memory_format=memory_format).view(shape)
+        return records.contiguous(memory_format=memory_format).view(shape), []
 
 
 @dataclass(frozen=True)
-class LargestOfWindows:
-    """Max pooling.
-
-    Attributes:
-        geometry: kernel, stride, padding, dilation, and whether windows may hang over the border.
-    """
-
-    geometry: tuple[Any, ...]
-    names: tuple[str, ...] = ()
-
-    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
-        records = x.flatten(0, 1)
-        y, places = _OPS.max_pool2d_with_indices(records, *self.geometry)
-        return y.view(*x.shape[:2], *y.shape[1:]), (records, places)
-
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor:
-        records, places = saved
-        found: Tensor = _OPS.max_pool2d_with_indices_backward(delta.flatten(0, 1), records, *self.geometry, places)
-        return found.view(*delta.shape[:2], *found.shape[1:])
-
-
-@dataclass(frozen=True)
-class Probabilities:
-    """p = softmax of (n, W, classes), and its way back in closed form, p (g - sum_c g_c p_c).
-
-    Outputs lie in memory as those of `Linear`.
-    """
-
-    names: tuple[str, ...] = ()
-
-    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
-        y = torch.softmax(x.transpose(1, 2), dim=1).transpose(1, 2)
-        return y, y
-
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor:
-        across = delta.transpose(1, 2), saved.transpose(1, 2)
-        found: Tensor = _OPS._softmax_backward_data(*across, 1, saved.dtype)
-        return found.transpose(1, 2)
-
-
-@dataclass(frozen=True)
-class Differentiated:
+class Differentiated(Step):
     """Anything without parameters, by autograd."""
 
     function: Callable[[Tensor], Tensor]
@@ -251,16 +175,11 @@ class Differentiated:
             y = self.function(leaf)
         return y.detach(), (leaf, y)
 
-    def back(self, parameters: Parameters, saved: Any, delta: Tensor, target: Target, goes_on: bool) -> Tensor:
+    def back(
+        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
+    ) -> tuple[Tensor | None, Gradients]:
         leaf, y = saved
-        found: Tensor = torch.autograd.grad(y, leaf, delta)[0]
-        return found
-
-
-def stacked(records: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
-    """(n, W, ...) the records (W, ...) of devices, without a copy for one; channels stay where they are in memory."""
-    whole = records[0] if len(records) == 1 else torch.cat(list(records))
-    return whole.view(len(records), -1, *whole.shape[1:])
+        return torch.autograd.grad(y, leaf, delta)[0], []
 
 
 def _own(step: Step, parameters: Parameters) -> list[Tensor]:
@@ -276,3 +195,119 @@ def _format(records: Tensor) -> torch.memory_format:
 def _sizes(records: Tensor) -> tuple[int, int, int]:
     """Records, channels, numbers of a channel."""
     return len(records), records.shape[1], records[0, 0].numel()
+
+
+def chain_of(module: nn.Module, numbers: torch.dtype = torch.float32) -> list[Step] | None:
+    """The steps of a module from (n, W, *shape) to scores (n, W, classes); None where it is no such chain.
+
+    Parameters that are frozen or shared by two layers make it none: their gradients are not their layer's alone.
+    A pool of what a rectifier gives is taken before it, on fewer numbers: the largest of the rectified numbers of a
+    window is its largest one, rectified, and the gradient goes to the same place, or nowhere.
+
+    Args:
+        numbers: to which the factors of products are rounded in convolutions. The weights of a linear layer are read
+            once for a batch, and to round them takes as long as to multiply.
+    """
+    if not is_trained_as_it_is(module):
+        return None
+    steps: list[Step] = []
+    own_memory = False  # whether the step before needs its output no more on the way back
+    pieces = leaves(module)
+    for place, (name, part) in enumerate(pieces):
+        if type(part) is nn.ReLU and place + 1 < len(pieces) and type(pieces[place + 1][1]) is nn.MaxPool2d:
+            pieces[place : place + 2] = pieces[place + 1], pieces[place]
+            name, part = pieces[place]
+        step = _step(part, tuple(f"{name}.{own}".lstrip(".") for own, _ in part.named_parameters()), numbers)
+        if step is None:
+            return None
+        if type(part) in _IN_PLACE and own_memory:
+            step = Activation(type(part))
+        steps.append(step)
+        own_memory = bool(step.names) or type(part) is nn.MaxPool2d
+    if _ends_in_probabilities(module):
+        steps[-1] = Differentiated(probabilities)
+    return steps if any(step.names for step in steps) else None
+
+
+def leaves(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
+    """The parts of nested sequences, in their order, with their names in the whole module."""
+    if type(module) is not nn.Sequential:
+        return [(prefix, module)]
+    return [leaf for name, child in module.named_children() for leaf in leaves(child, f"{prefix}.{name}".lstrip("."))]
+
+
+def is_trained_as_it_is(module: nn.Module) -> bool:
+    """Whether its layers say all: no hooks, which no layer here would run, no frozen parameters and no shared ones."""
+    parameters = [name for name, held in module.named_parameters(remove_duplicate=False) if held.requires_grad]
+    hooked = any(_is_hooked(part) for part in module.modules())
+    return not hooked and parameters == [name for name, _ in module.named_parameters()]
+
+
+def flattens(module: nn.Module) -> bool:
+    """Whether it makes a vector of each record."""
+    return type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
+
+
+def _ends_in_probabilities(module: nn.Module) -> bool:
+    """Whether a Softmax over classes follows a Linear layer, whose outputs it takes as (records, classes)."""
+    if type(module) is not nn.Sequential or len(module) < 2:
+        return False
+    last, before = module[-1], module[-2]
+    return type(last) is nn.Softmax and last.dim in (1, -1) and type(before) is nn.Linear
+
+
+def _step(module: nn.Module, names: tuple[str, ...], numbers: torch.dtype) -> Step | None:
+    """What runs a layer over a stack; None for a layer, or a form of it, that nothing here knows."""
+    if not names:
+        # A user's own would be handed the records of a batch at once here. Elsewhere it sees them one by one where each
+        # is clipped, so that it cannot couple them.
+        return _without_parameters(module) if type(module).__module__.partition(".")[0] == "torch" else None
+    if not {name.rpartition(".")[2] for name in names} <= {"weight", "bias"}:  # reparametrised
+        return None
+    if type(module) is nn.Linear:
+        return Linear(names)
+    if type(module) is nn.GroupNorm and module.affine:
+        return GroupNorm(names, module.num_groups, module.eps)
+    if type(module) is nn.Conv2d:
+        plain = module.groups == 1 and set(module.dilation) == {1} and module.padding_mode == "zeros"
+        if plain and not isinstance(module.padding, str):
+            windows = Windows(_pair(module.kernel_size), _pair(module.stride), _pair(module.padding))
+            return Convolution(names, windows, numbers)
+    return None
+
+
+def _without_parameters(module: nn.Module) -> Step:
+    if flattens(module):
+        return Flattened()
+    if getattr(module, "inplace", False):  # it would overwrite what autograd goes back through
+        module = copy(module)
+        setattr(module, "inplace", False)  # noqa: B010
+    if type(module) in _EXACT_ANYWHERE:
+        return Differentiated(module)
+    # Nor does it matter to these which records are computed with one.
+    alone = type(module) in (nn.Softmax, nn.MaxPool2d)
+    return Differentiated(partial(_all_records if alone else _device_by_device, module))
+
+
+def probabilities(x: Tensor) -> Tensor:
+    """The softmax of (n, W, classes), which lie in memory as the outputs of `Linear`: (n, classes, W)."""
+    return torch.softmax(x.transpose(1, 2), dim=1).transpose(1, 2)
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, name) for name in hooks)
+
+
+def _pair(sides: Any) -> tuple[int, int]:
+    height, width = sides if isinstance(sides, tuple) else (sides, sides)
+    return height, width
+
+
+def _device_by_device(module: nn.Module, x: Tensor) -> Tensor:
+    return torch.stack([module(own.clone()) for own in x.unbind()])  # it may work in place
+
+
+def _all_records(module: nn.Module, x: Tensor) -> Tensor:
+    output: Tensor = module(x.flatten(0, 1))
+    return output.view(*x.shape[:2], *output.shape[1:])

@@ -1,4 +1,4 @@
-"""Gradients record by record, whose norms and weighted sums are wanted, but rarely the gradients; where sums go.
+"""Gradients record by record, whose norms and weighted sums are wanted, but rarely the gradients; and who makes them.
 
 The gradient of a weight matrix is a sum over positions, sum_l delta_l a_l^T, and its squared norm is the sum of the
 products of two Gram matrices, <A A^T, D D^T> ("ghost norm", Goodfellow 2015; for convolutions Bu et al. 2022, Li et al.
@@ -7,26 +7,15 @@ products of two Gram matrices, <A A^T, D D^T> ("ghost norm", Goodfellow 2015; fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 _ROUNDING = 2.0**-22  # of float32 sums of products, to the sum of their sizes
-
-
-class Target(Protocol):
-    """Where the sums of the gradients of a stack's parameters go, by the parameters' names."""
-
-    def add(self, name: str, gradient: Tensor) -> None:
-        """A gradient (n, *shape), or (n, size)."""
-        ...
-
-    def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
-        """The gradient left^T right of a matrix, by (n, R, outputs) and (n, R, inputs)."""
-        ...
 
 
 class Collected:
@@ -72,44 +61,46 @@ class InPlace:
         self.held[name][0].addmm_(left[0].t(), right[0], beta=self.kept, alpha=self.factor)
 
 
-class PerExampleGradients(Protocol):
-    """The gradients of one parameter for the W records of n devices."""
+Target = Collected | InPlace  # where the sums of the gradients of a stack's parameters go, by the parameters' names
 
-    def squared_norms(self) -> Tensor:
-        """(n, W)."""
-        ...
 
-    def weighted(self, factors: Tensor) -> Tensor:
-        """(n, size of the parameter): sum_r factors_r g_r, for factors (n, W)."""
-        ...
+@dataclass(frozen=True)
+class Summed:
+    """The sums of the records' gradients (n, *shape), where nobody asks for a record's own."""
 
-    def add(self, factors: Tensor, name: str, target: Target) -> None:
-        """The same sum to the target."""
-        ...
+    gradients: Tensor
 
-    def without(self, bad: Tensor) -> PerExampleGradients:
-        """The same with the gradients of the records `bad` (n, W) zero, even where they were infinite or undefined."""
-        ...
+    def add(self, factors: Tensor | None, name: str, target: Target) -> None:
+        """See `GhostGradients.add`."""
+        assert factors is None, "records are weighted already"
+        target.add(name, self.gradients)
 
 
 @dataclass(frozen=True)
 class ExplicitGradients:
-    """Gradients written out: (n, W, size of the parameter)."""
+    """The gradients of a parameter for the W records of n devices, written out: (n, W, size).
+
+    Attributes:
+        as_parameter: from a sum of them, in their order, to the order of the parameter.
+    """
 
     gradients: Tensor
+    as_parameter: Callable[[Tensor], Tensor] | None = None
 
     def squared_norms(self) -> Tensor:
+        """(n, W)."""
         norms: Tensor = torch.linalg.vector_norm(self.gradients, dim=-1)
         return norms.square_()
 
-    def weighted(self, factors: Tensor) -> Tensor:
-        return torch.bmm(factors[:, None, :], self.gradients)[:, 0]
-
-    def add(self, factors: Tensor, name: str, target: Target) -> None:
-        target.add(name, self.weighted(factors))
+    def add(self, factors: Tensor | None, name: str, target: Target) -> None:
+        """See `GhostGradients.add`."""
+        assert factors is not None, "records are weighed"
+        total = torch.bmm(factors[:, None, :], self.gradients)[:, 0]
+        target.add(name, total if self.as_parameter is None else self.as_parameter(total))
 
     def without(self, bad: Tensor) -> ExplicitGradients:
-        return ExplicitGradients(self.gradients.masked_fill(bad[..., None], 0.0))
+        """See `GhostGradients.without`."""
+        return replace(self, gradients=self.gradients.masked_fill(bad[..., None], 0.0))
 
 
 @dataclass(frozen=True)
@@ -119,12 +110,15 @@ class GhostGradients:
     Attributes:
         a: (n, W, L, K) inputs of the layer at L positions.
         delta: (n, W, L, O) gradients in its outputs there.
+        as_parameter: as of `ExplicitGradients`.
     """
 
     a: Tensor
     delta: Tensor
+    as_parameter: Callable[[Tensor], Tensor] | None = None
 
     def squared_norms(self) -> Tensor:
+        """(n, W)."""
         if self.a.shape[2] == 1:
             inputs, gradients = (torch.linalg.vector_norm(each[:, :, 0], dim=-1) for each in (self.a, self.delta))
             norms: Tensor = inputs * gradients
@@ -137,39 +131,56 @@ class GhostGradients:
         norms = products.sum(dim=(1, 2)).clamp_(min=0.0).add_(cancelling, alpha=_ROUNDING)
         return norms.view(self.a.shape[:2])
 
-    def weighted(self, factors: Tensor) -> Tensor:
-        delta, a = self._rows(factors)
-        return torch.bmm(delta.transpose(1, 2), a).flatten(1)
-
-    def add(self, factors: Tensor, name: str, target: Target) -> None:
-        target.add_product(name, *self._rows(factors))
-
-    def _rows(self, factors: Tensor) -> tuple[Tensor, Tensor]:
-        return (self.delta * factors[:, :, None, None]).flatten(1, 2), self.a.flatten(1, 2)
+    def add(self, factors: Tensor | None, name: str, target: Target) -> None:
+        """sum_r factors_r g_r of each device to the target, for factors (n, W); None where deltas have them already."""
+        weighted = self.delta if factors is None else self.delta * factors[:, :, None, None]
+        delta, a = weighted.flatten(1, 2), self.a.flatten(1, 2)
+        if self.as_parameter is None:
+            target.add_product(name, delta, a)
+        else:
+            target.add(name, self.as_parameter(torch.bmm(delta.transpose(1, 2), a).flatten(1)))
 
     def without(self, bad: Tensor) -> GhostGradients:
+        """The same with the gradients of the records `bad` (n, W) zero, even where they were infinite or undefined."""
         bad = bad[..., None, None]
-        return GhostGradients(self.a.masked_fill(bad, 0.0), self.delta.masked_fill(bad, 0.0))
+        return replace(self, a=self.a.masked_fill(bad, 0.0), delta=self.delta.masked_fill(bad, 0.0))
 
 
-@dataclass(frozen=True)
-class PermutedGradients:
-    """Gradients in another order than the parameter's, which only their sum has to be put into."""
+PerExampleGradients = ExplicitGradients | GhostGradients
 
-    gradients: PerExampleGradients
-    as_parameter: Callable[[Tensor], Tensor]
 
-    def squared_norms(self) -> Tensor:
-        return self.gradients.squared_norms()
+class Step(ABC):
+    """A step of a chain, for n devices with W records each.
 
-    def weighted(self, factors: Tensor) -> Tensor:
-        return self.as_parameter(self.gradients.weighted(factors))
+    Attributes:
+        names: of its parameters.
+    """
 
-    def add(self, factors: Tensor, name: str, target: Target) -> None:
-        target.add(name, self.weighted(factors))
+    names: tuple[str, ...]
 
-    def without(self, bad: Tensor) -> PermutedGradients:
-        return PermutedGradients(self.gradients.without(bad), self.as_parameter)
+    @abstractmethod
+    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
+        """The output (n, W, ...), and what the way back needs."""
+
+    @abstractmethod
+    def back(
+        self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
+    ) -> tuple[Tensor | None, Gradients]:
+        """The gradient in the input by that in the output, where it `goes_on`; and those in the parameters.
+
+        Args:
+            by_record: whether records' own gradients are wanted, or their sums alone.
+        """
+
+
+Parameters = Mapping[str, Tensor]  # (n, *shape) of each, by name
+Gradients = Sequence[Summed | PerExampleGradients]  # by the names of the parameters
+
+
+def stacked(records: Sequence[Tensor]) -> Tensor:
+    """(n, W, ...) the records (W, ...) of devices, without a copy for one; channels stay where they are in memory."""
+    whole = records[0] if len(records) == 1 else torch.cat(list(records))
+    return whole.view(len(records), -1, *whole.shape[1:])
 
 
 def ghost_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:

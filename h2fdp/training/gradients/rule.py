@@ -8,7 +8,7 @@ parameters' gradients where layers allow it. Of any other module torch.func make
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +16,16 @@ from torch.func import grad, vmap
 
 from h2fdp.models import ParameterLayout
 from h2fdp.training.clipping import Clipping, NormVotes, clip_factors
-from h2fdp.training.gradients.chain import chain_of
-from h2fdp.training.gradients.layers import Layer, Step
-from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Target
+from h2fdp.training.gradients.layers import chain_of
+from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Step, Target
 from h2fdp.training.local_objective import FeatureComparison
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
-from h2fdp.training.precision import NUMBERS, Precision
+
+Precision = Literal["float32", "bfloat16"]
 
 
 class LayeredGradients:
-    """See `GradientRule`; of a chain of known layers."""
+    """Weighted sums of the gradients of records' losses, device by device, of a chain of known layers."""
 
     def __init__(
         self,
@@ -51,7 +51,21 @@ class LayeredGradients:
         others: tuple[Tensor, Tensor] | None = None,
         votes: NormVotes | None = None,
     ) -> Tensor:
-        """See `GradientRule.sums`; the loss is one of scores, which no other models enter."""
+        """sum_r shares_r g_r of each device, where g_r is the gradient of its r-th record.
+
+        No device's sum depends on another device of the stack, to the bit, as long as there are two or more.
+
+        Args:
+            models: (n, M) where each device stands.
+            x: (n, W, *shape) records as the model sees them.
+            y: (n, W) labels.
+            shares: (n, W) 1 / |xi_i| for a drawn record, 0 for padding.
+            others: none: the loss is one of scores, which no other models enter.
+            votes: where records' votes are counted, whose clip norm then takes the place of the rule's own.
+
+        Returns:
+            (n, M); where the rule has a clip norm G, each g_r is scaled down to it first.
+        """
         if len(models) == 1:
             found = torch.empty_like(models)
             self._add(models, x, y, shares, InPlace(self._flat.views(found), kept=0.0, factor=1.0), votes)
@@ -78,13 +92,14 @@ class LayeredGradients:
         records: list[PerExampleGradients] = []
         for place in range(len(self._chain) - 1, self._first - 1, -1):
             assert delta is not None, "it goes on"
-            step, further = self._chain[place], place > self._first
-            if clips and step.names:
-                delta, gradients = cast("Layer", step).back_by_record(parameters, saved.pop(), delta, further)
-                names, records = [*step.names, *names], [*gradients, *records]
-            else:
-                delta = step.back(parameters, saved.pop(), delta, target, further)
-        if clips:  # nothing is added before all norms are known
+            step = self._chain[place]
+            delta, gradients = step.back(parameters, saved.pop(), delta, place > self._first, clips)
+            if clips:  # nothing is added before all norms are known
+                names, records = [*step.names, *names], [*cast("list[PerExampleGradients]", gradients), *records]
+                continue
+            for name, each in zip(step.names, gradients, strict=True):
+                each.add(None, name, target)
+        if clips:
             self._add_clipped(names, records, shares, target, votes)
 
     def _add_clipped(
@@ -112,69 +127,11 @@ class LayeredGradients:
             each.add(factors, name, target)
 
 
-class GradientRule(Protocol):
-    """Weighted sums of the gradients of records' losses, device by device."""
-
-    def sums(
-        self,
-        models: Tensor,
-        x: Tensor,
-        y: Tensor,
-        shares: Tensor,
-        others: tuple[Tensor, Tensor] | None = None,
-        votes: NormVotes | None = None,
-    ) -> Tensor:
-        """sum_r shares_r g_r of each device, where g_r is the gradient of its r-th record.
-
-        No device's sum depends on another device of the stack, to the bit, as long as there are two or more.
-
-        Args:
-            models: (n, M) where each device stands.
-            x: (n, W, *shape) records as the model sees them.
-            y: (n, W) labels.
-            shares: (n, W) 1 / |xi_i| for a drawn record, 0 for padding.
-            others: (n, M) the models that each device received and had before, for objectives that compare.
-            votes: where records' votes are counted, whose clip norm then takes the place of the rule's own.
-
-        Returns:
-            (n, M); where the rule has a clip norm G, each g_r is scaled down to it first.
-        """
-        ...
-
-
-def gradient_rule(
-    module: nn.Module,
-    record_norm: float | None,
-    loss: Loss = CROSS_ENTROPY,
-    comparison: FeatureComparison | None = None,
-    gamma: float | None = None,
-    precision: Precision = "float32",
-) -> GradientRule:
-    """The fastest rule for a module.
-
-    Args:
-        record_norm: G where each record's gradient is clipped.
-        gamma: of records' gradients that are normalised; see `Clipping`.
-        comparison: an objective that compares models, which rules out gradients that are written out.
-        precision: of the factors of convolutions' products, which written out gradients alone can round.
-    """
-    chain = chain_of(module, NUMBERS[precision])
-    if chain is None or comparison is not None:
-        assert precision == "float32", "torch.func rounds nothing"
-        return FunctionalGradients(module, record_norm, loss, comparison, gamma)
-    return LayeredGradients(module, chain, record_norm, loss, gamma)
-
-
-def is_layered(module: nn.Module) -> bool:
-    """Whether the module is a chain of layers whose gradients are written out."""
-    return chain_of(module) is not None
-
-
 _LAST_NUMBERS = 64  # a loop over vectors of a processor leaves fewer than these over
 
 
 class FunctionalGradients:
-    """See `GradientRule`. Clipped records' gradients are written out, those of one device at a time."""
+    """The same of any module. Clipped records' gradients are written out, those of one device at a time."""
 
     def __init__(
         self,
@@ -206,11 +163,9 @@ class FunctionalGradients:
         found, clipping, norms = torch.empty_like(models), self._clipping, torch.empty_like(shares)
         if votes is not None:
             clipping = replace(clipping, norm=votes.norm)
-        alike = (None,) * len(others or ())
         for device, own in enumerate(shares):
             fixed = () if others is None else (others[0][device], others[1][device])
-            one_by_one = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *alike))
-            each = one_by_one(models[device], x[device], y[device], *fixed)
+            each = self._losses.gradients_at_once(models[device], x[device], y[device], *fixed)
             if votes is not None:
                 norms[device] = torch.linalg.vector_norm(each, dim=-1)
             torch.mv(clipping.apply(each).T, own, out=found[device])
@@ -222,5 +177,33 @@ class FunctionalGradients:
         """Sum of the records' losses, weighted by their shares."""
         return (self._losses.each(model, x, y, *others) * shares).sum()
 
-    def _record_loss(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
-        return self._sum(model, x[None], y[None], torch.ones(1, device=x.device), *others)
+
+GradientRule = LayeredGradients | FunctionalGradients
+
+
+def gradient_rule(
+    module: nn.Module,
+    record_norm: float | None,
+    loss: Loss = CROSS_ENTROPY,
+    comparison: FeatureComparison | None = None,
+    gamma: float | None = None,
+    precision: Precision = "float32",
+) -> GradientRule:
+    """The fastest rule for a module.
+
+    Args:
+        record_norm: G where each record's gradient is clipped.
+        gamma: of records' gradients that are normalised; see `Clipping`.
+        comparison: an objective that compares models, which rules out gradients that are written out.
+        precision: of the factors of convolutions' products, which written out gradients alone can round.
+    """
+    chain = chain_of(module, getattr(torch, precision))
+    if chain is None or comparison is not None:
+        assert precision == "float32", "torch.func rounds nothing"
+        return FunctionalGradients(module, record_norm, loss, comparison, gamma)
+    return LayeredGradients(module, chain, record_norm, loss, gamma)
+
+
+def is_layered(module: nn.Module) -> bool:
+    """Whether the module is a chain of layers whose gradients are written out."""
+    return chain_of(module) is not None
