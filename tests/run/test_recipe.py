@@ -21,7 +21,7 @@ from h2fdp.experiment.file import document_of, experiment_from, read_experiment
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.run.data_source import configured_data
 from h2fdp.run.explain import changes, noise_in_scores
-from h2fdp.run.forecast import joules_of, noise_on_model
+from h2fdp.run.forecast import noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import FARTHEST, SCORES, Probe
 
@@ -299,12 +299,12 @@ def test_an_accuracy_in_one_line_ends_the_run(tmp_path):
 def test_what_pays_names_features_record_clipping_and_rounds_where_they_would_pay():
     setup = asked({"extends": "paper"}, model="softmax", epsilon=1.0).prepare()
     found = changes(setup)
-    assert [each.sections for each in found] == [("training",), ("training", "model")]
+    assert [each["sections"] for each in found] == [("training",), ("training", "model")]
     assert noise_in_scores(setup) > 20
-    assert all(each.scores == pytest.approx(SCORES[True], rel=0.1) for each in found)
-    best = " ".join(found[-1].chosen)
+    assert all(each["scores"] == pytest.approx(SCORES[True], rel=0.1) for each in found)
+    best = " ".join(found[-1]["chosen"])
     assert all(word in best for word in ("public-features", "record clipping", "30 intervals", "1 local step"))
-    assert found[-1].energy_j < joules_of(setup) / 3
+    assert found[-1]["energy_j"] < planned_work(setup).costs["energy_j"] / 3
 
 
 def test_where_all_is_chosen_nothing_pays():
