@@ -84,7 +84,7 @@ def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:
     A device is expected to take part in the intervals that are left as often as the devices of its subnet do now.
 
     Args:
-        accounts: of the run, brought up to date by whoever keeps them.
+        accounts: of the run, which the caller keeps up to date.
     """
     if setup.watched is None or not setup.chooses_noise:
         return None
@@ -204,7 +204,7 @@ class PlannedWork:
 
     Attributes:
         costs: `energy_j`, `delay_s`, `clock_s`: what the metrics have of these after the last interval; `device_bytes`
-            of the models that devices send, without what secure sums exchange besides; `kind`: `exact`, those that the
+            of the models that devices send, without the keys and shares of secure sums; `kind`: `exact`, those that the
             run ends with; `at most`, where it may end early; `forecast`, where the schedule decides during the run;
             `estimate`, of a network of which not all channels are drawn beforehand.
     """

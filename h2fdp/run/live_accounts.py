@@ -21,7 +21,7 @@ from h2fdp.run.forecast import budgets_of, planned_accounts, rough_accounts
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
 
-_MOST_ROWS = 100  # of a run that have epsilon, the rows that are printed besides: a few milliseconds each
+_MOST_ROWS = 100  # of a run that have epsilon, without those that are printed: a few milliseconds each
 _SHORT, _LONG = 8, 32  # types of releases that are composed for an observer in such a row, or else in five rows
 _LEFT_OUT = (
     "an account of so many kinds of releases takes long, so epsilon is computed in at most five intervals of this run, "
@@ -104,9 +104,9 @@ class LiveAccounts(Recorder):
     def _above_target(self) -> Observer | None:
         """The first target observer that would hold more than the target, by the accountant that met it.
 
-        Who takes part is drawn from streams that know nothing of the records, and whoever interrupts and resumes a run
-        is assumed not to decide it by what was released: then what a run releases is fixed without looking at the
-        data, and the account of a composition holds.
+        Participants are drawn from streams that know nothing of the records, and interruptions are assumed not to
+        depend on what was released: then what a run releases is fixed without looking at the data, and the account
+        of a composition holds.
         """
         target, accountant = self._setup.target, ACCOUNTANTS[self._setup.accountant]
         assert target is not None, "only noise that was made for a target is held to it"

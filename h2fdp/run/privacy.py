@@ -53,7 +53,7 @@ class RunPrivacy:
         delta: None for the run's own.
 
     Attributes:
-        accountant: what `epsilon` accounts by unless told otherwise: that by which the run's target is met
+        accountant: what `epsilon` accounts by unless it is given another: that by which the run's target is met
             (`privacy.accountant`; `rdp` where a privacy filter meets it); the default of that key for a ledger by
             itself.
     """
@@ -214,7 +214,7 @@ def _configuration(run: Path) -> dict[str, Any]:
 
 
 _MOST_COMBINED = 4096  # combinations of distinct accounts that are looked at one by one
-ANY = "whichever holds the record"
+ANY = "the device with the record"
 ANYWHERE = (
     "partition: the runs divide the records differently, so a record may be with the worst device of each run; every "
     "epsilon is about that case"
