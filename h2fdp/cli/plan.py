@@ -19,7 +19,7 @@ from h2fdp.cli.tables import (
 )
 
 if TYPE_CHECKING:
-    from h2fdp.run.preview import FirstDecision, ObjectiveMap
+    from h2fdp.run.preview import FirstDecision
 
 _SHADES = "█▓▒░ "  # the best fifth of the logarithm first
 _HYPOTHETICAL = (
@@ -115,7 +115,6 @@ def _costs(plan: FirstDecision) -> dict[str, str]:
     """What the whole run would cost under the controller."""
     from h2fdp.run.preview import costs_in_words
 
-    assert plan.network is not None, "a plan of a file has the costs of its run"
     return {"whole run": ", ".join(f"{what} {value}" for what, value in costs_in_words(plan.network).items())}
 
 
@@ -123,12 +122,12 @@ def _word(value: float) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _map_lines(objective_map: ObjectiveMap, chosen: int) -> list[str]:
+def _map_lines(objectives: dict[str, list[Any]], chosen: int) -> list[str]:
     """The objective by shades, on a logarithmic scale; columns are thinned where the terminal is too narrow."""
     import numpy as np
 
-    values = np.log(np.maximum(np.array(objective_map.objective), 1e-300))
-    lengths = np.array(objective_map.tau)
+    values = np.log(np.maximum(np.array(objectives["objective"]), 1e-300))
+    lengths = np.array(objectives["tau"])
     columns = np.unique(np.linspace(0, len(lengths) - 1, min(len(lengths), _MOST_COLUMNS)).round().astype(int))
     low, high = float(values.min()), float(values.max())
     shade = np.minimum((values - low) / max(high - low, 1e-12) * len(_SHADES), len(_SHADES) - 1).astype(int)
@@ -137,7 +136,7 @@ def _map_lines(objective_map: ObjectiveMap, chosen: int) -> list[str]:
         "devices of each subnet that take part",
     ]
     lines.append(" " * 6 + "".join("v" if lengths[column] == chosen else " " for column in columns))
-    for level, row in reversed(list(zip(objective_map.level, shade, strict=True))):
+    for level, row in reversed(list(zip(objectives["level"], shade, strict=True))):
         lines.append(f"{level:>5} " + "".join(_SHADES[row[column]] for column in columns))
     last = str(lengths[columns[-1]])
     lines.append(" " * 6 + "1" + last.rjust(len(columns) - 1) if len(columns) > 1 else " " * 6 + "1")

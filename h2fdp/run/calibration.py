@@ -10,8 +10,8 @@ import numpy as np
 
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext, Observer
-from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant
+from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext
+from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounts import COARSE, MARGIN
 from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.vectors import FARTHEST, LARGEST_NOISE, SMALLEST_NOISE
@@ -43,59 +43,60 @@ def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = plan
             too little for a single slot.
     """
     privacy = inputs.config.privacy
-    accountant = ACCOUNTANTS[privacy.accountant]
-    _check_observers(inputs)
+    for name in (*privacy.target_observers, *privacy.budget):
+        if name not in inputs.observers:
+            key = f"privacy.budget.{name}" if name in privacy.budget else "privacy.target_observers"
+            raise UserError(f"in this network expected one of {', '.join(inputs.observers)}, found {name}", key=key)
     mechanism = inputs.placement.mechanism(_context(inputs)) if inputs.placement.private else None
     given = mechanism is not None and privacy.calibration == "paper"
     counted = given or inputs.traits.counts_iterations
-    iterations = mechanism.iterations(privacy.epsilon, accountant) if mechanism is not None and counted else None
+    iterations = None
+    if mechanism is not None and counted:
+        iterations = mechanism.iterations(privacy.epsilon, ACCOUNTANTS[privacy.accountant])
     noise = Noise(noise=mechanism, iterations=iterations, uncalibrated=mechanism)
     run = RunSetup.of(inputs, noise)
     _check_that_it_protects(run)
     if mechanism is None:
         return noise
     if not given:
-        accountant = ACCOUNTANTS[inputs.accountant]
-        noise = _scaled_to_target(inputs, noise, accountant, foreseen(run))
+        noise = _scaled_to_target(inputs, noise, foreseen(run))
         if inputs.placement.rounding is not None:
-            noise = _settled(inputs, noise, accountant, foreseen)
+            noise = _settled(inputs, noise, foreseen)
         run = RunSetup.of(inputs, noise)
         if inputs.adapts:
             budgets = dict.fromkeys(inputs.target_observers, privacy.epsilon)
             budgets |= {each: min(most, budgets.get(each, most)) for each, most in privacy.budget.items()}
             noise = replace(noise, watched=BudgetFilter.of_plan(budgets, privacy.delta, foreseen(run)))
         elif isinstance(inputs.config.method.schedule, OwnPart) or inputs.traits.controlled:
-            noise = replace(noise, reserve=_kept(inputs, accountant, foreseen(run)))
+            noise = replace(noise, reserve=_kept(inputs, foreseen(run)))
         run = RunSetup.of(inputs, noise)
     _check_holdable(run)
     _check_what_decides(run)
     return noise
 
 
-def _kept(inputs: RunInputs, accountant: Accountant, planned: Accounts) -> Accounts:
+def _kept(inputs: RunInputs, planned: Accounts) -> Accounts:
     """What a schedule that states that it is foreseen, or reads no releases, will be held to.
 
     Raises:
         UserError: it decided otherwise when it was asked again, so that what it will do is not foreseen.
     """
-    if _multiple(inputs, accountant, planned) > 1:
+    if _multiple(inputs, planned) > 1:
         text = f"{inputs.config.method.schedule.name} decided otherwise when it was asked again for the same intervals"
         raise UserError(f"{text}; expected equal decisions, or reads_releases True", key="method.schedule")
     return planned
 
 
-def _scaled_to_target(inputs: RunInputs, noise: Noise, accountant: Accountant, accounts: Accounts) -> Noise:
+def _scaled_to_target(inputs: RunInputs, noise: Noise, accounts: Accounts) -> Noise:
     """The smallest multiple of a noise that brings the target observers' accounts, which it gave, to the target."""
     assert noise.noise is not None, "there is noise to scale"
-    factor = _multiple(inputs, accountant, accounts) * (MARGIN if accounts.exact else COARSE)
+    factor = _multiple(inputs, accounts) * (MARGIN if accounts.exact else COARSE)
     scaled = noise.noise.scaled(factor)
-    iterations = scaled.iterations(inputs.config.privacy.epsilon, accountant)
+    iterations = scaled.iterations(inputs.config.privacy.epsilon, ACCOUNTANTS[inputs.accountant])
     return replace(noise, noise=scaled, factor=noise.factor * factor, iterations=iterations)
 
 
-def _settled(
-    inputs: RunInputs, noise: Noise, accountant: Accountant, foreseen: Callable[[RunSetup], Accounts]
-) -> Noise:
+def _settled(inputs: RunInputs, noise: Noise, foreseen: Callable[[RunSetup], Accounts]) -> Noise:
     """The same where sums are of integers: their grid follows the noise, so that accounts do not scale with it.
 
     It is scaled again by the account that it has, until that meets the target with at most 1 % of noise to spare, where
@@ -107,21 +108,21 @@ def _settled(
     best: Noise | None = None
     for _ in range(_ROUNDS):
         accounts = foreseen(RunSetup.of(inputs, noise))
-        multiple = _multiple(inputs, accountant, accounts) * (1.0 if accounts.exact else COARSE)
+        multiple = _multiple(inputs, accounts) * (1.0 if accounts.exact else COARSE)
         if multiple <= 1 and (best is None or noise.factor < best.factor):
             best = noise
         if _NEAR <= multiple <= 1:
             break
-        noise = _scaled_to_target(inputs, noise, accountant, accounts)
+        noise = _scaled_to_target(inputs, noise, accounts)
     if best is None:
         text = f"with {inputs.placement.rounding} bits no noise meets the target, because the grid grows with it"
         raise UserError(f"{text}; expected more", key="method.privacy.secure_sum.rounding")
     return best
 
 
-def _multiple(inputs: RunInputs, accountant: Accountant, accounts: Accounts) -> float:
+def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
     """The smallest multiple of all noises at which the target observers' accounts meet the target."""
-    privacy = inputs.config.privacy
+    privacy, accountant = inputs.config.privacy, ACCOUNTANTS[inputs.accountant]
     compositions: list[Composition] = [
         each.composition for observer in inputs.target_observers for each in accounts.classes(observer)
     ]
@@ -174,16 +175,6 @@ def _context(inputs: RunInputs) -> MechanismContext:
     )
 
 
-def _check_observers(inputs: RunInputs) -> None:
-    """Refuse observers that this network does not have."""
-    privacy, known = inputs.config.privacy, inputs.observers
-    asked = [("privacy.target_observers", name) for name in privacy.target_observers]
-    asked += [(f"privacy.budget.{name}", name) for name in privacy.budget]
-    for key, name in asked:
-        if name not in known:
-            raise UserError(f"in this network expected one of {', '.join(known)}, found {name}", key=key)
-
-
 def _check_that_it_protects(setup: RunSetup) -> None:
     """A budget or an account needs a guarantee: without noise what is received is without bound."""
     privacy = setup.config.privacy
@@ -200,14 +191,8 @@ def _check_that_it_protects(setup: RunSetup) -> None:
     seen = {observer for facts in alike.values() for observer in facts.views(len(facts.heights))}
     for observer in privacy.budget:
         if observer not in seen:
-            text = f"{_who(observer)} is trusted and sees raw updates; no budget covers them"
+            text = f"the observer {observer} is trusted and sees raw updates; no budget covers them"
             raise UserError(text, key=f"privacy.budget.{observer}")
-
-
-def _who(observer: Observer) -> str:
-    if observer == "cloud":
-        return "the cloud"
-    return f"every edge server of this {'network' if observer == 'edge' else 'tier'}"
 
 
 def _check_what_decides(setup: RunSetup) -> None:
@@ -217,10 +202,10 @@ def _check_what_decides(setup: RunSetup) -> None:
     why = "the test records belong to devices here, and no account covers what is decided by them"
     if setup.config.training.until is not None:
         key = "control.target" if setup.config.control.target is not None else "training.until"
-        raise UserError(f"{why}; expected no accuracy to stop at, or test records that are nobody's", key=key)
+        raise UserError(f"{why}; expected no accuracy to stop at, or test records that no device has", key=key)
     if setup.schedule().scores:
         text = f"{setup.config.method.schedule.name} decides by the loss on the test records; {why}"
-        raise UserError(f"{text}; expected another schedule, or test records that are nobody's", key="method.schedule")
+        raise UserError(f"{text}; expected another schedule, or test records that no device has", key="method.schedule")
 
 
 def _check_holdable(setup: RunSetup) -> None:

@@ -16,17 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
-from h2fdp.privacy import Accounts, Observer, Release
-from h2fdp.privacy.statement import epsilons
+from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.trust_model import height_of
 from h2fdp.run.api import Experiment
-from h2fdp.run.forecast import forecast, joules_of, noise_on_model, planned_accounts
+from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
-from h2fdp.run.preview import nearness, planned_work
-from h2fdp.run.privacy_report import check_explainable, noises, who_decides
+from h2fdp.run.privacy_report import privacy_report
 from h2fdp.run.recipe import Probe, has_rule
 from h2fdp.run.setup import RunSetup
 
@@ -67,23 +64,6 @@ def explain(experiment: Experiment | str | Path, *, data_root: str | Path | None
 _NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
 
 
-@dataclass(frozen=True)
-class Change:
-    """Sections that are left to `auto`.
-
-    Attributes:
-        sections: their names.
-        scores: by how much the noise in the last model would move its scores.
-        energy_j: of all messages, of a first interval times the intervals.
-        chosen: what these sections would become, in words.
-    """
-
-    sections: tuple[str, ...]
-    scores: float
-    energy_j: float
-    chosen: tuple[str, ...]
-
-
 def noise_in_scores(setup: RunSetup) -> float:
     """By how much the noise in the last model moves its scores: a standard deviation, to first order."""
     probe = Probe.of(setup.blueprint.module(), setup.data, setup.config)
@@ -97,32 +77,33 @@ def comparable(setup: RunSetup) -> bool:
     return setup.traits.foreseen and not setup.traits.controlled and not setup.traits.varies_tau
 
 
-def changes(setup: RunSetup) -> list[Change]:
+def changes(setup: RunSetup) -> list[dict[str, Any]]:
     """Training alone, and training with the model, left to `auto`, where that pays: noise is nearer to what it should
-    be, or messages cost less, or the model is another. Empty where there is no rule for the method."""
-    if not comparable(setup) or not has_rule(_open(setup.config, ("training",))):
+    be, or messages cost less, or the model is another. Empty where there is no rule for the method.
+
+    Returns:
+        Of each: `sections`, the names of those that are left open; `scores`, by how much noise would then move scores;
+        `energy_j` of all messages; `chosen`, what these sections would become, in words.
+    """
+    training = {"training": TrainingSection.model_validate({"extends": "auto"})}
+    if not comparable(setup) or not has_rule(setup.config.model_copy(update=training)):
         return []
-    now, joules, found = noise_in_scores(setup), joules_of(setup), []
-    for sections in (("training",), ("training", "model")):
-        asked = _open(setup.config, sections)
-        if "model" in sections and (setup.image_shape is not None or setup.standardizing is not None):
-            continue
+    now, joules, found = noise_in_scores(setup), planned_work(setup).costs["energy_j"], []
+    asked: list[dict[str, Any]] = [training]
+    if setup.image_shape is None and setup.standardizing is None:
+        asked.append(training | {"model": Auto.model_validate({})})
+    for sections in asked:
+        config = setup.config.model_copy(update=sections)
         try:
-            other = prepare(asked, setup.drawn, data_source=lambda *_: setup.data, own=setup.own)
+            other = prepare(config, setup.drawn, data_source=lambda *_: setup.data, own=setup.own)
         except UserError:  # outside what the method is made for
             continue
-        change = Change(sections, noise_in_scores(other), joules_of(other), other.chosen)
-        nearer = abs(math.log(change.scores)) < abs(math.log(now)) - _NEARER
-        if nearer or change.energy_j < 0.9 * joules or other.config.model != setup.config.model:
+        scores, energy_j = noise_in_scores(other), planned_work(other).costs["energy_j"]
+        nearer = abs(math.log(scores)) < abs(math.log(now)) - _NEARER
+        if nearer or energy_j < 0.9 * joules or other.config.model != setup.config.model:
+            change = {"sections": tuple(sections), "scores": scores, "energy_j": energy_j, "chosen": other.chosen}
             found.append(change)
     return found
-
-
-def _open(config: ExperimentFile, sections: tuple[str, ...]) -> ExperimentFile:
-    update: dict[str, object] = {"training": TrainingSection.model_validate({"extends": "auto"})}
-    if "model" in sections:
-        update["model"] = Auto.model_validate({})
-    return config.model_copy(update=update)
 
 
 WIDTH, LINES = 80, 16
@@ -133,61 +114,57 @@ def explanation(run: RunSetup) -> dict[str, Any]:
 
     Returns:
         `lines`: at most 16, of at most 80 columns, with what was chosen for the run; `observers`: what each `sees`, and
-        its accounted `epsilon`, None without an account; `bound`, `sensitivity`, `steps` of the release with the least
-        noise for its sensitivity; `noises`, `decides`, see `privacy_report`; `network`, see `PlannedWork.costs`;
-        `noise_on_model`: `noise_std`, `way`, `per_step`, see `NoiseOnModel`, and `scores`, see `noise_in_scores`;
-        `pays`: what `auto` would choose in place of the file, see `Change`.
+        its accounted `epsilon`, the smaller of two upper bounds on the worst device, None without an account, `by`
+        which; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity; `noises`,
+        `decides`, see `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`, `way`,
+        `per_step`, see `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`, see `changes`.
 
     Raises:
         UserError: the method adds no noise, or leaks.
     """
-    check_explainable(run)
-    accounts = planned_accounts(run)
-    learned = {each: {"sees": _sees(run, each), **_epsilon(run, accounts, each)} for each in run.observers}
-    costly, model, levels = costliest_release(run), noise_on_model(run), noises(run)
-    network = planned_work(run).costs()
-    by = " or ".join(sorted({each["by"] for each in learned.values() if each["by"] is not None}))
+    report = privacy_report(run)
+    learned: dict[Observer, dict[str, Any]] = {}
+    for observer, numbers in report["observers"].items():
+        known = {name: numbers[name] for name in ("pld", "rdp") if numbers[name] is not None}
+        by = min(known, key=known.__getitem__, default=None)
+        learned[observer] = {"sees": _sees(run, observer), "epsilon": by and known[by], "by": by}
+    costly, model, network = costliest_release(run), noise_on_model(run), planned_work(run).costs
+    by = " or ".join(sorted({each["by"] for each in learned.values() if each["by"]}))
     unit = "a whole device" if run.placement.clips == "update" else f"one record ({run.config.privacy.adjacency})"
     public = "" if run.data.public is None else f", {len(run.data.public)} public"
     about = f"what is learned about {unit}, delta {run.config.privacy.delta:g}{public}{f', by {by}' if by else ''}"
-    head = [f"{about} ({run.config.name})", *_of_observers(learned)]
-    head += [_of_bound(costly), *_of_votes(run), _of_noises(levels), _of_costs(network)]
-    scores, pays, decides = noise_in_scores(run), changes(run), who_decides(run, accounts)
-    last = [f"noise moves the last model's scores by {scores:.3g}; about 1 is best"]
-    last += _of_changes(pays, network["energy_j"])
+    lines = [f"{about} ({run.config.name})", *_of_observers(learned), _of_bound(costly)]
+    if (adaptive := run.blueprint.adaptive) is not None:
+        way = f"clip norm: from {adaptive.initial:g} towards the {adaptive.quantile:g}-quantile"
+        lines.append(f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2")
+    lines += [_of_noises(report["noises"]), _of_costs(network), report["decides"] or "", *run.chosen]
+    scores, pays = noise_in_scores(run), changes(run)
+    lines.append(f"noise moves the last model's scores by {scores:.3g}; about 1 is best")
+    if pays:
+        best, joules = pays[-1], f"{network['energy_j']:.3g} J"
+        then = f"then {best['scores']:.2g}, and {best['energy_j']:.3g} J for {joules}"
+        lines.append(f"what pays most: {' and '.join(best['sections'])}: auto; {then}")
+        lines += [f"  {each.removeprefix('chosen: ')}" for each in best["chosen"][:2]]
     if not comparable(run):
-        last.append("other settings cannot be compared: no account of them is known before the run")
-    lines = [*head, *([] if decides is None else [decides]), *run.chosen, *last]
+        lines.append("other settings cannot be compared: no account of them is known before the run")
     return {
-        "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines],
+        "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines if line],
         "observers": learned,
-        "bound": None if costly is None else costly.bound,
-        "sensitivity": None if costly is None else costly.sensitivity,
-        "steps": None if costly is None else costly.steps,
-        "noises": levels,
-        "decides": decides,
+        **{key: costly and getattr(costly, key) for key in ("bound", "sensitivity", "steps")},
+        "noises": report["noises"],
+        "decides": report["decides"],
         "network": network,
         "noise_on_model": {**vars(model), "per_step": model.per_step, "scores": scores},
-        "pays": [vars(each) for each in pays],
+        "pays": pays,
     }
 
 
 def costliest_release(run: RunSetup) -> Release | None:
     """The release of the first interval with the least noise for its sensitivity, if nothing fails in it; None where
     there is none."""
-    rows = [row for alike in next(forecast(run.without_faults())).alike() for row in alike.releases]
+    rows = [row for alike in next(forecast(run.without_faults())).releases() for row in alike.releases]
     noisy = [row for row in rows if row.kind != "estimate"]
     return min(noisy, key=lambda row: row.noise_std / row.sensitivity, default=None)
-
-
-def _epsilon(run: RunSetup, accounts: Accounts, observer: Observer) -> dict[str, Any]:
-    """The smaller of two upper bounds on the account of the worst device, and which it is; of equal ones `pld`."""
-    compositions = [each.composition for each in accounts.classes(observer)]
-    if not compositions:
-        return {"epsilon": None, "by": None}
-    found = {name: epsilons(name, compositions, run.config.privacy.delta)[1] for name in ("pld", "rdp")}
-    by = min(found, key=found.__getitem__)
-    return {"epsilon": found[by], "by": by}
 
 
 def _sees(run: RunSetup, observer: Observer) -> str:
@@ -248,23 +225,14 @@ def _of_bound(release: Release | None) -> str:
     return f"bound {release.bound}: {what} by at most {release.sensitivity:.3g}"
 
 
-def _of_votes(run: RunSetup) -> list[str]:
-    """One line where the clip norm moves."""
-    adaptive = run.blueprint.adaptive
-    if adaptive is None:
-        return []
-    way = f"clip norm: from {adaptive.initial:g} towards the {adaptive.quantile:g}-quantile"
-    return [f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2"]
-
-
 def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
     """The largest standard deviation of each kind."""
     largest: dict[str, dict[str, float]] = {}
     for row in levels:
         of_source = largest.setdefault(row["added_by"], {})
         of_source[row["kind"]] = max(of_source.get(row["kind"], 0.0), row["noise_std"])
-    told = [" and ".join(f"{level:.3g}" for level in each.values()) + f" by {who}" for who, each in largest.items()]
-    return "noise: " + ", ".join(told)
+    added = [" and ".join(f"{level:.3g}" for level in each.values()) + f" by {who}" for who, each in largest.items()]
+    return "noise: " + ", ".join(added)
 
 
 def _of_costs(network: Mapping[str, Any]) -> str:
@@ -272,13 +240,3 @@ def _of_costs(network: Mapping[str, Any]) -> str:
     seconds = f"delay {network['delay_s']:.4g} s, clock {network['clock_s']:.4g} s"
     joules, sent = f"{network['energy_j']:.4g} J", f"{network['device_bytes'] / 1e6:.4g} MB sent"
     return f"cost: {nearness(network)}{joules}, {seconds}, {sent}"
-
-
-def _of_changes(found: Sequence[Change], joules: float) -> list[str]:
-    """What pays most: the sections that `auto` would choose, and how far noise would then move scores."""
-    if not found:
-        return []
-    best = found[-1]
-    named = " and ".join(best.sections)
-    lines = [f"what pays most: {named}: auto; then {best.scores:.2g}, and {best.energy_j:.3g} J for {joules:.3g} J"]
-    return [*lines, *(f"  {each.removeprefix('chosen: ')}" for each in best.chosen[:2])]

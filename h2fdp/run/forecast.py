@@ -1,16 +1,16 @@
-"""The intervals of a run, planned without running them: what every observer will hold after them, and the last model.
+"""The intervals of a run, planned without running them: what observers will hold, the last model's noise, the costs.
 
 Calibration, budgets, the dry run and the reports before a run all read this one forecast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from h2fdp.privacy import Accounts, Release
+from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.budget_filter import NoiseAllowance
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol import InProcessNodes, IntervalPlan
@@ -29,15 +29,17 @@ class EqualIntervals:
 
     Attributes:
         plan: of the first of them.
-        releases: makes the rows that the ledger will have of it.
-        alike: the same, once for all subnets that look alike.
+        cloud: plans it, and knows its releases.
         times: how many they are.
     """
 
     plan: IntervalPlan
-    releases: Callable[[], Iterator[Release]]
-    alike: Callable[[], Iterator[AlikeReleases]]
+    cloud: Cloud
     times: int = 1
+
+    def releases(self) -> Iterator[AlikeReleases]:
+        """What the ledger will have of the first of them, once for all subnets that look alike."""
+        return self.cloud.alike_releases(self.plan)
 
 
 def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[EqualIntervals]:
@@ -56,15 +58,14 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
         if cloud.ended and interval > 0:
             return
         plan = cloud.plan(interval, chosen) if interval or watched is not None else _first_plan(setup, cloud)
-        releases, alike = partial(cloud.releases, plan), partial(cloud.alike_releases, plan)
         if watched is not None:
-            accounts.add_alike(alike())
+            accounts.add_alike(cloud.alike_releases(plan))
             if watched.exceeded(accounts) is not None:
                 return
         if cloud.repeats and not (by_participants and plan.participants < setup.topology.devices):
-            yield EqualIntervals(plan, releases, alike, times=intervals)
+            yield EqualIntervals(plan, cloud, times=intervals)
             return
-        yield EqualIntervals(plan, releases, alike)
+        yield EqualIntervals(plan, cloud)
         cloud.skip(plan)
 
 
@@ -83,7 +84,7 @@ def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:
     A device is expected to take part in the intervals that are left as often as the devices of its subnet do now.
 
     Args:
-        accounts: of the run, brought up to date by whoever keeps them.
+        accounts: of the run, which the caller keeps up to date.
     """
     if setup.watched is None or not setup.chooses_noise:
         return None
@@ -113,26 +114,22 @@ def planned_accounts(setup: RunSetup) -> Accounts:
         setup = setup.exhausted()
     accounts = setup.empty_accounts()
     for expected in forecast(setup):
-        accounts.add_alike(expected.alike(), times=expected.times)
+        accounts.add_alike(expected.releases(), times=expected.times)
     return accounts
 
 
-def rough_accounts(setup: RunSetup) -> Accounts:
-    """The accounts of the planned run if all of its intervals are like the first, and devices take turns.
+def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
+    """The accounts after intervals that are all like the first, if nothing fails in it.
 
-    They are `planned_accounts` where all intervals are alike and all devices take part.
+    Args:
+        intervals: by default those of the planned run, of which each device has its turns: then these are
+            `planned_accounts` where all intervals are alike and all devices take part.
     """
     expected = next(forecast(setup.without_faults(), by_participants=False))
     share = expected.plan.participants / setup.topology.devices
     accounts = setup.empty_accounts()
-    accounts.add_alike(expected.alike(), times=max(1, round(setup.config.training.intervals * share)))
-    return accounts
-
-
-def accounts_of_one_interval(setup: RunSetup) -> Accounts:
-    """The accounts after the first planned interval, if nothing fails in it."""
-    accounts = setup.empty_accounts()
-    accounts.add_alike(next(forecast(setup.without_faults())).alike())
+    times = max(1, round(setup.config.training.intervals * share)) if intervals is None else intervals
+    accounts.add_alike(expected.releases(), times=times)
     return accounts
 
 
@@ -170,10 +167,13 @@ def noise_on_model(setup: RunSetup) -> NoiseOnModel:
     variance = way = 0.0
     for expected in forecast(quiet, by_participants=False):
         first, gradients = noise_and_gradients(expected.plan, facts, setup.noise)
-        sizes = _step_sizes(quiet, expected.plan, expected.times)
+        sizes = [expected.plan.decision.step_size]
+        if expected.times > 1:
+            schedule = quiet.schedule()
+            sizes = [schedule.decide(interval, 0).step_size for interval in range(expected.times)]
         fixed, by_square = first, 0.0
         if sizes[-1] != sizes[0]:
-            last, _ = noise_and_gradients(_plan_of(quiet, expected.times - 1), facts, setup.noise)
+            last, _ = noise_and_gradients(expected.cloud.plan(expected.times - 1), facts, setup.noise)
             by_square = (first - last) / (sizes[0] ** 2 - sizes[-1] ** 2)
             fixed = first - by_square * sizes[0] ** 2
         variance += sum(fixed + by_square * size**2 for size in sizes)
@@ -181,18 +181,70 @@ def noise_on_model(setup: RunSetup) -> NoiseOnModel:
     return NoiseOnModel(max(variance, 0.0) ** 0.5, way)
 
 
-def _step_sizes(setup: RunSetup, plan: IntervalPlan, times: int) -> list[float]:
-    if times == 1:
-        return [plan.decision.step_size]
-    schedule = setup.schedule()
-    return [schedule.decide(interval, 0).step_size for interval in range(times)]
+def budgets_of(setup: RunSetup) -> Mapping[Observer, float]:
+    """The epsilon of each observer that ends the run.
+
+    Where the noise falls during the run, or intervals are longer or shorter than it was made for, nothing but the
+    account keeps to the target: then it is a budget of every observer that has none.
+    """
+    stated, schedule = setup.config.privacy.budget, setup.traits
+    free = schedule.ends_by_account or (setup.iterations is not None and not schedule.keeps_to_iterations)
+    if setup.noise is None or setup.leaks or not free:
+        return stated
+    return dict.fromkeys(setup.observers, setup.config.privacy.epsilon) | dict(stated)
 
 
-def _plan_of(setup: RunSetup, interval: int) -> IntervalPlan:
-    return setup.cloud(InProcessNodes({})).plan(interval)
+_MOST_CHANNELS = 5_000_000  # that are drawn before a run, a few seconds of them
+_BITS = 8
 
 
-def joules_of(setup: RunSetup) -> float:
-    """Of all messages, if all intervals are like the first one."""
-    plan = next(forecast(setup.without_faults(), by_participants=False)).plan
-    return setup.interval_costs(plan)["energy_j"] * setup.config.training.intervals
+@dataclass(frozen=True)
+class PlannedWork:
+    """What all intervals together do, and what the network spends on them.
+
+    Attributes:
+        costs: `energy_j`, `delay_s`, `clock_s`: what the metrics have of these after the last interval; `device_bytes`
+            of the models that devices send, without the keys and shares of secure sums; `kind`: `exact`, those that the
+            run ends with; `at most`, where it may end early; `forecast`, where the schedule decides during the run;
+            `estimate`, of a network of which not all channels are drawn beforehand.
+    """
+
+    intervals: int
+    slots: int
+    local_aggregations: int
+    steps: int
+    costs: dict[str, Any]
+
+
+def nearness(costs: Mapping[str, Any]) -> str:
+    """What to write before a number of `PlannedWork.costs`."""
+    return {"exact": "", "at most": "at most "}.get(costs["kind"], "about ")
+
+
+def planned_work(run: RunSetup) -> PlannedWork:
+    """The planned intervals, under the channels, the participants and the faults that the run will draw.
+
+    Of a very large network the first channels and participants stand for all.
+    """
+    most = max(1, _MOST_CHANNELS // run.topology.devices)
+    drawn_all = run.config.training.intervals <= most
+    intervals = slots = local = steps = messages = 0
+    spent = dict.fromkeys(("energy_j", "delay_s", "clock_s"), 0.0)
+    for expected in forecast(run, by_participants=drawn_all):
+        plan, times = expected.plan, expected.times
+        intervals += times
+        slots += times * plan.decision.local_steps
+        local += times * len(run.aggregation_times.offsets(plan.decision.local_steps))
+        steps += times * plan.device_steps
+        messages += times * sum(len(part.rows) * len(part.segments) for part in plan.subnets.values())
+        drawn = min(times, most)
+        for interval in range(plan.interval, plan.interval + drawn):
+            for column, more in run.interval_costs(replace(plan, interval=interval)).items():
+                spent[column] += more * (times / drawn)
+    kind = "exact" if drawn_all else "estimate"
+    if not run.traits.foreseen:
+        kind = "forecast"
+    elif drawn_all and (budgets_of(run) or run.config.training.until is not None):
+        kind = "at most"
+    sent = messages * run.costs.message_bits / _BITS
+    return PlannedWork(intervals, slots, local, steps, {**spent, "device_bytes": sent, "kind": kind})

@@ -17,16 +17,17 @@ from h2fdp.privacy.budget_filter import Reserve
 from h2fdp.privacy.statement import statement, worst_epsilon
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import about
-from h2fdp.run.forecast import accounts_of_one_interval, planned_accounts
+from h2fdp.run.forecast import budgets_of, planned_accounts, rough_accounts
 from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
 
-_MOST_ROWS = 100  # of a run that have epsilon, the rows that are printed besides: a few milliseconds each
+_MOST_ROWS = 100  # of a run that have epsilon, without those that are printed: a few milliseconds each
 _SHORT, _LONG = 8, 32  # types of releases that are composed for an observer in such a row, or else in five rows
 _LEFT_OUT = (
     "an account of so many kinds of releases takes long, so epsilon is computed in at most five intervals of this run, "
     "and at its end"
 )
+_KEPT = ("local", "global", "unplanned", "keeps_to_target", "keeps_to_plan", "long", "missing")  # in a checkpoint
 _log = logging.getLogger(__name__)
 
 
@@ -36,28 +37,6 @@ class BudgetSpent(Exception):
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
         self.observer = observer
-
-
-def _too_small(setup: RunSetup, observer: Observer, spent: float) -> UserError:
-    """The message about a budget that no interval fits in."""
-    stated = observer in setup.config.privacy.budget
-    limit = "this budget" if stated else f"epsilon, a budget under {setup.config.method.schedule.name},"
-    spends = f"the first interval is epsilon {spent:.4g} (rdp) for observer {observer}"
-    key = f"privacy.budget.{observer}" if stated else "privacy.epsilon"
-    return UserError(f"{spends}, and {limit} would end the run before it; expected a larger number", key=key)
-
-
-def budgets_of(setup: RunSetup) -> Mapping[Observer, float]:
-    """The epsilon of each observer that ends the run.
-
-    Where the noise falls during the run, or intervals are longer or shorter than it was made for, nothing but the
-    account keeps to the target: then it is a budget of every observer that has none.
-    """
-    stated, schedule = setup.config.privacy.budget, setup.traits
-    free = schedule.ends_by_account or (setup.iterations is not None and not schedule.keeps_to_iterations)
-    if setup.noise is None or setup.leaks or not free:
-        return stated
-    return dict.fromkeys(setup.observers, setup.config.privacy.epsilon) | dict(stated)
 
 
 class LiveAccounts(Recorder):
@@ -76,10 +55,14 @@ class LiveAccounts(Recorder):
         self._filter = setup.watched
         self._keeps_to_plan, self._keeps_to_target = setup.reserve is not None, False
         if setup.noise is not None and budgets and self._filter is None:
-            interval = accounts_of_one_interval(setup)
+            interval = rough_accounts(setup, 1)
             self._filter = BudgetFilter.planned(budgets, self._delta, interval)
             if (observer := self._filter.exceeded(interval)) is not None:
-                raise _too_small(setup, observer, self._filter.spent(interval, observer))
+                stated, spent = observer in setup.config.privacy.budget, self._filter.spent(interval, observer)
+                text = (
+                    f"the first interval is epsilon {spent:.4g} (rdp) for observer {observer}; expected a larger budget"
+                )
+                raise UserError(text, key=f"privacy.budget.{observer}" if stated else "privacy.epsilon")
         self._local = self._global = 0
         self._tiers: Counter[Tier] = Counter()
         self._unplanned = False
@@ -121,9 +104,9 @@ class LiveAccounts(Recorder):
     def _above_target(self) -> Observer | None:
         """The first target observer that would hold more than the target, by the accountant that met it.
 
-        Who takes part is drawn from streams that know nothing of the records, and whoever interrupts and resumes a run
-        is assumed not to decide it by what was released: then what a run releases is fixed without looking at the
-        data, and the account of a composition holds.
+        Participants are drawn from streams that know nothing of the records, and interruptions are assumed not to
+        depend on what was released: then what a run releases is fixed without looking at the data, and the account
+        of a composition holds.
         """
         target, accountant = self._setup.target, ACCOUNTANTS[self._setup.accountant]
         assert target is not None, "only noise that was made for a target is held to it"
@@ -168,24 +151,15 @@ class LiveAccounts(Recorder):
     def state(self) -> dict[str, Any]:
         """The aggregations so far that the claim counts; the accounts are the ledger's."""
         tiers = [[*tier, count] for tier, count in self._tiers.items()]
-        return {
-            "local": self._local,
-            "global": self._global,
-            "unplanned": self._unplanned,
-            "tiers": tiers,
-            "keeps_to_target": self._keeps_to_target,
-            "keeps_to_plan": self._keeps_to_plan,
-            "long": self._long,
-            "missing": self._missing,
-        }
+        return {"tiers": tiers} | {name: getattr(self, f"_{name}") for name in _KEPT}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Recorder`; `enter` the ledger's releases too, so that no account ever starts again at zero."""
-        self._local, self._global, self._unplanned = state["local"], state["global"], state["unplanned"]
+        planned = self._keeps_to_plan
+        for name in _KEPT:
+            setattr(self, f"_{name}", state[name])
+        self._keeps_to_plan |= planned
         self._tiers = Counter({(height, above): count for height, above, count in state["tiers"]})
-        self._keeps_to_plan |= state.get("keeps_to_plan", False)
-        self._long, self._missing = state.get("long", False), state.get("missing", False)
-        self._keeps_to_target = state.get("keeps_to_target", self._keeps_to_plan)  # before, they were one
 
     def keep_to_plan(self) -> None:
         """From here on release no more of any device than was planned: for a run whose plan met more than its target.
@@ -241,30 +215,21 @@ class LiveAccounts(Recorder):
         About the worst device there is also the `verdict` on the target that noise was calibrated to, or else on the
         claim.
         """
-        if self._setup.noise is None or self._setup.leaks:
+        setup, accounts = self._setup, self.accounts
+        if setup.noise is None or setup.leaks:
             return None
-        names = [subnet.device_name(row) for subnet in self._setup.topology.subnets for row in range(subnet.size)]
-        claimed = self._claimed(self._setup.noise)
-        by = None if self._setup.target is None else self._setup.accountant
-        accountants = dict.fromkeys(("rdp", "pld", *([] if by is None else [by])))
-        found = statement(self.accounts, names, self._delta, tuple(accountants))
+        names = [name for subnet in setup.topology.subnets for name in subnet.device_names()]
+        claimed, target = self._claimed(setup.noise), setup.target
+        by = None if target is None else setup.accountant
+        found = statement(accounts, names, self._delta, tuple(dict.fromkeys(("rdp", "pld", by or "rdp"))))
         for observer, numbers in found["worst"].items():
-            accounted = numbers["rdp"] if self._setup.adapts else min(numbers["rdp"], numbers["pld"])
-            numbers["left"] = self._left(observer, accounted)
-            numbers["verdict"] = self._setup.verdict(observer, claimed, accounted)
-        notes = list(self._setup.notes)
-        silent = {
-            each: self._setup.placement.silence(each) for each in self._setup.observers if each not in found["worst"]
-        }
-        about = {"claimed": claimed, "target": self._setup.target, "target_by": by, "notes": notes}
-        return {**about, **found, "silent": silent}
-
-    def _left(self, observer: Observer, accounted: float) -> float | None:
-        """What the run did not need of the target; None for an observer without one."""
-        target = self._setup.target
-        if target is None or observer not in self._setup.target_observers:
-            return None
-        return max(0.0, target - accounted)
+            accounted = numbers["rdp"] if setup.adapts else min(numbers["rdp"], numbers["pld"])
+            targeted = target is not None and observer in setup.target_observers
+            numbers["left"] = max(0.0, target - accounted) if targeted else None  # what was not needed of the target
+            numbers["verdict"] = setup.verdict(observer, claimed, accounted)
+        silent = {each: setup.placement.silence(each) for each in setup.observers if each not in found["worst"]}
+        facts = {"claimed": claimed, "target": target, "target_by": by, "notes": list(setup.notes)}
+        return {**facts, **found, "silent": silent}
 
     def _claimed(self, noise: Mechanism) -> float | None:
         return noise.claimed(self.accounts, AggregationCounts(self._local, self._global, self._unplanned, self._tiers))

@@ -98,9 +98,9 @@ def prepare(
         return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
 
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
-    complete = recipe.completed(config, data, module, noisy, len(topology.subnets))
-    inputs = _inputs(complete.config, topology, data, own)
-    inputs = replace(inputs, image_shape=shape, standardizing=standardizing, chosen=complete.lines)
+    complete, lines = recipe.completed(config, data, module, noisy, len(topology.subnets))
+    inputs = _inputs(complete, topology, data, own)
+    inputs = replace(inputs, image_shape=shape, standardizing=standardizing, chosen=lines)
     setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
     try_own_parts(setup)
     return setup

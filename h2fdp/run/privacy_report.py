@@ -4,16 +4,15 @@ where the account will not confirm the claim."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, ReleaseKind
-from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, coarse
-from h2fdp.privacy.calibration import smallest_factor
-from h2fdp.privacy.statement import MOST_LISTED, epsilons
+from h2fdp.privacy.accounting import ACCOUNTANTS, coarse
+from h2fdp.privacy.calibration import Composition, smallest_factor
+from h2fdp.privacy.statement import MOST_LISTED, epsilons, worst_epsilon
 from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.setup import RunSetup
@@ -34,7 +33,10 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
     Raises:
         UserError: the method adds no noise.
     """
-    check_explainable(run)
+    if run.noise is None:
+        raise UserError("this method adds no noise, so there is nothing to calibrate", key="method")
+    if run.leaks:
+        raise UserError(LEAKS, key="control.estimates")
     accounts = planned_accounts(run)
     claimed = planned_claim(run, accounts)
     return {
@@ -42,9 +44,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         "adjacency": run.config.privacy.adjacency,
         "factor": run.factor,
         "target": run.target,
-        "observers": {
-            observer: {"claimed": claimed, **_numbers(run, accounts, observer, claimed)} for observer in run.observers
-        },
+        "observers": {each: {"claimed": claimed, **_numbers(run, accounts, each, claimed)} for each in run.observers},
         "noises": noises(run),
         "decides": who_decides(run, accounts),
         "iterations": run.iterations,
@@ -61,44 +61,23 @@ def who_decides(run: RunSetup, accounts: Accounts) -> str | None:
     """
     if run.target is None or run.topology.devices > MOST_LISTED:
         return None
-    by_edge: dict[str, set[_Account]] = defaultdict(set)
-    by_observer: dict[str, set[_Account]] = defaultdict(set)
+    accountant, delta = ACCOUNTANTS[run.accountant], run.config.privacy.delta
+    held: dict[str, dict[str, list[Composition]]] = {"edge server": defaultdict(list), "observer": defaultdict(list)}
     for observer in run.target_observers:
         for each in accounts.classes(observer):
-            account = tuple(sorted(each.composition.items()))
-            by_observer[observer].add(account)
             for edge in {accounts.place_of(int(device))[0] for device in each.devices}:
-                by_edge[edge].add(account)
-    return _slack(run, "edge server", by_edge) or _slack(run, "observer", by_observer)
-
-
-_Account: TypeAlias = tuple[tuple[ReleaseType, int], ...]
-
-
-def _slack(run: RunSetup, kind: str, held: Mapping[str, set[_Account]]) -> str | None:
-    """How much less noise the accounts of one group need than those of another."""
-    accountant, delta = ACCOUNTANTS[run.accountant], run.config.privacy.delta
-    found = {name: epsilons(run.accountant, [dict(each) for each in held[name]], delta)[1] for name in held}
-    most, least = (choose(found, key=found.__getitem__, default="") for choose in (max, min))
-    if most == least or run.target is None:
-        return None
-    allowed = run.target / (1 + accountant.spread)
-    needed = smallest_factor(map(dict, held[least]), allowed, lambda each: accountant.epsilon(each, delta))
-    if needed > _NEARLY_ALL:
-        return None
-    return f"{kind} {most} decides the noise: {least} alone would need {1 / needed:.2g} times less"
-
-
-def check_explainable(run: RunSetup) -> None:
-    """Refuse runs without an account.
-
-    Raises:
-        UserError: the method adds no noise, or raw estimates leave the devices.
-    """
-    if run.noise is None:
-        raise UserError("this method adds no noise, so there is nothing to calibrate", key="method")
-    if run.leaks:
-        raise UserError(LEAKS, key="control.estimates")
+                held["edge server"][edge].append(each.composition)
+            held["observer"][observer].append(each.composition)
+    for kind, groups in held.items():
+        found = {name: epsilons(run.accountant, of, delta)[1] for name, of in groups.items()}
+        most, least = (choose(found, key=found.__getitem__, default="") for choose in (max, min))
+        if most == least:
+            continue
+        allowed = run.target / (1 + accountant.spread)
+        needed = smallest_factor(groups[least], allowed, lambda each: accountant.epsilon(each, delta))
+        if needed <= _NEARLY_ALL:
+            return f"{kind} {most} decides the noise: {least} alone would need {1 / needed:.2g} times less"
+    return None
 
 
 def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
@@ -170,22 +149,15 @@ def claim_warning(setup: RunSetup) -> str | None:
     claimed = planned_claim(setup, accounts)
     if claimed is None:
         return None
-    found = {
-        observer: _epsilon(accounts, observer, claimed, setup.config.privacy.delta) for observer in setup.observers
-    }
-    unmet = {observer: epsilon for observer, epsilon in found.items() if epsilon is not None and epsilon > claimed}
+    delta, unmet = setup.config.privacy.delta, []
+    for observer in setup.observers:
+        rdp = accounts.worst(observer, delta)
+        if rdp is not None and rdp > claimed:  # only then `pld`, which takes longer
+            pld = worst_epsilon(accounts, observer, delta, "pld")
+            epsilon = rdp if pld is None else min(rdp, pld)
+            unmet += [f"{observer} {epsilon:.3g}"] if epsilon > claimed else []
     if not unmet:
         return None
-    told = ", ".join(f"{observer} {epsilon:.3g}" for observer, epsilon in unmet.items())
     hint = "see h2fdp privacy calibrate; privacy.calibration: accounted adds the noise that it takes"
-    return f"epsilon {claimed:.4g} is claimed, but the account of the planned run is about: {told} (pld); {hint}"
-
-
-def _epsilon(accounts: Accounts, observer: Observer, claimed: float, delta: float) -> float | None:
-    """Of the device that is worst by `rdp`; by `pld`, which takes longer, where `rdp` alone does not meet the claim."""
-    rdp, pld = ACCOUNTANTS["rdp"], ACCOUNTANTS["pld"]
-    held = [(rdp.epsilon(each.composition, delta), each.composition) for each in accounts.classes(observer)]
-    if not held:
-        return None
-    epsilon, composition = max(held, key=lambda each: each[0])
-    return epsilon if epsilon <= claimed else min(epsilon, pld.epsilon(composition, delta))
+    about = f"the account of the planned run is about: {', '.join(unmet)} (pld)"
+    return f"epsilon {claimed:.4g} is claimed, but {about}; {hint}"

@@ -52,17 +52,7 @@ _INPUTS, _GRADIENTS, _DRAWS = 128, 32, 4
 _PERTURBATION = 1e-3  # of parameters, to see what noise in them does
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What was chosen for an experiment.
-
-    Attributes:
-        config: complete: nothing is left open.
-        lines: what was chosen and why, each of at most 80 columns; empty where the file states all.
-    """
-
-    config: ExperimentFile
-    lines: tuple[str, ...] = ()
+Recipe = tuple[ExperimentFile, tuple[str, ...]]  # the complete experiment; what was chosen and why, in 80 columns
 
 
 def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
@@ -112,7 +102,7 @@ def intervals_of(config: ExperimentFile, servers: int) -> int:
     noisy = noise_placement_of(config.method.privacy).private
     if "intervals" not in training.left_open or not noisy or not has_rule(config):
         return training.intervals
-    if not _in_turns(config) or control.turns is None:
+    if not control.enabled or control.turns is None:
         return INTERVALS
     return round(INTERVALS * servers / max(1, round(control.turns * servers)))  # as many turns of each edge server
 
@@ -134,7 +124,7 @@ def completed(
     """
     left_open = config.training.left_open
     if not left_open:
-        return Recipe(config)
+        return config, ()
     if not has_rule(config):
         return _as_the_paper(config)
     if not noise_placement_of(config.method.privacy).private:
@@ -148,7 +138,7 @@ def completed(
     if conflicts(chosen):
         return _as_the_paper(config)
     if "step_size" not in left_open:
-        return Recipe(chosen, _lines(chosen, data))
+        return chosen, _lines(chosen, data)
     model = noise_on_model(noisy(_fixed(_with(config, rounds_of | {"step_size": 1.0}))))
     training, scores = chosen.training, SCORES[probe.linear]
     norm = training.first_clip_norm
@@ -161,7 +151,7 @@ def completed(
     if _in_turns(config):
         why = f"step_size {size:g} ({training.step_decay}) for all of these; fewer have longer steps"
     whole = _with(config, rounds_of | {"step_size": size})
-    return Recipe(whole, (*_lines(whole, data), why))
+    return whole, (*_lines(whole, data), why)
 
 
 def _fixed(config: ExperimentFile) -> ExperimentFile:
@@ -196,7 +186,7 @@ def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[]
     probe = Probe.of(module(), data, config)
     size = _rounded(_WITHOUT_NOISE / probe.reach**2) if probe.linear else 0.1
     whole = _with(config, {"step_size": size, "weights": "by-size"})
-    return Recipe(whole, _lines(whole, data))
+    return whole, _lines(whole, data)
 
 
 _LOCAL = "aggregations_per_interval"
@@ -215,7 +205,7 @@ def _as_the_paper(config: ExperimentFile) -> Recipe:
         whole = _with(config, {"aggregate_every": None, _LOCAL: 0})
     if found := conflicts(whole):
         raise UserError([Problem(text, key=key) for key, text in found])
-    return Recipe(whole, ("training: auto has no rule for this method; the paper's values are used",))
+    return whole, ("training: auto has no rule for this method; the paper's values are used",)
 
 
 def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:

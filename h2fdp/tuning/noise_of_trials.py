@@ -14,9 +14,8 @@ from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, total_rdp
 from h2fdp.privacy.calibration import Composition, scaled, smallest_factor
 from h2fdp.records.atomic import write_text
-from h2fdp.run.forecast import planned_accounts
+from h2fdp.run.forecast import planned_accounts, planned_work
 from h2fdp.run.prepare import with_settings
-from h2fdp.run.preview import planned_work
 from h2fdp.run.setup import RunSetup
 
 _CAUTION, _ROUNDS = 0.998, 20
@@ -90,5 +89,5 @@ class TrialPreparation:
 def facts_of(setup: RunSetup) -> dict[str, Any]:
     """The number of validation records, and the bytes that devices send as planned."""
     assert setup.data.validation is not None, "trials are judged on validation records"
-    sent = planned_work(setup).device_bytes
+    sent = planned_work(setup).costs["device_bytes"]
     return {"validation_records": len(setup.data.validation), "bytes": sent}

@@ -7,8 +7,7 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.run.explain import LINES, WIDTH, explanation
-from h2fdp.run.forecast import first_interval, noise_on_model, planned_accounts
-from h2fdp.run.preview import planned_work
+from h2fdp.run.forecast import first_interval, noise_on_model, planned_accounts, planned_work
 from h2fdp.run.privacy_report import noises
 
 DEVICES, INTERVALS, ETA, DELTA = 6, 9, 0.5, 1e-5
@@ -65,7 +64,7 @@ def test_few_lines_of_eighty_columns_name_every_observer_and_its_epsilon(setting
     assert max(map(len, found["lines"])) <= WIDTH
     text = "\n".join(found["lines"])
     assert "..." not in text, "no line is cut off"
-    assert f"{planned_work(run).energy_j:.4g} J" in text
+    assert f"{planned_work(run).costs['energy_j']:.4g} J" in text
     for observer, told in found["observers"].items():
         assert observer in text
         if told["epsilon"] is not None:

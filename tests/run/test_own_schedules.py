@@ -11,8 +11,7 @@ from h2fdp.algorithms import StatefulUpdate
 from h2fdp.errors import UserError
 from h2fdp.records.checkpoint import read_checkpoint
 from h2fdp.run.api import Experiment
-from h2fdp.run.forecast import first_interval
-from h2fdp.run.live_accounts import budgets_of
+from h2fdp.run.forecast import budgets_of, first_interval
 from h2fdp.run.model_scores import ModelScores
 from h2fdp.run.preview import estimate
 from h2fdp.schedules import Decision, OwnSchedule

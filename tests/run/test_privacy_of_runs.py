@@ -325,15 +325,12 @@ def test_what_would_protect_nothing_is_refused_without_noise(settings, words):
         small(method="hfl", **settings).prepare()
 
 
-def test_a_budget_for_edge_servers_that_see_raw_updates_is_refused():
-    with pytest.raises(UserError, match="sees raw updates; no budget covers them"):
-        small(Topology.regular(edges=2, devices=2, trust=1.0), budget={"edge": 1.0}).prepare()
-
-
-@pytest.mark.parametrize(("observer", "words"), [("edge", "every edge server of this network"), ("cloud", "the cloud")])
-def test_under_the_clouds_noise_no_budget_covers_those_who_see_raw_updates(observer, words):
+@pytest.mark.parametrize("observer", ["edge", "cloud"])
+def test_under_the_clouds_noise_no_budget_covers_observers_that_see_raw_updates(observer):
     method = {"extends": "fedavg", "privacy": "central"}
-    with pytest.raises(UserError, match=rf"privacy\.budget\.{observer}: {words} is trusted and sees raw updates"):
+    with pytest.raises(
+        UserError, match=rf"privacy\.budget\.{observer}: the observer {observer} is trusted and sees raw updates"
+    ):
         small(method=method, aggregations_per_interval=0, aggregate_every=None, budget={observer: 1.0}).prepare()
 
 

@@ -155,7 +155,7 @@ def test_the_first_decision_is_that_of_the_run():
     plan, (begun, _) = first_decision(setup), next(planned(setup))
     assert list(plan.participation.values()) == begun.decision.participation.tolist()
     assert plan.tau == begun.decision.local_steps
-    assert min(plan.map.objective[0]) == pytest.approx(plan.objective)
+    assert min(plan.map["objective"][0]) == pytest.approx(plan.objective)
 
 
 @pytest.mark.parametrize(
