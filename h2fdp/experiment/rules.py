@@ -56,7 +56,6 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_schedule(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_calibration(experiment, axes)
-    yield from _of_public(experiment)
     yield from _of_clipping(experiment, axes)
     yield from _of_moving_norm(experiment, axes)
     yield from _of_adjacency(experiment, axes)
@@ -144,25 +143,9 @@ def _of_calibration(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "privacy.calibration", text
 
 
-def _of_public(experiment: ExperimentFile) -> Found:
-    share = 0.0 if isinstance(experiment.data, OwnPart) else experiment.data.public
-    if experiment.training.public is not None and share == 0:
-        yield "training.public", "there are no public records to train on; expected a share of them in data.public"
-    if experiment.training.public is None and share > 0:
-        yield "data.public", "nothing is trained on these records; expected steps in training.public, or 0"
-
-
 def _of_clipping(experiment: ExperimentFile, axes: Axes) -> Found:
-    training, key = experiment.training, "training.clipping"
-    if training.clipping == "clip":
-        return
-    bounded = axes.placement.private and axes.placement.clips != "nothing" and axes.placement.input_norm is None
-    if training.clip_norm is None or not (bounded or "clip_norm" in training.model_fields_set):
-        yield key, "normalized vectors have the length clip_norm; expected a stated clip_norm, or clip"
-    if training.adaptive is not None:
-        yield key, "normalized vectors are nearly as long as any clip norm; expected clip, or a number as clip_norm"
-    if axes.schedule.controlled:
-        yield key, "the controller's estimates are those of clipped gradients; expected clip"
+    if experiment.training.gamma is not None and axes.schedule.controlled:
+        yield _NORM, "the controller's estimates are those of clipped gradients; expected a number"
 
 
 def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:

@@ -43,6 +43,7 @@ _NAMES = {
     "training.local_steps": "steps tau local_iterations local_updates num_local_steps max_steps",
     "training.batch_size": "batch bs local_batch_size train_batch_size minibatch_size mini_batch_size local_bs",
     "training.sampling_rate": "q sample_rate sampling_probability",
+    "training.clip_norm: normalized": "clipping",
     "training.clip_norm": "clip clipping_norm clipping_bound clipping_threshold max_grad_norm max_norm l2_norm_clip "
     "clip_value grad_clip",
     "training.participation": "fraction_fit fraction_train client_fraction participation_rate frac cohort_size "
@@ -60,6 +61,7 @@ _NAMES = {
     "method.objective.mu": "mu prox_mu proximal_mu",
     "model": "net architecture arch nn",
     "data": "dataset data_set datasets",
+    "data.public": "public",
     "data.partition": "partitioner split distribution",
     "data.partition.dirichlet": "dirichlet dirichlet_alpha alpha",
     "data.partition.labels_per_device": "labels_per_device labels_per_client classes_per_client shards_per_client",

@@ -28,7 +28,7 @@ from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.step_decay import StepDecay
 from h2fdp.training.batches import Sampling
-from h2fdp.training.clipping import ClippingRule, ClipScope
+from h2fdp.training.clipping import GAMMA, ClipScope
 from h2fdp.training.epochs import steps_per_epoch
 from h2fdp.training.losses import CrossEntropyOptions, LossSection
 from h2fdp.training.precision import Precision
@@ -63,20 +63,6 @@ def default_recipe() -> Recipe:
     return "auto"
 
 
-class PublicSection(Section):
-    """Steps of SGD that the cloud takes on public records before the first interval.
-
-    Attributes:
-        steps: how many.
-        batch_size: public records of a batch.
-        step_size: of each step.
-    """
-
-    steps: Count = 200
-    batch_size: Count = 64
-    step_size: Magnitude = 0.1
-
-
 class UntilSection(Section):
     """What ends a run before its last interval.
 
@@ -106,9 +92,9 @@ class QuantileSection(Section):
 
 
 ClipNorm = Annotated[
-    Annotated[Magnitude | None, Tag("scalar")] | Annotated[QuantileSection, Tag("mapping")],
+    Annotated[Magnitude | Literal["normalized"] | None, Tag("scalar")] | Annotated[QuantileSection, Tag("mapping")],
     Discriminator(shape),
-    Expect("a number from 1e-9 to 1e9, or {quantile: 0.5}"),
+    Expect("a number from 1e-9 to 1e9, normalized, or {quantile: 0.5}"),
 ]
 
 
@@ -135,16 +121,14 @@ class TrainingSection(Section):
         step_decay: how the step size falls: `sqrt`, by the root of the interval's number; `linear`, in equal parts
             towards 0; `none`.
         clip_norm: the bound on a gradient's norm: a number, or how it follows a quantile,
-            `{quantile: 0.5, initial: 1.0}`; null clips nothing.
+            `{quantile: 0.5, initial: 1.0}`; `normalized` brings all nearly to length 1; null clips nothing.
         clip_scope: whether the gradient of a `batch` or of each `record` is clipped.
-        clipping: `clip` cuts gradients that are longer than `clip_norm`, `normalized` makes all nearly that long.
         loss: of a record's scores; devices minimise its mean.
         momentum: of the local steps; it restarts at zero with each received model.
         sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size; `shuffled`, by epochs.
         participation: share of each subnet's devices that take part in an interval; at least one device does.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
-        public: training of the first model on the records that `data.public` sets aside; null for none.
         until: ends the run after the first interval whose model has this test accuracy; null for none.
         precision: to what the factors of convolutions' products are rounded in local steps: `bfloat16` takes half the
             time on processors that have it; models, sums, clipping and noise keep 32 bits.
@@ -162,14 +146,12 @@ class TrainingSection(Section):
     step_decay: StepDecay = "sqrt"
     clip_norm: ClipNorm = 1.0
     clip_scope: ClipScope = "batch"
-    clipping: ClippingRule = "clip"
     loss: LossSection = CrossEntropyOptions()
     momentum: Decay = 0.0
     sampling: Literal[Sampling, "shuffled"] = "poisson"
     participation: Share = 1.0
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
-    public: PublicSection | None = None
     until: UntilSection | None = None
     precision: Precision = "float32"
     _open: frozenset[str] = PrivateAttr(default=frozenset())
@@ -202,7 +184,14 @@ class TrainingSection(Section):
     @property
     def first_clip_norm(self) -> float | None:
         """The clip norm of the first interval, and of all others where it does not move."""
-        return self.clip_norm.initial if isinstance(self.clip_norm, QuantileSection) else self.clip_norm
+        if isinstance(self.clip_norm, QuantileSection):
+            return self.clip_norm.initial
+        return 1.0 if self.clip_norm == "normalized" else self.clip_norm
+
+    @property
+    def gamma(self) -> float | None:
+        """That of normalised vectors, see `Clipping`; None where the clip norm is a number."""
+        return GAMMA if self.clip_norm == "normalized" else None
 
     def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:
         """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set.

@@ -19,7 +19,7 @@ from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, horizon
-from h2fdp.experiment.training_section import PublicSection, TrainingSection
+from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
 from h2fdp.models.parameters import load_parameters
@@ -45,10 +45,9 @@ from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
-from h2fdp.training.clipping import GAMMA
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import TrainingJob
-from h2fdp.training.losses import Loss, loss_of
+from h2fdp.training.losses import loss_of
 
 
 def prepare(
@@ -145,10 +144,8 @@ def _inputs(
     if begun is None and not isinstance(config.model, OwnPart) and config.model.start is not None:
         warm_start = load_parameters(initial, Path(config.model.start))
     vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
-    if begun is None and training.public is not None:
-        vector = trained_on_public(
-            vector, initial, data, training.public, loss_of(training.loss, data.classes), streams
-        )
+    if begun is None and data.public is not None:
+        vector = trained_on_public(vector, initial, data, config, streams)
     rates = training.sampling_rates(data.sizes)
     local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
@@ -180,7 +177,7 @@ def _inputs(
         probes=chosen(method.schedule).measures == "secants",
         clip_norm=training.first_clip_norm,
         loss=loss,
-        gamma=GAMMA if placement.clips == "update" and training.clipping == "normalized" else None,
+        gamma=training.gamma if placement.clips == "update" else None,
         adaptive=training.adaptive,
         precision=training.precision,
     )
@@ -212,8 +209,7 @@ def _same_data(data: DeviceData, network: Topology, streams: Streams, root: Path
 def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement) -> Clipping:
     scope = training.clip_scope
     mean_too = scope == "record" and placement.accumulates
-    gamma = GAMMA if training.clipping == "normalized" else None
-    return Clipping(norm, scope, mean_too, gamma, training.adaptive is not None)
+    return Clipping(norm, scope, mean_too, training.gamma, training.adaptive is not None)
 
 
 def _measuring(config: ExperimentFile) -> EstimateSettings | None:
@@ -279,10 +275,13 @@ def _plan(setup: RunSetup) -> TurnsPlan:
     return schedule.plan
 
 
+_PUBLIC_STEPS, _PUBLIC_BATCH = 200, 64  # for more, train elsewhere and state `model.from`
+
+
 def trained_on_public(
-    model: Tensor, module: nn.Module, data: DeviceData, section: PublicSection, loss: Loss, streams: Streams
+    model: Tensor, module: nn.Module, data: DeviceData, config: ExperimentFile, streams: Streams
 ) -> Tensor:
-    """(M,) the model after plain steps of SGD on the public records, in batches drawn without replacement.
+    """(M,) the model after 200 plain steps of SGD on 64 public records each, drawn without replacement.
 
     Nothing of it depends on the noise key or on a device: the same seed gives the same model.
 
@@ -292,11 +291,12 @@ def trained_on_public(
     """
     assert data.public is not None, "there are records to train on"
     records = device_records(data, data.public)
-    batch = min(section.batch_size, len(data.public))
+    batch = min(_PUBLIC_BATCH, len(data.public))
     rates = np.array([batch / len(data.public)])
     sampler = BatchSampler(streams.public, "cloud", "fixed", records.sizes, rates, row_length("fixed", float(batch)))
-    engine, row = build_engine("loop", module, None, Plain(), loss=loss), np.array([0])
+    loss, row = loss_of(config.training.loss, data.classes), np.array([0])
+    engine = build_engine("loop", module, None, Plain(), loss=loss)
     with run_arithmetic():
-        batches = sampler.draw(0, range(section.steps), row, "public batch")
-        trained = engine.train(model[None], records, row, batches, section.step_size)
+        batches = sampler.draw(0, range(_PUBLIC_STEPS), row, "public batch")
+        trained = engine.train(model[None], records, row, batches, config.training.step_size)
     return model - trained.updates[0]

@@ -334,7 +334,6 @@ def test_normalised_updates_have_the_account_of_cut_ones_and_models_of_their_own
         ("devices, uploads", {"method": "hfl"}, "clip_norm", "there is no noise"),
         ("devices, uploads", {"method": "h2fdp-adaptive"}, "clip_norm", "expected a number, or schedule fixed"),
         ("devices, uploads", {"engine": "compiled"}, "runtime.engine", "has one clip norm"),
-        ("the cloud", {"clipping": "normalized"}, "clipping", "expected clip, or a number as clip_norm"),
         ("the cloud", {"method": {"privacy": "output"}}, "clip_norm", "no clip norm that noise is sized for"),
         ("steps of devices", {"method": {"privacy": {"name": "dp-sgd", "normalize": "drawn"}}, "aggregate_every": 4},
          "normalize", "divided by the public expected size"),

@@ -194,12 +194,14 @@ def test_a_schedule_that_varies_tau_must_bound_it():
 
 
 def test_an_interval_longer_than_stated_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"expected 1 to 4 local steps for interval 1 from .*Steady\.choose, found 6"):
+    with pytest.raises(
+        UserError, match=r"expected 1 to 4 local steps for interval 1 from .*Steady\.choose, found Decision"
+    ):
         experiment(Steady(6, longest=4)).run(tmp_path / "run")
 
 
 def test_more_devices_than_there_are_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"expected a whole number .* within \[2, 2\] .*Greedy\.choose, found \[3, 3\]"):
+    with pytest.raises(UserError, match=r"expected a whole number .* within \[2, 2\], .*Greedy\.choose, found Dec"):
         experiment(Greedy(), privacy="none").run(tmp_path / "run")
 
 
@@ -269,7 +271,7 @@ def test_a_schedule_is_shown_no_secants_that_its_traits_do_not_state():
 
 
 def test_a_model_that_is_changed_in_place_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"expected a model in memory of its own .*InPlace\.kept"):
+    with pytest.raises(UserError, match=r"InPlace: kept changed the model in place"):
         experiment(InPlace(2, longest=2), privacy="none").run(tmp_path / "run")
 
 
