@@ -37,10 +37,10 @@ def check_experiment(document: Document) -> ExperimentFile:
         raise UserError(found)
     if axes.schedule.controlled:
         _check_control(experiment, document)
-    elif experiment.control.power is not None:
+    elif experiment.control.least_dbm is not None:
         text = "the controller chooses powers, and it is off; expected control.enabled: true, or null"
-        raise UserError(text, document.where(("control", "power")), "control.power")
-    return _with_wishes(_with_privacy_defaults(experiment, axes))
+        raise UserError(text, document.where(("control", "least_dbm")), "control.least_dbm")
+    return _with_end(_with_privacy_defaults(experiment, axes))
 
 
 def conflicts(experiment: ExperimentFile) -> list[tuple[str, str]]:
@@ -91,7 +91,7 @@ def _check_control(experiment: ExperimentFile, document: Document) -> None:
 
 def _check_search(experiment: ExperimentFile, document: Document) -> None:
     """Raise for what the controller of budgets and targets cannot do."""
-    control, privacy = experiment.control, experiment.privacy
+    control = experiment.control
     if control.estimates != "released":
         text = "with a budget or a target nothing is estimated; expected released"
         raise UserError(
@@ -110,13 +110,9 @@ def _check_search(experiment: ExperimentFile, document: Document) -> None:
         raise UserError(
             f"{text} with noise: steps, or trust: used", document.where(("control", "trust")), "control.trust"
         )
-    stated = None if control.budget is None else control.budget.epsilon
-    if stated is not None and "epsilon" in privacy.model_fields_set and privacy.epsilon != stated:
-        text = f"expected the same as privacy.epsilon, {privacy.epsilon:g}, or only one of the two; found {stated:g}"
-        raise UserError(text, document.where(("control", "budget", "epsilon")), "control.budget.epsilon")
     until = experiment.training.until
-    if control.target is not None and until is not None and until.accuracy != control.target.accuracy:
-        text = f"expected the same as control.target.accuracy, {control.target.accuracy:g}, or only one of the two"
+    if control.accuracy is not None and until is not None and until.accuracy != control.accuracy:
+        text = f"expected the same as control.accuracy, {control.accuracy:g}, or only one of the two"
         raise UserError(f"{text}; found {until.accuracy:g}", document.where(("training", "until")), "training.until")
 
 
@@ -125,19 +121,13 @@ def _may_leave_trust(experiment: ExperimentFile) -> bool:
     return isinstance(privacy, HierarchicalOptions) and privacy.noise == "steps"
 
 
-def _with_wishes(experiment: ExperimentFile) -> ExperimentFile:
-    """With what `control.budget` and `control.target` say of other sections."""
+def _with_end(experiment: ExperimentFile) -> ExperimentFile:
+    """With the end of the run that `control.accuracy` states."""
     control = experiment.control
-    update: dict[str, Any] = {}
-    if not control.enabled:
+    if not control.enabled or control.accuracy is None:
         return experiment
-    if control.budget is not None and control.budget.epsilon is not None:
-        privacy = experiment.privacy.model_copy(update={"epsilon": control.budget.epsilon})
-        update["privacy"] = privacy
-    if control.target is not None:
-        until = UntilSection(accuracy=control.target.accuracy)
-        update["training"] = experiment.training.model_copy(update={"until": until})
-    return experiment.model_copy(update=update) if update else experiment
+    until = {"until": UntilSection(accuracy=control.accuracy)}
+    return experiment.model_copy(update={"training": experiment.training.model_copy(update=until)})
 
 
 def _with_privacy_defaults(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:

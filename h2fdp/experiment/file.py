@@ -13,7 +13,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.checking import check_experiment
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection
-from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.experiment.training_section import PAIRS, TrainingSection
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection
 from h2fdp.topology import Topology, from_document, read
@@ -144,7 +144,19 @@ def apply_settings(document: Document, settings: Settings) -> list[Setting]:
             value = str(Path(value).resolve())
         _write_out_word(document, key)
         document.set(key, value, where)
+    _unset_partners(document, {key for key, value, _ in settings if value is not None})
     return reaching
+
+
+def _unset_partners(document: Document, stated: set[str]) -> None:
+    """Who states one key of a pair, as `training.sampling_rate`, unsets the other one of the file, `batch_size`."""
+    content = document.root.content
+    training = content["training"].content if isinstance(content, dict) and "training" in content else None
+    for pair in PAIRS:
+        for key, partner in (pair, pair[::-1]):
+            stands = isinstance(training, dict) and partner in training and training[partner].content is not None
+            if f"training.{key}" in stated and f"training.{partner}" not in stated and stands:
+                document.set(f"training.{partner}", None, document.where(("training", key)))
 
 
 def _write_out_word(document: Document, key: str) -> None:

@@ -43,9 +43,8 @@ _NAMES = {
     "training.local_steps": "steps tau local_iterations local_updates num_local_steps max_steps",
     "training.batch_size": "batch bs local_batch_size train_batch_size minibatch_size mini_batch_size local_bs",
     "training.sampling_rate": "q sample_rate sampling_probability",
-    "training.clip_norm: normalized": "clipping",
     "training.clip_norm": "clip clipping_norm clipping_bound clipping_threshold max_grad_norm max_norm l2_norm_clip "
-    "clip_value grad_clip",
+    "clip_value grad_clip clipping",
     "training.participation": "fraction_fit fraction_train client_fraction participation_rate frac cohort_size "
     "clients_per_round num_clients_per_round",
     "training.evaluate_every": "eval_every evaluation_frequency eval_frequency test_every",
@@ -67,6 +66,9 @@ _NAMES = {
     "data.partition.labels_per_device": "labels_per_device labels_per_client classes_per_client shards_per_client",
     "topology": "network clients num_clients n_clients devices num_devices num_users n_parties edges num_edges "
     "num_supernodes hierarchy",
+    "control.joules": "budget",
+    "control.accuracy": "target",
+    "control.least_dbm": "power",
     "runtime.hosts": "workers num_workers n_jobs num_processes",
     "runtime.gpus_per_host": "gpu gpus num_gpus device cuda use_cuda",
     "seed": "random_seed rng_seed random_state manual_seed",

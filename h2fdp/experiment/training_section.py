@@ -48,8 +48,8 @@ Times = Annotated[
 ]
 Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
 
-# Exactly one key of each pair is given; the first one's default holds where neither is.
-_PAIRS = {
+# Exactly one key of each pair is given (`experiment.file` unsets the other one where a setting states one); the first one's default holds where neither is.
+PAIRS = {
     ("aggregate_every", "aggregations_per_interval"): 5,
     ("batch_size", "sampling_rate"): 32,
     ("local_steps", "local_epochs"): 20,
@@ -241,7 +241,7 @@ class TrainingSection(Section):
             value = {"extends": default_recipe(), **value}
         found = handler(value)
         if found.extends == "auto":
-            stated = set(value) | {partner for pair in _PAIRS if set(pair) & set(value) for partner in pair}
+            stated = set(value) | {partner for pair in PAIRS if set(pair) & set(value) for partner in pair}
             found._open = frozenset(cls.model_fields) - stated - {"extends"}
         return found
 
@@ -259,13 +259,13 @@ class TrainingSection(Section):
         """If neither key of a pair is given, the first one has its default."""
         if not isinstance(value, dict):
             return value
-        defaults = {first: default for (first, second), default in _PAIRS.items() if not {first, second} & set(value)}
+        defaults = {first: default for (first, second), default in PAIRS.items() if not {first, second} & set(value)}
         return {**value, **defaults}
 
     @field_validator("aggregations_per_interval", "sampling_rate", "local_epochs", mode="before")
     @classmethod
     def _not_both(cls, value: Any, info: ValidationInfo) -> Any:
-        first = next(first for first, second in _PAIRS if second == info.field_name)
+        first = next(first for first, second in PAIRS if second == info.field_name)
         if value is not None and info.data.get(first) is not None:
             raise ValueError(f"expected exactly one of {first} and {info.field_name}, found both; set {first} to null")
         return value
@@ -309,7 +309,7 @@ class TrainingSection(Section):
 
     @model_validator(mode="after")
     def _not_neither(self) -> TrainingSection:
-        for first, second in _PAIRS:
+        for first, second in PAIRS:
             if getattr(self, first) is None and getattr(self, second) is None:
                 raise ValueError(f"expected exactly one of {first} and {second}, found neither")
         return self

@@ -255,17 +255,17 @@ def better(ways: Sequence[Callable[[], RunSetup]]) -> RunSetup:
         try:
             found.append(way())
         except UserError as error:
-            if {each.key for each in error.problems} != {"control.budget"}:
+            if {each.key for each in error.problems} - {"control.joules", "control.seconds"}:
                 raise
             problem = error
     if not found:
         assert problem is not None, "there is a way at least"
         raise problem
     plans = [_plan(each) for each in found]
-    target = found[0].config.control.target
-    if target is None:
+    control = found[0].config.control
+    if control.has_budget:
         return found[int(np.argmin([plan.noise for plan in plans]))]
-    best = cheapest(plans, target.joules, target.seconds, target.noise)
+    best = cheapest(plans, *control.cost_weights, control.noise)
     return next(setup for setup, plan in zip(found, plans, strict=True) if plan is best)
 
 

@@ -68,11 +68,12 @@ def estimate(run: RunSetup) -> dict[str, Any]:
 
 def _within(run: RunSetup) -> str:
     """What the controller does not exceed, whatever it learns."""
-    if (budget := run.config.control.budget) is None:
+    control = run.config.control
+    if not control.has_budget:
         return ""
-    most = {"J": budget.joules, "s of delay": budget.seconds}
+    most = {"J": control.joules, "s of delay": control.seconds}
     allowed = " and ".join(f"{value:g} {unit}" for unit, value in most.items() if value is not None)
-    return f"; control.budget allows at most {allowed}"
+    return f"; control allows at most {allowed}"
 
 
 def _secure_sums(run: RunSetup) -> dict[str, str]:

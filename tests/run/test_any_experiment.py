@@ -79,7 +79,7 @@ faults = some_of(
 )
 
 
-TURNS = {"enabled": True, "turns": 0.5, "tau_max": 2, "budget": {"joules": 0.2}}
+TURNS = {"enabled": True, "turns": 0.5, "tau_max": 2, "joules": 0.2}
 
 
 @st.composite
