@@ -10,6 +10,7 @@ from h2fdp.algorithms import Aggregation, AggregationOptions, ObjectiveOptions, 
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import NoisePlacement, RequestedExperiment
+from h2fdp.privacy.noise_placement_options import HierarchicalOptions
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.control_section import Estimates
 from h2fdp.training.local_objective import LocalObjective, pull_of
@@ -56,7 +57,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_schedule(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_calibration(experiment, axes)
-    yield from _of_clipping(experiment, axes)
+    yield from _of_control(experiment, axes)
     yield from _of_moving_norm(experiment, axes)
     yield from _of_adjacency(experiment, axes)
     yield from axes.placement.problems(_requested(experiment, axes))
@@ -143,9 +144,38 @@ def _of_calibration(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "privacy.calibration", text
 
 
-def _of_clipping(experiment: ExperimentFile, axes: Axes) -> Found:
-    if experiment.training.gamma is not None and axes.schedule.controlled:
+def _of_control(experiment: ExperimentFile, axes: Axes) -> Found:
+    control, training, privacy = experiment.control, experiment.training, experiment.method.privacy
+    if not axes.schedule.controlled:
+        if control.least_dbm is not None:
+            text = "the controller chooses powers, and it is off; expected control.enabled: true, or null"
+            yield "control.least_dbm", text
+        return
+    if training.gamma is not None:
         yield _NORM, "the controller's estimates are those of clipped gradients; expected a number"
+    if control.estimates == "oracle" and experiment.privacy.budget:
+        text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
+        yield "privacy.budget", text
+    if control.is_algorithm_1:
+        if "step_decay" in training.model_fields_set and training.step_decay != "sqrt":
+            text = "the controller divides the step size by the square root of the interval; expected sqrt"
+            yield "training.step_decay", f"{text}, found {training.step_decay}"
+        return
+    whole = "in a run that is planned as a whole"
+    if control.estimates != "released":
+        yield "control.estimates", f"{whole} nothing is estimated; expected released, found {control.estimates}"
+    if control.allow_idle or control.solver != "exact":
+        key = "allow_idle" if control.allow_idle else "solver"
+        yield f"control.{key}", f"{whole} there is no problem P; expected the default"
+    if training.participation != 1:
+        text = f"{whole} all devices of an edge server take part; expected 1, found {training.participation:g}"
+        yield "training.participation", text
+    if control.trust == "weighed" and not (isinstance(privacy, HierarchicalOptions) and privacy.noise == "steps"):
+        text = "trust is weighed against noise that devices add to their steps; expected method.privacy hierarchical"
+        yield "control.trust", f"{text} with noise: steps, or trust: used"
+    if control.accuracy is not None and training.until is not None and training.until.accuracy != control.accuracy:
+        text = f"expected the same as control.accuracy, {control.accuracy:g}, or only one of the two"
+        yield "training.until", f"{text}; found {training.until.accuracy:g}"
 
 
 def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:

@@ -48,7 +48,7 @@ Times = Annotated[
 ]
 Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
 
-# Exactly one key of each pair is given (`experiment.file` unsets the other one where a setting states one); the first one's default holds where neither is.
+# Exactly one key of each pair is given; the first one's default holds where neither is. See `_unset_partners`, too.
 PAIRS = {
     ("aggregate_every", "aggregations_per_interval"): 5,
     ("batch_size", "sampling_rate"): 32,

@@ -31,9 +31,11 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
-from h2fdp.run.data_source import (
+from h2fdp.run.identity import code_of
+from h2fdp.run.inputs import (
     DataSource,
     DeviceFunction,
+    OwnParts,
     by_device,
     configured_data,
     data_section,
@@ -41,8 +43,6 @@ from h2fdp.run.data_source import (
     is_given,
     own_data,
 )
-from h2fdp.run.identity import code_of
-from h2fdp.run.inputs import OwnParts
 from h2fdp.run.loop import start_run
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import intervals_of

@@ -29,10 +29,9 @@ from h2fdp.privacy.noise_placement_options import LocalOptions
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
-from h2fdp.run.data_source import DataSource, configured_data
 from h2fdp.run.engine_choice import engine_of_run, fastest_engine
 from h2fdp.run.forecast import planned_accounts, rough_accounts
-from h2fdp.run.inputs import OwnParts, RunInputs
+from h2fdp.run.inputs import DataSource, OwnParts, RunInputs, configured_data
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
