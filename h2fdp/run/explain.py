@@ -108,7 +108,7 @@ def changes(setup: RunSetup) -> list[Change]:
         if "model" in sections and (setup.image_shape is not None or setup.standardizing is not None):
             continue
         try:
-            other = prepare(asked, setup.drawn, data_source=lambda *_: setup.data, own=setup.own)
+            other = prepare(asked, setup.drawn, data_source=lambda *_: setup.data)
         except UserError:  # outside what the method is made for
             continue
         change = Change(sections, noise_in_scores(other), joules_of(other), other.chosen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.config.own_answers import FAILURES, Words
-from h2fdp.config.own_parts import OwnPart
+from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data import GIVEN, DataRequest, DeviceData, Pool, PythonData, from_function, from_python, load
 from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
@@ -30,13 +30,14 @@ from h2fdp.topology import Topology
 
 DataSource = Callable[[Topology, Streams, Path | None], DeviceData]
 DeviceFunction = Callable[[str], tuple[Any, Any]]
+_FUNCTION = OwnKind("a function for records", reserved=("test",))  # from Python, with its test data
 
 
 def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool] = DataRequest.read) -> DataSource:
     """The data of a configuration; `pools` see `load`."""
     section = config.data
     if isinstance(section, OwnPart):
-        return own_data(section)
+        return _by_function(section, section.given["test"] if section.from_python else None)
 
     def source(network: Topology, streams: Streams, root: Path | None) -> DeviceData:
         groups = [(subnet.name, subnet.size) for subnet in network.subnets]
@@ -45,7 +46,7 @@ def configured_data(config: ExperimentFile, pools: Callable[[DataRequest], Pool]
     return source
 
 
-def own_data(part: OwnPart, test: tuple[Any, Any] | None = None) -> DataSource:
+def _by_function(part: OwnPart, test: tuple[Any, Any] | None) -> DataSource:
     """The data of a user's own function: for a device's name its inputs and labels.
 
     The source raises a `UserError` where the function fails, with the user's line, or gives no records.
@@ -75,6 +76,18 @@ def own_data(part: OwnPart, test: tuple[Any, Any] | None = None) -> DataSource:
         return data
 
     return source
+
+
+def own_records(function: DeviceFunction, test_data: Any) -> OwnPart:
+    """The `data:` section of a function from Python, and its test data.
+
+    Raises:
+        UserError: test data that are no pair.
+    """
+    if not isinstance(test_data, tuple):
+        raise UserError("a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data")
+    name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
+    return OwnPart(name, function, _FUNCTION, {"test": test_data}, from_python=True, where="Experiment", key="data")
 
 
 def by_device(data: Any) -> DeviceFunction | None:
@@ -150,19 +163,6 @@ def accountant_of(config: ExperimentFile) -> str:
     return "rdp" if filtered else config.privacy.accountant
 
 
-@dataclass(frozen=True)
-class OwnParts:
-    """A user's own Python objects in a run.
-
-    Attributes:
-        names: the configuration keys that they replace, and what is recorded in their place.
-        code: a digest of their source (`identity.code_of`).
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict)
-    code: str = ""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunInputs:
     """Everything that determines a run but its noise, which `calibrate` works out.
@@ -176,7 +176,6 @@ class RunInputs:
         faults: how often devices and edge servers fail.
         world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
             when a resumed run draws its own noise, batches and participants afresh.
-        own: a user's own parts.
         warm_start: SHA-256 of the file that w(0) is from; None where it is random.
         image_shape: of the images whose public features the data are; None where they are as they were given.
         standardizing: how inputs were standardised; None where they are as they were given.
@@ -194,7 +193,6 @@ class RunInputs:
     costs: NetworkCosts
     faults: Faults
     world: Streams
-    own: OwnParts = OwnParts()
     warm_start: str | None = None
     image_shape: tuple[int, ...] | None = None
     standardizing: Standardizing | None = None

@@ -31,7 +31,7 @@ from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
 from h2fdp.run.engine_choice import engine_of_run, fastest_engine
 from h2fdp.run.forecast import planned_accounts, rough_accounts
-from h2fdp.run.inputs import DataSource, OwnParts, RunInputs, configured_data
+from h2fdp.run.inputs import DataSource, RunInputs, configured_data
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
@@ -55,7 +55,6 @@ def prepare(
     *,
     data_root: str | Path | None = None,
     data_source: DataSource | None = None,
-    own: OwnParts | None = None,
 ) -> RunSetup:
     """Load the data, build the model, work out the noise and calibrate it.
 
@@ -64,7 +63,6 @@ def prepare(
     Args:
         topology: as drawn for the experiment's seed.
         data_source: a user's own data, instead of those that the configuration names.
-        own: how these are recorded.
 
     Raises:
         UserError: local aggregations of tiers that the network does not have; data that cannot be read; a model that
@@ -78,8 +76,7 @@ def prepare(
         relying = config.model_copy(update={"control": config.control.model_copy(update={"trust": "used"})})
         loaded = partial(_same_data, data)
         ways = (relying, relying_on_nobody)
-        return better([partial(prepare, each, topology, data_source=loaded, own=own) for each in ways])
-    own = own or OwnParts()
+        return better([partial(prepare, each, topology, data_source=loaded) for each in ways])
     config, shape = recipe.with_model(config, data), None
     if isinstance(config.model, PublicFeatures):
         shape, data = data.shape, with_features(data, config.model.size)
@@ -93,12 +90,12 @@ def prepare(
 
     def noisy(complete: ExperimentFile) -> RunSetup:
         runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
-        inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data, own)
+        inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data)
         return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
 
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
     complete = recipe.completed(config, data, module, noisy, len(topology.subnets))
-    inputs = _inputs(complete.config, topology, data, own)
+    inputs = _inputs(complete.config, topology, data)
     inputs = replace(inputs, image_shape=shape, standardizing=standardizing, chosen=complete.lines)
     setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
     try_own_parts(setup)
@@ -119,14 +116,12 @@ def with_settings(
     if not (config.runtime.engine == "auto" and setup.blueprint.engine == "compiled"):  # other settings may not compile
         runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
         config = config.model_copy(update={"runtime": runtime})
-    inputs = _inputs(config, setup.drawn, setup.data, setup.own, setup)
+    inputs = _inputs(config, setup.drawn, setup.data, setup)
     inputs = replace(inputs, image_shape=setup.image_shape, standardizing=setup.standardizing)
     return RunSetup.of(inputs, calibrate(inputs, foreseen))
 
 
-def _inputs(
-    config: ExperimentFile, topology: Topology, data: DeviceData, own: OwnParts, begun: RunInputs | None = None
-) -> RunInputs:
+def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun: RunInputs | None = None) -> RunInputs:
     """All but the noise, of data that lie in the unit ball where the placement asks for it.
 
     Args:
@@ -196,7 +191,6 @@ def _inputs(
         ),
         faults=faults,
         world=streams,
-        own=own,
         warm_start=warm_start,
     )
 

@@ -110,8 +110,8 @@ def test_what_is_searched_cannot_be_set_as_well(tmp_path):
 
 
 def test_values_that_exclude_each_other_are_no_mistake_unless_they_never_fit(tmp_path):
-    ranges = "training.clip_scope: [batch{}]\n    training.clip_norm: [{{quantile: 0.5}}]"
-    plan = read_plan(search(tmp_path, ranges.format(", record"), "privacy: ignore"), (), SharedInputs())
-    assert plan.space.keys == ("training.clip_scope", "training.clip_norm")
-    with pytest.raises(UserError, match=r"training.clip_scope: a quantile is one of records"):
+    ranges = "method.objective: [plain{}]\n    method.server: [scaffold]"
+    plan = read_plan(search(tmp_path, ranges.format(", scaffold"), "privacy: ignore"), (), SharedInputs())
+    assert plan.space.keys == ("method.objective", "method.server")
+    with pytest.raises(UserError, match=r"method.objective: scaffold keeps its state"):
         read_plan(search(tmp_path, ranges.format(""), "privacy: ignore"), (), SharedInputs())
