@@ -14,7 +14,6 @@ from pydantic import (
     PrivateAttr,
     SerializerFunctionWrapHandler,
     Tag,
-    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -262,14 +261,6 @@ class TrainingSection(Section):
         defaults = {first: default for (first, second), default in PAIRS.items() if not {first, second} & set(value)}
         return {**value, **defaults}
 
-    @field_validator("aggregations_per_interval", "sampling_rate", "local_epochs", mode="before")
-    @classmethod
-    def _not_both(cls, value: Any, info: ValidationInfo) -> Any:
-        first = next(first for first, second in PAIRS if second == info.field_name)
-        if value is not None and info.data.get(first) is not None:
-            raise ValueError(f"expected exactly one of {first} and {info.field_name}, found both; set {first} to null")
-        return value
-
     @field_validator("aggregate_every")
     @classmethod
     def _multiples(cls, value: Slots) -> Slots:
@@ -308,10 +299,12 @@ class TrainingSection(Section):
         return self
 
     @model_validator(mode="after")
-    def _not_neither(self) -> TrainingSection:
-        for first, second in PAIRS:
-            if getattr(self, first) is None and getattr(self, second) is None:
-                raise ValueError(f"expected exactly one of {first} and {second}, found neither")
+    def _one_of_each_pair(self) -> TrainingSection:
+        for pair in PAIRS:
+            stated = [key for key in pair if getattr(self, key) is not None]
+            if len(stated) != 1:
+                found = "both" if stated else "neither"
+                raise ValueError(f"expected exactly one of {' and '.join(pair)}, found {found}")
         return self
 
 

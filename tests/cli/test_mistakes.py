@@ -123,7 +123,7 @@ def test_a_missing_file_and_a_directory_are_told(h2fdp, tmp_path):
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        ("nets", "found a directory"),
+        ("nets", "no such file"),
         ("net.yaml", "no such file"),
         ("networks/of-last-year/in-the-north/city-centre.yaml", "in-the-north/city-centre.yaml"),
     ],

@@ -67,11 +67,6 @@ class Unbounded(Steady):
     longest_interval = OwnSchedule.longest_interval
 
 
-class Greedy(OwnSchedule):
-    def choose(self, interval, slot):
-        return Decision(self.context.local_steps, self.context.step_size, self.context.sizes + 1)
-
-
 def experiment(schedule, local_steps=2, privacy="hierarchical", **settings):
     return Experiment(
         topology=NETWORK,
@@ -191,18 +186,6 @@ def test_a_schedule_that_is_handed_no_release_needs_no_privacy_filter(schedule, 
 def test_a_schedule_that_varies_tau_must_bound_it():
     with pytest.raises(UserError, match="Unbounded varies tau; expected a method `longest_interval"):
         experiment(Unbounded(6, longest=6)).prepare()
-
-
-def test_an_interval_longer_than_stated_is_refused(tmp_path):
-    with pytest.raises(
-        UserError, match=r"expected 1 to 4 local steps for interval 1 from .*Steady\.choose, found Decision"
-    ):
-        experiment(Steady(6, longest=4)).run(tmp_path / "run")
-
-
-def test_more_devices_than_there_are_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"expected a whole number .* within \[2, 2\], .*Greedy\.choose, found Dec"):
-        experiment(Greedy(), privacy="none").run(tmp_path / "run")
 
 
 def test_what_is_no_schedule_is_refused():

@@ -79,7 +79,7 @@ def test_algorithm_1_weighs_what_an_interval_of_all_devices_costs():
 
 @pytest.mark.parametrize("budget", [{"joules": 0.02}, {"seconds": 0.3}, {"joules": 0.012, "seconds": 0.5}])
 def test_a_budget_is_never_exceeded(budget):
-    costs = [cost for _, cost in planned(experiment({"budget": budget, **LOW}).prepare())]
+    costs = [cost for _, cost in planned(experiment({**budget, **LOW}).prepare())]
     spent = {"joules": sum(each["energy_j"] for each in costs), "seconds": sum(each["delay_s"] for each in costs)}
     assert len(costs) > 1
     assert all(spent[key] <= most for key, most in budget.items())
@@ -87,7 +87,7 @@ def test_a_budget_is_never_exceeded(budget):
 
 def test_the_same_plan_trains_the_same_model_at_a_lower_cost(tmp_path):
     """tau and turns have one value each, so that both runs do the same."""
-    fixed = {"tau_max": 2, "turns": 1.0, "target": FORMS["target"]["target"]}
+    fixed = {"tau_max": 2, "turns": 1.0, **FORMS["target"]}
     settings = {"topology": Topology.regular(edges=3, devices=3, trust=0, seed=4), "intervals": 4, "local_steps": 2}
     settings |= {"aggregate_every": 4}
     with keys_are(known):
