@@ -110,8 +110,8 @@ def test_what_is_searched_cannot_be_set_as_well(tmp_path):
 
 
 def test_values_that_exclude_each_other_are_no_mistake_unless_they_never_fit(tmp_path):
-    ranges = "method.objective: [plain{}]\n    method.server: [scaffold]"
+    ranges = "method.objective: [plain, scaffold]\n    method.server: [average{}]"
     plan = read_plan(search(tmp_path, ranges.format(", scaffold"), "privacy: ignore"), (), SharedInputs())
     assert plan.space.keys == ("method.objective", "method.server")
-    with pytest.raises(UserError, match=r"method.objective: scaffold keeps its state"):
+    with pytest.raises(UserError, match=r"search.yaml:9: method.server: scaffold keeps its state"):
         read_plan(search(tmp_path, ranges.format(""), "privacy: ignore"), (), SharedInputs())
