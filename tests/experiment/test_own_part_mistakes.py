@@ -249,10 +249,8 @@ def decided(**changed):
         (decided(local_steps=2.5), r"1 to 4 local steps for interval 1"),
         (decided(step_size=float("nan")), r"a step size above 0 and at most 0\.1 for interval 1"),
         (decided(step_size=0.2), r"a step size above 0 and at most 0\.1 for interval 1"),
-        (decided(participation={"west": 1}), r"a whole number of devices of each edge server, within \[2, 2\]"),
         (decided(participation=[1]), r"a whole number of devices of each edge server"),
         (decided(participation=[1, 3]), r"a whole number of devices of each edge server"),
-        (decided(participation=["1", "2"]), r"a whole number of devices of each edge server"),
         (decided(participation=[[1], [1, 2]]), r"a whole number of devices of each edge server"),
         (decided(noise_factor=0.5), r"a noise factor of 1, since its `scales_noise` is False, for interval 1"),
         (decided(noise_factor=float("nan")), r"a noise factor above 0 for interval 1"),
@@ -281,10 +279,8 @@ def failing(self, *_):
     [
         ({"ends": lambda self, slot: "no"}, r"True or False from .*Stating\.ends, found 'no'"),
         ({"observes": "yes"}, r"True or False from .*Stating\.observes, found 'yes'"),
-        ({"lengths": lambda self, horizon: "x"}, r"a range of whole numbers from 1 to 4 from .*lengths, found 'x'"),
         ({"lengths": lambda self, horizon: range(4)}, r"a range of whole numbers from 1 to 4 .*range\(0, 4\)"),
         ({"lengths": lambda self, horizon: range(4, 9)}, r"a range of whole numbers from 1 to 4 .*range\(4, 9\)"),
-        ({"steps_to_cover": lambda self, horizon: "x"}, r"a whole number of at least 1 .*steps_to_cover, found 'x'"),
         ({"steps_to_cover": lambda self, horizon: 0}, r"a whole number of at least 1 .*steps_to_cover, found 0"),
         ({"kept": lambda self, model: None}, r"a tensor of shape \(6,\) and .* detached, .*kept, found None"),
         (
@@ -370,12 +366,9 @@ _calls = itertools.count(1)
             r"the same weights for the same facts from .*Rule\.weights, found",
         ),
         (lambda shares: -shares, r"weights above 0 for \d uploads? from .*Rule\.weights, found \[-"),
-        (lambda shares: shares * np.nan, r"weights above 0 for \d uploads? from .*Rule\.weights, found \[nan"),
         (lambda shares: shares[:-1], r"weights above 0 for 2 uploads from .*, found \["),
         (lambda shares: None, r"weights above 0 for \d uploads? from .*, found nan"),
         (lambda shares: shares + 0j, r"weights above 0 for \d uploads? from .*Rule\.weights, found complex numbers"),
-        (lambda shares: "even", r"weights above 0 for \d uploads? from .*, found 'even'"),
-        (lambda shares: [[1.0], [1.0, 2.0]], r"weights above 0 for \d uploads? from .*, found a list"),
     ],
 )
 def test_an_aggregation(answer, words):
@@ -391,11 +384,8 @@ def test_an_aggregation(answer, words):
     [
         (lambda scores, labels: scores.sum(dim=1) * torch.nan, r"expected losses and gradients of finite numbers from"),
         (lambda scores, labels: scores, r"expected losses of shape \(1,\) from .*, found Tensor of shape \(1, 2\)"),
-        (lambda scores, labels: scores.sum(), r"expected losses of shape \(1,\) from .*, found Tensor of shape \(\)"),
-        (lambda scores, labels: labels, r"expected losses of shape \(1,\) from .*, found Tensor .* type torch.int64"),
         (lambda scores, labels: scores.sum(dim=1).half(), r"in at least 32 bits from .*, found Tensor .*torch.float16"),
         (lambda scores, labels: scores.detach().sum(dim=1), r"differentiated in the scores from .*without a gradient"),
-        (lambda scores, labels: torch.ones(labels.shape), r"differentiated in the scores from .*without a gradient"),
         (lambda scores, labels: sys.exit(0), r"fails: .*SystemExit: 0"),
         (lambda scores, labels: scores.detach().sum(dim=1).numpy(), r"expected losses .*, found ndarray|fails"),
     ],
@@ -477,11 +467,7 @@ X = np.zeros((2, 3), dtype=np.float32)
     ("answer", "words"),
     [
         ((X, [0, 2]), "the test labels, which are public, go up to 1, those of devices to 2"),
-        ((X, [0, -1]), "labels must be at least 0, found -1"),
-        ((X[:0], []), r"no records: inputs of shape \(0, 3\)"),
         (X, "expected a pair of inputs and labels, found ndarray"),
-        ((X[:, :2], [0, 1]), r"training and test inputs must be alike, found \(2,\)"),
-        ((X * np.nan, [0, 1]), "inputs must be finite"),
     ],
 )
 def test_a_data_set(answer, words):
